@@ -1,0 +1,1 @@
+"""The YAML file: read, checked and explained."""

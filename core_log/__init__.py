@@ -1,0 +1,1 @@
+"""The log: partitioned, ordered, durable, and speaking Kafka's protocol."""

@@ -1,0 +1,1 @@
+"""Serving the log: sockets, dispatch and the wiring of one broker."""

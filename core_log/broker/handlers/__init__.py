@@ -1,0 +1,1 @@
+"""One module per Kafka API that this broker answers."""

@@ -1,0 +1,21 @@
+"""Time as an argument, so that every behaviour can be simulated."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock time for records, monotonic time for waiting."""
+
+    def now_ms(self) -> int: ...
+    def monotonic_ms(self) -> int: ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

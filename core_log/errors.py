@@ -1,0 +1,94 @@
+"""The one error tree: an error says what is so, what to do, and who can cure it."""
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Cure(Enum):
+    """Who can make the failed operation succeed."""
+
+    TIME = "retry with backoff"
+    OPERATOR = "stop this worker and wait for a person"
+
+
+class HeadwaterError(Exception):
+    """Root of every failure we expect. Anything else that escapes is a bug."""
+
+    cure: ClassVar[Cure] = Cure.OPERATOR
+
+    def __init__(self, problem: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(problem)
+        self.problem, self.hint, self.facts = problem, hint, facts
+
+    def __str__(self) -> str:
+        facts = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
+        lines = [f"{self.problem} ({facts})" if facts else self.problem]
+        return "\n  hint: ".join([*lines, self.hint] if self.hint else lines)
+
+
+class ConfigError(HeadwaterError):
+    """What the user wrote cannot mean what it says."""
+
+
+class DecodeError(HeadwaterError):
+    """A peer, or a file, holds bytes that break their own format."""
+
+
+class CorruptLog(HeadwaterError):
+    """Stored bytes that were promised fail their checksum."""
+
+
+class DirectoryInUse(HeadwaterError):
+    """Another process owns the data directory."""
+
+
+class LogUnavailable(HeadwaterError):
+    """No leader accepts our reads or writes just now."""
+
+    cure = Cure.TIME
+
+
+class StorageFailed(HeadwaterError):
+    """The disk refused a write or a sync; the partition stays offline until it is reopened."""
+
+    cure = Cure.TIME
+
+
+class LogRejected(HeadwaterError):
+    """The log answered that this request can never succeed as it is."""
+
+
+class PositionLost(HeadwaterError):
+    """The history needed to go on is no longer kept, or the reader is ahead of it."""
+
+
+class Fenced(HeadwaterError):
+    """Somebody newer has taken over; this one ends quietly."""
+
+
+class OffsetOutOfRange(HeadwaterError):
+    """The offset asked for lies before the log's start or beyond its end."""
+
+
+class BatchRejected(HeadwaterError):
+    """A batch to be appended breaks a rule of the log."""
+
+
+class CorruptBatch(BatchRejected):
+    """The batch's checksum does not match its bytes, or its header contradicts itself."""
+
+
+class BatchTooLarge(BatchRejected):
+    """The batch is larger than the topic's max.message.bytes."""
+
+
+class OutOfOrderSequence(BatchRejected):
+    """The producer's batch is not the one that follows its last."""
+
+
+class InvalidProducerEpoch(BatchRejected):
+    """A newer producer of the same id has taken over."""
+
+
+class InvalidTransactionState(BatchRejected):
+    """The batch does not belong to a transaction that is open here."""

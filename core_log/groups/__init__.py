@@ -1,0 +1,1 @@
+"""Sharing the log: consumer groups, committed offsets and transactions."""

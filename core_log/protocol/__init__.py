@@ -1,0 +1,1 @@
+"""Bytes on the wire: Kafka's messages, declared once and compiled per version."""

@@ -1,0 +1,1 @@
+"""One module per Kafka API: its request and its response."""

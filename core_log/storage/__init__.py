@@ -1,0 +1,1 @@
+"""Bytes on disk: Kafka's segment files and what keeps them true."""

@@ -1,0 +1,1 @@
+"""Sinks: each applies slices of the log to one kind of target."""

@@ -1,0 +1,326 @@
+"""One client's connection: frames in, in order; answers out, in the same order."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from struct import Struct
+from typing import Protocol
+
+from core_log.errors import DecodeError
+from core_log.storage.files import FileRange
+
+logger = logging.getLogger(__name__)
+
+Chunk = bytes | FileRange
+"""A piece of an answer: bytes of ours, or a stretch of a segment file sent by the kernel."""
+
+_LENGTH = Struct(">i")
+SMALLEST_FRAME_BYTES = 8  # API key, version, correlation id
+FIRST_BUFFER_BYTES = 8 << 10
+KEPT_BUFFER_BYTES = 4 << 20
+ANSWERS_WAITING_MAX = 128
+SENDFILE_BYTES_MAX = 1 << 20
+
+
+class Reply:
+    """An answer's place in its connection's queue; `fulfil` may come later, from anywhere."""
+
+    __slots__ = ("_connection", "blocks", "chunks")
+
+    def __init__(self, chunks: Sequence[Chunk] | None = None, *, blocks: bool = False) -> None:
+        self.chunks: Sequence[Chunk] | None = chunks
+        self.blocks = blocks  # whether the connection's next request waits for this answer
+        self._connection: Connection | None = None
+
+    def fulfil(self, chunks: Sequence[Chunk]) -> None:
+        """Gives the bytes; none at all stands for "no answer"."""
+        assert self.chunks is None, "a reply is fulfilled once"
+        self.chunks = chunks
+        if self._connection is not None:
+            self._connection.on_fulfilled(self)
+
+    def attach(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody is left to read the answer."""
+        return self._connection is not None and self._connection.is_closed
+
+
+Answer = bytes | Reply | None
+
+
+class FrameHandler(Protocol):
+    """What a connection hands its frames to."""
+
+    request_bytes_max: int
+
+    def answer(
+        self, frame: memoryview, connection: "Connection"
+    ) -> Answer | Awaitable[Answer]: ...
+    def on_closed(self, connection: "Connection") -> None: ...
+
+
+class Connection:
+    """Owns one non-blocking socket. Requests run one after another as Kafka runs them, except
+    that a Produce waiting for the disk does not hold up the next frame, so that a pipelining
+    producer shares one sync.
+    """
+
+    def __init__(
+        self, peer: socket.socket, loop: asyncio.AbstractEventLoop, handler: FrameHandler
+    ) -> None:
+        self.socket, self._loop, self._handler = peer, loop, handler
+        self.fileno = peer.fileno()
+        self.client_host, self.client_port = peer.getpeername()[:2]
+        self.listener_host, self.listener_port = peer.getsockname()[:2]
+        self.is_closed = False
+        self._buffer = bytearray(FIRST_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._parsed = self._filled = 0
+        self._answers: deque[Reply] = deque()
+        self._ready: deque[Chunk] = deque()  # chunks being written, the first perhaps in part
+        self._sent = 0  # bytes of the first ready chunk already written
+        self._is_blocked = self._is_full = self._is_parsing = False
+        self._is_reading = self._is_writing = False
+        self._closes_when_sent = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._is_reading and not self.is_closed:
+            self._is_reading = True
+            self._loop.add_reader(self.fileno, self._on_readable)
+
+    def _read_no_more(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self.fileno)
+
+    def _on_readable(self) -> None:
+        if self._filled == len(self._buffer) and not self._make_room():
+            self._read_no_more()  # a full buffer waits for the request in progress
+            return
+        try:
+            count = self.socket.recv_into(self._view[self._filled :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            count = 0
+        if count == 0:
+            self.close()
+            return
+        self._filled += count
+        self._parse()
+
+    def _make_room(self) -> bool:
+        """Moves the unparsed rest to the front, or doubles the buffer for a frame that is larger.
+
+        Doubling as bytes arrive means that announcing a large frame costs us nothing.
+        """
+        rest = self._filled - self._parsed
+        if self._parsed > 0:
+            self._buffer[:rest] = self._buffer[self._parsed : self._filled]
+        else:
+            needed = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+            if needed <= len(self._buffer):
+                return False
+            fresh = bytearray(min(2 * len(self._buffer), 1 << (needed - 1).bit_length()))
+            fresh[:rest] = self._buffer
+            self._buffer, self._view = fresh, memoryview(fresh)
+        self._parsed, self._filled = 0, rest
+        return True
+
+    def _parse(self) -> None:
+        """Answers every whole frame in the buffer, until a request has to be waited for."""
+        if self._is_parsing:
+            return
+        self._is_parsing = True
+        while self._takes_requests() and (size := self._next_frame_bytes()):
+            start = self._parsed + _LENGTH.size
+            self._parsed = start + size
+            self._answer(self._view[start : start + size])
+        self._is_parsing = False
+        if self._parsed == self._filled:
+            self._parsed = self._filled = 0
+            if len(self._buffer) > KEPT_BUFFER_BYTES and not self._is_blocked:
+                self._buffer = bytearray(FIRST_BUFFER_BYTES)
+                self._view = memoryview(self._buffer)
+        self._flush()
+
+    def _takes_requests(self) -> bool:
+        waiting = len(self._answers) + len(self._ready)
+        self._is_full = waiting >= ANSWERS_WAITING_MAX
+        return not (
+            self._is_blocked or self._is_full or self.is_closed or self._closes_when_sent
+        )
+
+    def _next_frame_bytes(self) -> int:
+        """The size of the frame at the parse position; 0 until it is whole, or when refused."""
+        rest = self._filled - self._parsed
+        if rest < _LENGTH.size:
+            return 0
+        size: int = _LENGTH.unpack_from(self._buffer, self._parsed)[0]
+        if not SMALLEST_FRAME_BYTES <= size <= self._handler.request_bytes_max:
+            self._refuse(f"a frame of {size} bytes is not served")
+            return 0
+        return size if rest >= _LENGTH.size + size else 0
+
+    def _answer(self, frame: memoryview) -> None:
+        try:
+            answer = self._handler.answer(frame, self)
+        except DecodeError as error:
+            self._refuse(str(error))
+            return
+        except Exception:
+            logger.exception("a request failed unexpectedly")
+            self.close()
+            return
+        if answer is None:
+            return
+        if isinstance(answer, bytes):
+            self._answers.append(Reply((answer,)))
+        elif isinstance(answer, Reply):
+            self._enqueue(answer)
+        else:
+            place = Reply(blocks=True)
+            self._enqueue(place)
+            task = asyncio.ensure_future(answer)
+            task.add_done_callback(lambda done: self._on_answered(done, place))
+
+    def _enqueue(self, reply: Reply) -> None:
+        reply.attach(self)
+        self._answers.append(reply)
+        if reply.chunks is None and reply.blocks:
+            self._is_blocked = True
+
+    def _on_answered(self, task: "asyncio.Future[Answer]", place: Reply) -> None:
+        """A coroutine has finished: its answer takes the place kept for it."""
+        if self.is_closed or task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            if isinstance(error, DecodeError):
+                self._refuse(str(error))
+            else:
+                logger.error("a request failed unexpectedly", exc_info=error)
+                self.close()
+            return
+        answer = task.result()
+        if answer is None:
+            place.fulfil(())
+        elif isinstance(answer, bytes):
+            place.fulfil((answer,))
+        elif answer.chunks is not None:
+            place.fulfil(answer.chunks)
+        else:  # appended, but not yet on disk: the next request need not wait for that
+            answer.attach(self)
+            self._answers[self._answers.index(place)] = answer
+            self._unblock()
+
+    def on_fulfilled(self, reply: Reply) -> None:
+        if self.is_closed:
+            return
+        if reply.blocks:
+            self._unblock()
+        elif not self._is_parsing:
+            self._flush()
+
+    def _unblock(self) -> None:
+        self._is_blocked = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._parse()
+        self._read_on()
+
+    def _flush(self) -> None:
+        """Writes what is ready from the head of the queue, as far as the socket takes it."""
+        answers = self._answers
+        while answers and answers[0].chunks is not None:
+            self._ready.extend(answers.popleft().chunks or ())
+        if self._ready and not self._is_writing:
+            self._write()
+        if self._is_full and self._takes_requests():
+            self._loop.call_soon(self._go_on)
+
+    def _write(self) -> None:
+        try:
+            while self._ready:
+                chunk = self._ready[0]
+                sent = self._send_bytes() if isinstance(chunk, bytes) else self._send_file(chunk)
+                if not sent:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._ready and not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self.fileno, self._on_writable)
+        elif self._closes_when_sent and not self._ready and not self._answers:
+            self.close()
+
+    def _on_writable(self) -> None:
+        self._write()
+        if not self._ready and self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self.fileno)
+            self._flush()
+
+    def _send_bytes(self) -> bool:
+        """Sends the bytes at the head, joined up to the next file, in one call."""
+        pieces: list[bytes] = []
+        for chunk in self._ready:
+            if not isinstance(chunk, bytes):
+                break
+            pieces.append(chunk)
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        more = socket.MSG_MORE if len(pieces) < len(self._ready) else 0
+        self._sent += self.socket.send(memoryview(data)[self._sent :], more)
+        if self._sent < len(data):
+            return False
+        for _ in pieces:
+            self._ready.popleft()
+        self._sent = 0
+        return True
+
+    def _send_file(self, stretch: FileRange) -> bool:
+        count = min(stretch.size - self._sent, SENDFILE_BYTES_MAX)
+        sent = os.sendfile(
+            self.fileno, stretch.file.fileno(), stretch.position + self._sent, count
+        )
+        if sent == 0:
+            raise OSError("segment file is shorter than the range promised from it")
+        self._sent += sent
+        if self._sent == stretch.size:
+            self._ready.popleft()
+            self._sent = 0
+        return True
+
+    def _refuse(self, why: str) -> None:
+        logger.warning(
+            "closed the connection of %s:%d: %s", self.client_host, self.client_port, why
+        )
+        self.close()
+
+    def close_when_sent(self) -> None:
+        """Takes no further request, and closes once what was asked has been answered."""
+        self._closes_when_sent = True
+        if not self._answers and not self._ready:
+            self.close()
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._read_no_more()
+        if self._is_writing:
+            self._loop.remove_writer(self.fileno)
+        self._answers.clear()
+        self._ready.clear()
+        self.socket.close()
+        self._handler.on_closed(self)

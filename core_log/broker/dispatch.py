@@ -1,0 +1,99 @@
+"""The table of Kafka APIs this broker serves: request to handler, with the versions of each."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from core_log.broker import handlers
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+    from core_log.broker.connection import Reply
+
+
+class RequestContext(NamedTuple):
+    """What a handler may know beside the request: its version, and who asks through which door."""
+
+    api_version: int
+    client_id: str | None
+    client_host: str
+    listener_host: str
+    listener_port: int
+
+
+Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]
+"""An ordinary API: a declared request in, a declared response out."""
+
+RawAnswer = "bytes | Reply | Awaitable[bytes | Reply | None] | None"
+RawHandler = Callable[["Broker", memoryview, int, int, RequestContext], Any]
+"""A hot API (Produce, Fetch): reads the frame in place from a position on, given the correlation
+id; answers bytes, a reply to come, a coroutine of either, or nothing at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One API as it is advertised and answered."""
+
+    api_key: int
+    name: str
+    versions: tuple[int, int]
+    advertised_from: int
+    request: type
+    handler: Handler | None = None
+    raw: RawHandler | None = None
+
+
+SERVED: dict[int, Served] = {}
+
+
+def handles(
+    request: type, *, advertised_from: int | None = None
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """Registers the handler of an ordinary API."""
+
+    def register(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        _enter(request, advertised_from, handler=handler)
+        return handler
+
+    return register
+
+
+def handles_raw(
+    request: type, *, advertised_from: int | None = None
+) -> Callable[[RawHandler], RawHandler]:
+    """Registers the handler of a hot API, which reads and writes its own bytes."""
+
+    def register(handler: RawHandler) -> RawHandler:
+        _enter(request, advertised_from, raw=handler)
+        return handler
+
+    return register
+
+
+def _enter(
+    request: Any,
+    advertised_from: int | None,
+    *,
+    handler: Handler | None = None,
+    raw: RawHandler | None = None,
+) -> None:
+    key, (low, high) = request.api_key, request.versions
+    assert key not in SERVED, f"two handlers for API {key}"
+    SERVED[key] = Served(
+        key,
+        request.__name__.removesuffix("Request"),
+        (low, high),
+        low if advertised_from is None else advertised_from,
+        request,
+        handler,
+        raw,
+    )
+
+
+def load_handlers() -> dict[int, Served]:
+    """Imports every module of `handlers`, each of which enters itself; returns the table."""
+    for module in iter_modules(handlers.__path__):
+        import_module(f"{handlers.__name__}.{module.name}")
+    return dict(sorted(SERVED.items()))

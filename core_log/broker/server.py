@@ -1,0 +1,199 @@
+"""The listener: accepts connections and hands each frame to the handler of its API."""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from core_log.broker.connection import Answer, Connection
+from core_log.broker.dispatch import RequestContext, Served
+from core_log.errors import ConfigError, DecodeError
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.framing import read_request_header, response_header
+from core_log.protocol.message import decode, encode
+from core_log.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseKey,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+BACKLOG = 512
+API_VERSIONS = 18
+
+
+class Server:
+    """Owns the listening socket and every connection accepted from it."""
+
+    def __init__(self, broker: "Broker", served: Mapping[int, Served]) -> None:
+        self._broker, self._served = broker, served
+        self.request_bytes_max = broker.settings.request_bytes_max
+        self._connections: set[Connection] = set()
+        self._socket: socket.socket | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self._socket is not None, "the server listens"
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def listen(self, address: str) -> None:
+        """Binds and accepts from now on; refuses addresses that others could reach."""
+        host, port = parse_address(address)
+        refuse_unsafe(host)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                "cannot listen there",
+                hint="choose another port with --listen, or stop what uses this one",
+                address=address,
+                reason=error.strerror,
+            ) from error
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        self._socket = listener
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        assert self._socket is not None, "accepting means listening"
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._pause_accepting(error)
+                return
+            if len(self._connections) >= self._broker.settings.connections_max:
+                logger.warning("refused a connection: connections_max is reached")
+                peer.close()
+                continue
+            peer.setblocking(False)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                self._connections.add(Connection(peer, loop, self))
+            except OSError:  # it went away between connecting and being accepted
+                peer.close()
+
+    def _pause_accepting(self, error: OSError) -> None:
+        """Out of file descriptors: those already connected go on, newcomers wait a little."""
+        assert self._socket is not None, "accepting means listening"
+        logger.warning("cannot accept connections just now: %s", error.strerror)
+        loop, listener = asyncio.get_running_loop(), self._socket
+        loop.remove_reader(listener.fileno())
+        loop.call_later(0.5, self._accept_again)
+
+    def _accept_again(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+
+    def answer(self, frame: memoryview, connection: Connection) -> Answer | Awaitable[Answer]:
+        header = read_request_header(frame)
+        served = self._served.get(header.api_key)
+        if served is None:
+            raise_unserved(header.api_key, header.api_version)
+        low, high = served.versions
+        if not low <= header.api_version <= high:
+            if header.api_key == API_VERSIONS:
+                return self._refuse_version(header.correlation_id)
+            raise_unserved(header.api_key, header.api_version)
+        context = RequestContext(
+            header.api_version,
+            header.client_id,
+            connection.client_host,
+            connection.listener_host,
+            connection.listener_port,
+        )
+        if served.raw is not None:
+            answer: Answer | Awaitable[Answer] = served.raw(
+                self._broker, frame, header.body_position, header.correlation_id, context
+            )
+            return answer
+        request = decode(served.request, frame, header.api_version, header.body_position)
+        return self._respond(served, request, header.correlation_id, context)
+
+    async def _respond(
+        self, served: Served, request: Any, correlation_id: int, context: RequestContext
+    ) -> bytes:
+        assert served.handler is not None, "an API without a raw handler has an ordinary one"
+        response = await served.handler(self._broker, request, context)
+        return finished(served.api_key, context.api_version, correlation_id, response)
+
+    def _refuse_version(self, correlation_id: int) -> bytes:
+        """The one API whose unknown versions are answered: in version 0, with what we speak."""
+        low, high = self._served[API_VERSIONS].versions
+        keys = (ApiVersionsResponseKey(api_key=API_VERSIONS, min_version=low, max_version=high),)
+        response = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys
+        )
+        return finished(API_VERSIONS, 0, correlation_id, response)
+
+    def on_closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def stop_accepting(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    async def drain(self, wait_s_max: float) -> None:
+        """Answers what has been asked, then closes every connection."""
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.close_when_sent()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s_max
+        while self._connections and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections):
+            connection.close()
+
+
+def finished(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
+    """A whole answer frame: length, header, body."""
+    head = response_header(api_key, version, correlation_id)
+    body = encode(response, version)
+    return (len(head) + len(body)).to_bytes(4, "big") + head + body
+
+
+def raise_unserved(api_key: int, version: int) -> NoReturn:
+    """Kafka closes the connection on an API or version it never advertised; so do we."""
+    raise DecodeError("API or version is not served", api_key=api_key, version=version)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError("listen address is not HOST:PORT", hint="try 127.0.0.1:9092", got=address)
+    return host, int(port)
+
+
+def refuse_unsafe(host: str) -> None:
+    """Nothing listens beyond loopback without authentication, and there is none yet."""
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise ConfigError(
+            "the log listens on loopback only, because it has no authentication yet",
+            hint="use --listen 127.0.0.1:9092, and an SSH tunnel from other machines",
+            host=host,
+        )

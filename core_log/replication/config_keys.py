@@ -1,0 +1,151 @@
+"""What one configuration key of Kafka is: name, type, default, limits, and how its text is read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from core_log.errors import ConfigError
+
+Value = bool | int | float | str | tuple[str, ...]
+Check = Callable[[Value], str | None]
+"""Says what is wrong with a value of the right type, or None."""
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+
+class ConfigType(IntEnum):
+    """Numbered as DescribeConfigs does."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs does."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One row of the table of configuration keys."""
+
+    name: str
+    type: ConfigType
+    default: str
+    broker_name: str
+    """What the broker-wide default of this key is called in Kafka's server.properties."""
+    documentation: str
+    check: Check | None = None
+
+    def parse(self, text: str) -> Value:
+        """The value as its type; raises `ConfigError` for text that is none."""
+        value = _PARSE[self.type](self.name, text.strip())
+        problem = None if self.check is None else self.check(value)
+        if problem is not None:
+            raise _invalid(self.name, text, problem)
+        return value
+
+    def normal(self, text: str) -> str:
+        """The text as Kafka would show it."""
+        value = self.parse(text)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def at_least(least: float) -> Check:
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float), "only numbers have a least value"
+        return None if value >= least else f"value must be at least {least}"
+
+    return check
+
+
+def between(least: float, most: float) -> Check:
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float), "only numbers have a range"
+        return None if least <= value <= most else f"value must be from {least} to {most}"
+
+    return check
+
+
+def one_of(*known: str) -> Check:
+    def check(value: Value) -> str | None:
+        return None if value in known else f"value must be one of {', '.join(known)}"
+
+    return check
+
+
+def some_of(*known: str) -> Check:
+    def check(value: Value) -> str | None:
+        assert isinstance(value, tuple), "only lists have members"
+        if value and set(value) <= set(known):
+            return None
+        return f"value must name one or more of {', '.join(known)}"
+
+    return check
+
+
+def only(allowed: Value, reason: str) -> Check:
+    """For keys of which this broker does just one thing."""
+
+    def check(value: Value) -> str | None:
+        return None if value == allowed else reason
+
+    return check
+
+
+def _parse_boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise _invalid(name, text, "value must be true or false")
+    return text.lower() == "true"
+
+
+def _integer(most: int) -> Callable[[str, str], int]:
+    def parse(name: str, text: str) -> int:
+        digits = text.removeprefix("-").removeprefix("+")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            raise _invalid(name, text, "not a whole number")
+        if not -most - 1 <= int(text) <= most:
+            raise _invalid(name, text, f"not a number from {-most - 1} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _parse_double(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _invalid(name, text, "not a number") from None
+
+
+def _parse_list(name: str, text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+
+
+def _parse_string(name: str, text: str) -> str:
+    return text
+
+
+_PARSE: dict[ConfigType, Callable[[str, str], Value]] = {
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.STRING: _parse_string,
+    ConfigType.INT: _integer(INT_MAX),
+    ConfigType.LONG: _integer(LONG_MAX),
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.LIST: _parse_list,
+}
+
+
+def _invalid(name: str, text: str, problem: str) -> ConfigError:
+    shown = text if len(text) <= 100 else text[:100] + "..."
+    return ConfigError(f"Invalid value {shown} for configuration {name}: {problem}")

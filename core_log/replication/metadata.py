@@ -1,0 +1,210 @@
+"""The cluster as the records of its metadata log describe it: topics, partitions, brokers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
+from uuid import UUID
+
+from core_log.errors import CorruptLog
+from core_log.replication.metadata_records import (
+    BrokerFenceRecord,
+    BrokerRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicConfigRecord,
+    TopicRecord,
+)
+
+NO_LEADER = -1
+METADATA_TOPIC = "__cluster_metadata"
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""What Kafka calls internal: clients leave these out of pattern subscriptions."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic as last committed. Only `MetadataImage.apply` changes it."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionRecord] = field(default_factory=dict)
+    """Every partition in its newest state, as the record that would create it so."""
+    config: dict[str, str] = field(default_factory=dict)
+    """What was set on the topic itself; see `topic_config.py` for the rest."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(slots=True)
+class MetadataChanges:
+    """What a stretch of records changed, net, for those who must follow it. A topic both created
+    and removed within the stretch does not appear.
+    """
+
+    topics_created: dict[UUID, Topic] = field(default_factory=dict)
+    topics_removed: dict[UUID, Topic] = field(default_factory=dict)
+    partitions_added: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
+    """Partitions of new topics included."""
+    partitions_changed: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
+    """New leader, epoch or in-sync set; never one that is also in `partitions_added`."""
+    configs_changed: dict[UUID, Topic] = field(default_factory=dict)
+    """Topics that existed before; a new topic's configuration comes with it."""
+
+    def forget(self, topic: Topic) -> None:
+        topic_id = topic.topic_id
+        if self.topics_created.pop(topic_id, None) is None:
+            self.topics_removed[topic_id] = topic
+        self.configs_changed.pop(topic_id, None)
+        for index in topic.partitions:
+            self.partitions_added.pop((topic_id, index), None)
+            self.partitions_changed.pop((topic_id, index), None)
+
+
+class MetadataImage:
+    """Everything committed so far, by name and by id. Read it freely between two awaits."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[UUID, Topic] = {}
+        self.brokers: dict[int, BrokerRecord] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.end_offset = 0
+        """Where the next record of the metadata log goes; everything below is applied."""
+        self._changes = MetadataChanges()
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, name: str, index: int) -> PartitionRecord | None:
+        topic = self.topics.get(name)
+        return None if topic is None else topic.partitions.get(index)
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        topic = self.topics.get(name)
+        return {} if topic is None else topic.config
+
+    def is_alive(self, broker_id: int) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    @property
+    def alive(self) -> list[int]:
+        return sorted(each for each in self.brokers if self.is_alive(each))
+
+    @property
+    def controller_id(self) -> int:
+        """Whom clients send administration to. Any live broker will do, as in KRaft, where brokers
+        pass it on to the controller; the lowest, so that all answer alike.
+        """
+        return min(self.alive, default=-1)
+
+    def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
+        """Takes in the committed records that end at `end_offset`."""
+        self._changes = MetadataChanges()
+        for record in records:
+            self._take(record)
+        self.end_offset = end_offset
+        return self._changes
+
+    def records(self) -> Iterable[MetadataRecord]:
+        """The fewest records that build this image from nothing: a snapshot."""
+        for feature, level in sorted(self.features.items()):
+            yield FeatureLevelRecord(feature, level)
+        yield from self.brokers.values()
+        if self.next_producer_id:
+            yield ProducerIdsRecord(-1, -1, self.next_producer_id)
+        for topic in self.topics.values():
+            yield TopicRecord(topic.name, topic.topic_id)
+            for name, value in topic.config.items():
+                yield TopicConfigRecord(topic.topic_id, name, value)
+            yield from topic.partitions.values()
+
+    @singledispatchmethod
+    def _take(self, record: MetadataRecord) -> None:
+        raise AssertionError(f"no way to apply {type(record).__name__}")
+
+    @_take.register
+    def _(self, record: TopicRecord) -> None:
+        if record.name in self.topics or record.topic_id in self.topics_by_id:
+            raise CorruptLog("metadata creates a topic that exists", topic=record.name)
+        topic = Topic(record.name, record.topic_id)
+        self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+        self._changes.topics_created[topic.topic_id] = topic
+
+    @_take.register
+    def _(self, record: RemoveTopicRecord) -> None:
+        topic = self._known(record.topic_id)
+        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        self._changes.forget(topic)
+
+    @_take.register
+    def _(self, record: PartitionRecord) -> None:
+        self._known(record.topic_id).partitions[record.partition] = record
+        self._changes.partitions_added[record.topic_id, record.partition] = record
+
+    @_take.register
+    def _(self, record: PartitionChangeRecord) -> None:
+        partitions = self._known(record.topic_id).partitions
+        before = partitions.get(record.partition)
+        if before is None or record.partition_epoch <= before.partition_epoch:
+            raise CorruptLog("metadata changes a partition out of turn", partition=record.partition)
+        after = replace(
+            before,
+            in_sync=record.in_sync,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+        )
+        key, changes = (record.topic_id, record.partition), self._changes
+        partitions[record.partition] = after
+        if key in changes.partitions_added:
+            changes.partitions_added[key] = after
+        else:
+            changes.partitions_changed[key] = after
+
+    @_take.register
+    def _(self, record: TopicConfigRecord) -> None:
+        topic = self._known(record.topic_id)
+        if record.value is None:
+            topic.config.pop(record.name, None)
+        else:
+            topic.config[record.name] = record.value
+        if topic.topic_id not in self._changes.topics_created:
+            self._changes.configs_changed[topic.topic_id] = topic
+
+    @_take.register
+    def _(self, record: BrokerRecord) -> None:
+        self.brokers[record.broker_id] = record
+
+    @_take.register
+    def _(self, record: BrokerFenceRecord) -> None:
+        broker = self.brokers.get(record.broker_id)
+        if broker is None:
+            raise CorruptLog("metadata fences a broker it never saw", broker_id=record.broker_id)
+        self.brokers[record.broker_id] = replace(broker, is_fenced=record.is_fenced)
+
+    @_take.register
+    def _(self, record: ProducerIdsRecord) -> None:
+        self.next_producer_id = record.next_producer_id
+
+    @_take.register
+    def _(self, record: FeatureLevelRecord) -> None:
+        self.features[record.name] = record.level
+
+    def _known(self, topic_id: UUID) -> Topic:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None:
+            raise CorruptLog("metadata speaks of a topic it never created", topic_id=topic_id)
+        return topic

@@ -1,0 +1,159 @@
+"""What the cluster's metadata log is made of: its records, and their JSON form."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from core_log.errors import DecodeError
+
+FORMAT_VERSION = 1
+"""Raised when a record's meaning changes; an older broker then refuses to read on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic exists from here on; its partitions and configuration follow."""
+
+    name: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """The topic, its partitions and its configuration are gone."""
+
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition as it begins."""
+
+    topic_id: UUID
+    partition: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """Who leads a partition, and who is in sync with it, from here on."""
+
+    topic_id: UUID
+    partition: int
+    in_sync: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigRecord:
+    """One setting of a topic; None takes it back to the default."""
+
+    topic_id: UUID
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """A broker has started and registered, under a new epoch."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: UUID
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFenceRecord:
+    """A broker may, or may no longer, lead and be in sync."""
+
+    broker_id: int
+    broker_epoch: int
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """Producer ids below `next_producer_id` have been handed to brokers."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord:
+    """A feature is in force at this level in the whole cluster (`transaction.version` = 2)."""
+
+    name: str
+    level: int
+
+
+MetadataRecord = (
+    TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | TopicConfigRecord
+    | BrokerRecord
+    | BrokerFenceRecord
+    | ProducerIdsRecord
+    | FeatureLevelRecord
+)
+
+KINDS: dict[str, type[MetadataRecord]] = {
+    "topic": TopicRecord,
+    "topic-removal": RemoveTopicRecord,
+    "partition": PartitionRecord,
+    "partition-change": PartitionChangeRecord,
+    "topic-config": TopicConfigRecord,
+    "broker": BrokerRecord,
+    "broker-fence": BrokerFenceRecord,
+    "producer-ids": ProducerIdsRecord,
+    "feature-level": FeatureLevelRecord,
+}
+_KIND_OF = {record: kind for kind, record in KINDS.items()}
+_FIELDS = {kind: tuple(each.name for each in fields(record)) for kind, record in KINDS.items()}
+_IDS = frozenset({"topic_id", "incarnation_id"})
+_LISTS = frozenset({"replicas", "in_sync"})
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    kind = _KIND_OF[type(record)]
+    values = {name: getattr(record, name) for name in _FIELDS[kind]}
+    return orjson.dumps({"version": FORMAT_VERSION, "type": kind, **values})
+
+
+def decode_record(data: bytes) -> MetadataRecord:
+    """Raises `DecodeError` for what this version cannot have written."""
+    try:
+        values: dict[str, Any] = orjson.loads(data)
+        version, kind = values.pop("version"), values.pop("type")
+    except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError):
+        raise DecodeError("not a metadata record", size=len(data)) from None
+    if version != FORMAT_VERSION or kind not in KINDS:
+        raise DecodeError(
+            "metadata record was written by a newer version",
+            hint="start the version of headwater that wrote this data directory",
+            version=version,
+            type=kind,
+        )
+    if values.keys() != set(_FIELDS[kind]):
+        raise DecodeError("metadata record has other fields than its type", type=kind)
+    for name in values:
+        if name in _IDS:
+            values[name] = UUID(values[name])
+        elif name in _LISTS:
+            values[name] = tuple(values[name])
+    return KINDS[kind](**values)

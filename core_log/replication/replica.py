@@ -1,0 +1,287 @@
+"""The roles a broker can play for one partition, leader and follower, without log or network."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from core_log.errors import CorruptLog
+
+UNKNOWN = -1
+
+
+class EpochEnds(Protocol):
+    """What a log remembers of its leader epochs."""
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """The newest epoch not newer than `epoch`, and the offset after its last record."""
+        ...
+
+
+class EpochEnd(NamedTuple):
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncProposal:
+    """What a leader asks of the controller; it holds only once the controller has written it."""
+
+    in_sync: frozenset[int]
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a leader knows of one follower, in this epoch."""
+
+    offset: int = UNKNOWN  # everything below is on the follower's disk
+    start_offset: int = UNKNOWN
+    fetched_ms: int = UNKNOWN
+    leader_end: int = 0  # where the leader's log ended at that fetch
+    caught_up_ms: int = UNKNOWN  # when it last held all that the leader held
+
+    def note_fetch(self, offset: int, start_offset: int, leader_end: int, now_ms: int) -> None:
+        if offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif offset >= self.leader_end:  # what was there last time it has by now
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.offset, self.start_offset = offset, start_offset
+        self.fetched_ms, self.leader_end = now_ms, leader_end
+
+
+@dataclass(slots=True, kw_only=True)
+class Leader:
+    """Decides what is committed. A follower that asks for offset N says that all below N is on its
+    disk; the high watermark is the least that every in-sync replica, itself included, has on disk.
+    """
+
+    broker_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+    partition_epoch: int = 0
+    end_offset: int = 0
+    durable_offset: int = 0
+    high_watermark: int = 0
+    min_in_sync: int = 1
+    lag_ms_max: int = 30_000
+    started_ms: int = 0
+    pending: InSyncProposal | None = None
+    epoch_start_offset: int = field(init=False)
+    progress: dict[int, Progress] = field(init=False)
+    _counted: tuple[Progress, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.broker_id in self.in_sync, "a leader is always in sync with itself"
+        assert self.in_sync <= set(self.replicas), "only replicas can be in sync"
+        self._begin_epoch(self.started_ms)
+
+    def _begin_epoch(self, now_ms: int) -> None:
+        """Followers are unknown until they fetch; those in sync get the usual time to do so."""
+        self.epoch_start_offset = self.end_offset
+        self.progress = {
+            replica: Progress(caught_up_ms=now_ms if replica in self.in_sync else UNKNOWN)
+            for replica in self.replicas
+            if replica != self.broker_id
+        }
+        self.pending = None
+        self._count(self.in_sync)
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether acks=all may be promised at all (min.insync.replicas)."""
+        return len(self.in_sync) >= self.min_in_sync
+
+    @property
+    def knows_latest(self) -> bool:
+        """Until something of this epoch is committed, an older leader may have committed more
+        than we know of, and "latest" must not be answered (KIP-207).
+        """
+        return self.high_watermark >= self.epoch_start_offset
+
+    def on_append(self, end_offset: int) -> None:
+        assert end_offset >= self.end_offset, "a leader never shortens its own log"
+        self.end_offset = end_offset
+
+    def on_durable(self, offset: int) -> None:
+        """Our own disk holds everything below `offset`."""
+        assert self.durable_offset <= offset <= self.end_offset, (
+            "what is on disk only grows, and was written before"
+        )
+        self.durable_offset = offset
+        self._advance()
+
+    def on_follower_fetch(
+        self, follower: int, offset: int, now_ms: int, *, start_offset: int = 0
+    ) -> InSyncProposal | None:
+        """Returns a proposal when this fetch shows that the follower has caught up."""
+        assert offset <= self.end_offset, "a follower cannot be ahead of its leader"
+        progress = self.progress[follower]
+        progress.note_fetch(offset, start_offset, self.end_offset, now_ms)
+        if follower in self.in_sync:
+            self._advance()
+            return None
+        has_caught_up = offset >= max(self.high_watermark, self.epoch_start_offset)
+        return self._propose(self.in_sync | {follower}) if has_caught_up else None
+
+    def on_tick(self, now_ms: int) -> InSyncProposal | None:
+        """Returns a proposal without the followers that have lagged for too long."""
+        lagging = {
+            replica
+            for replica in self.in_sync - {self.broker_id}
+            if self._lags(self.progress[replica], now_ms)
+        }
+        return self._propose(self.in_sync - lagging) if lagging else None
+
+    def _lags(self, progress: Progress, now_ms: int) -> bool:
+        if UNKNOWN < progress.offset < self.high_watermark:
+            return True  # it has lost what was committed, so it must not be elected
+        return now_ms - progress.caught_up_ms > self.lag_ms_max
+
+    def on_in_sync(self, in_sync: Iterable[int], partition_epoch: int) -> None:
+        """The controller has written this set, asked by us or not."""
+        if partition_epoch <= self.partition_epoch:
+            return
+        self.in_sync, self.partition_epoch = frozenset(in_sync), partition_epoch
+        self.pending = None
+        self._count(self.in_sync)
+
+    def on_refused(self, proposal: InSyncProposal) -> None:
+        """The controller has certainly not written it. A lost answer is no refusal: it may have."""
+        if self.pending == proposal:
+            self.pending = None
+            self._count(self.in_sync)
+
+    def on_epoch(
+        self, leader_epoch: int, in_sync: Iterable[int], partition_epoch: int, now_ms: int
+    ) -> None:
+        """We were elected again; what followers told us belongs to the epoch before."""
+        assert leader_epoch > self.leader_epoch, "leader epochs only grow"
+        self.leader_epoch, self.partition_epoch = leader_epoch, partition_epoch
+        self.in_sync = frozenset(in_sync)
+        self._begin_epoch(now_ms)
+
+    def low_watermark(self, own_start_offset: int) -> int:
+        """The least log start among the replicas in sync: nobody serves anything older."""
+        starts = [
+            self.progress[replica].start_offset for replica in self.in_sync - {self.broker_id}
+        ]
+        return min([own_start_offset, *starts])
+
+    def _propose(self, in_sync: frozenset[int]) -> InSyncProposal | None:
+        """One proposal at a time. While it is open both sets count, since the controller may
+        already elect from either.
+        """
+        if self.pending is not None:
+            return None
+        self.pending = InSyncProposal(in_sync, self.leader_epoch, self.partition_epoch)
+        self._count(self.in_sync | in_sync)
+        return self.pending
+
+    def _count(self, in_sync: frozenset[int]) -> None:
+        self._counted = tuple(self.progress[each] for each in in_sync - {self.broker_id})
+        self._advance()
+
+    def _advance(self) -> None:
+        held = self.durable_offset
+        for progress in self._counted:
+            if progress.offset < held:
+                held = progress.offset
+        if held > self.high_watermark:
+            self.high_watermark = held
+
+
+def find_divergence(
+    epochs: EpochEnds, *, last_fetched_epoch: int, fetch_offset: int
+) -> EpochEnd | None:
+    """Where a follower's log leaves the leader's, or None while it is a prefix of it (KIP-595)."""
+    if last_fetched_epoch < 0:  # an empty log is a prefix of any
+        return None
+    ours = EpochEnd(*epochs.end_offset_for(last_fetched_epoch))
+    if ours.epoch < last_fetched_epoch or ours.end_offset < fetch_offset:
+        return ours
+    return None
+
+
+class FollowerFetch(NamedTuple):
+    """What to ask the leader for."""
+
+    offset: int
+    last_fetched_epoch: int
+    leader_epoch: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """Copies a leader. It asks for more only when what it has is on its disk, since asking is what
+    tells the leader so.
+    """
+
+    broker_id: int
+    leader_id: int
+    leader_epoch: int
+    start_offset: int = 0
+    end_offset: int = 0
+    durable_offset: int = 0
+    high_watermark: int = 0
+    last_epoch: int = UNKNOWN  # of the newest batch held
+    allows_unclean: bool = False
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """None while something fetched still waits for the disk."""
+        if self.durable_offset < self.end_offset:
+            return None
+        return FollowerFetch(self.end_offset, self.last_epoch, self.leader_epoch)
+
+    def on_append(self, end_offset: int, last_epoch: int) -> None:
+        assert end_offset >= self.end_offset, "an append never shortens the log"
+        assert last_epoch >= self.last_epoch, "epochs never go back along a log"
+        self.end_offset, self.last_epoch = end_offset, last_epoch
+
+    def on_durable(self, offset: int) -> None:
+        assert self.durable_offset <= offset <= self.end_offset, (
+            "what is on disk only grows, and was written before"
+        )
+        self.durable_offset = offset
+
+    def on_high_watermark(self, leaders: int) -> None:
+        """The leader's, as far as we hold it ourselves; answers may arrive late."""
+        self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
+
+    def on_diverging(self, leaders: EpochEnd, own: EpochEnds) -> int:
+        """Returns the offset to truncate to; more rounds follow while the epochs still differ."""
+        epoch, end = own.end_offset_for(leaders.epoch)
+        shared = self.start_offset if epoch < 0 else min(end, leaders.end_offset)
+        if shared < self.high_watermark and not self.allows_unclean:
+            raise CorruptLog(
+                "the leader does not hold what was committed",
+                hint="set unclean.leader.election.enable on the topic to give it up",
+                leader=self.leader_id,
+                leader_epoch=self.leader_epoch,
+                committed_to=self.high_watermark,
+                leader_agrees_to=shared,
+            )
+        return shared
+
+    def on_truncated(self, end_offset: int, last_epoch: int) -> None:
+        """Only after an unclean election, which somebody allowed, can this take back commits."""
+        assert end_offset <= self.end_offset, "truncating never adds anything"
+        self.end_offset, self.last_epoch = end_offset, last_epoch
+        self.durable_offset = min(self.durable_offset, end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+
+    def on_leader_start(self, start_offset: int) -> bool:
+        """The leader has dropped what is older. True when that is all we hold, and more: the log
+        then starts over, empty, at that offset.
+        """
+        self.start_offset = max(self.start_offset, start_offset)
+        if self.start_offset <= self.end_offset:
+            return False
+        self.end_offset = self.durable_offset = self.high_watermark = self.start_offset
+        self.last_epoch = UNKNOWN
+        return True
+
+    def on_leader(self, leader_id: int, leader_epoch: int) -> None:
+        assert leader_epoch > self.leader_epoch, "leader epochs only grow"
+        self.leader_id, self.leader_epoch = leader_id, leader_epoch

@@ -1,0 +1,311 @@
+"""Every topic configuration this broker knows, and what follows from what was set."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import NamedTuple, cast
+
+from core_log.errors import ConfigError
+from core_log.replication.config_keys import (
+    LONG_MAX,
+    ConfigKey,
+    ConfigSource,
+    ConfigType,
+    Value,
+    at_least,
+    between,
+    one_of,
+    only,
+    some_of,
+)
+from core_log.storage.log_config import LogConfig
+
+BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+DAY_MS = 86_400_000
+SMALLEST_SEGMENT = 14  # bytes; Kafka's own floor until 4.0, which asks for 1 MiB
+
+TOPIC_KEYS = (
+    ConfigKey(
+        "cleanup.policy",
+        LIST,
+        "delete",
+        "log.cleanup.policy",
+        "delete: old segments go by age and size. compact: the newest record of each key stays. "
+        "Both together do both.",
+        some_of("compact", "delete"),
+    ),
+    ConfigKey(
+        "compression.type",
+        STRING,
+        "producer",
+        "compression.type",
+        "Always producer: batches are stored as their producer compressed them.",
+        only("producer", "batches are stored as their producer sent them; set it there"),
+    ),
+    ConfigKey(
+        "delete.retention.ms",
+        LONG,
+        str(DAY_MS),
+        "log.cleaner.delete.retention.ms",
+        "How long a tombstone of a compacted topic stays after compaction has first seen it.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "file.delete.delay.ms",
+        LONG,
+        "60000",
+        "log.segment.delete.delay.ms",
+        "Without effect: a deleted segment stays open for those who are reading it, and nobody "
+        "else can.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "flush.messages",
+        LONG,
+        str(LONG_MAX),
+        "log.flush.interval.messages",
+        "Without effect: every batch is on disk before it is readable or acknowledged by acks=all.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "flush.ms",
+        LONG,
+        str(LONG_MAX),
+        "log.flush.interval.ms",
+        "Without effect: every batch is on disk before it is readable or acknowledged by acks=all.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "index.interval.bytes",
+        INT,
+        "4096",
+        "log.index.interval.bytes",
+        "How many bytes of batches lie between two entries of the offset index.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "max.compaction.lag.ms",
+        LONG,
+        str(LONG_MAX),
+        "log.cleaner.max.compaction.lag.ms",
+        "A record is looked at by compaction after this time at the latest.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "max.message.bytes",
+        INT,
+        "1048588",
+        "message.max.bytes",
+        "Size of the largest batch accepted, as its producer compressed it.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "message.timestamp.after.max.ms",
+        LONG,
+        "3600000",
+        "log.message.timestamp.after.max.ms",
+        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "message.timestamp.before.max.ms",
+        LONG,
+        str(LONG_MAX),
+        "log.message.timestamp.before.max.ms",
+        "How far a producer's timestamp may lie behind the broker's clock.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "message.timestamp.type",
+        STRING,
+        "CreateTime",
+        "log.message.timestamp.type",
+        "Whether records carry their producer's time (CreateTime) or the broker's (LogAppendTime).",
+        one_of("CreateTime", "LogAppendTime"),
+    ),
+    ConfigKey(
+        "min.cleanable.dirty.ratio",
+        DOUBLE,
+        "0.5",
+        "log.cleaner.min.cleanable.ratio",
+        "Compaction starts when this share of the log has not been compacted yet.",
+        between(0, 1),
+    ),
+    ConfigKey(
+        "min.compaction.lag.ms",
+        LONG,
+        "0",
+        "log.cleaner.min.compaction.lag.ms",
+        "A record stays untouched by compaction for at least this time.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "min.insync.replicas",
+        INT,
+        "1",
+        "min.insync.replicas",
+        "acks=all is refused while fewer replicas than this are in sync.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "preallocate",
+        BOOLEAN,
+        "false",
+        "log.preallocate",
+        "Always false: files are extended in small steps and trimmed when they are rolled.",
+        only(False, "whole segments are never preallocated here"),
+    ),
+    ConfigKey(
+        "retention.bytes",
+        LONG,
+        "-1",
+        "log.retention.bytes",
+        "With cleanup.policy delete, the oldest segments go when a partition is larger than this; "
+        "-1 for no limit.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "retention.ms",
+        LONG,
+        str(7 * DAY_MS),
+        "log.retention.ms",
+        "With cleanup.policy delete, segments go when their newest record is older than this; "
+        "-1 for no limit.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "segment.bytes",
+        INT,
+        str(1 << 30),
+        "log.segment.bytes",
+        "A segment file is closed, and a new one begun, at this size.",
+        at_least(SMALLEST_SEGMENT),
+    ),
+    ConfigKey(
+        "segment.index.bytes",
+        INT,
+        str(10 << 20),
+        "log.index.size.max.bytes",
+        "A segment is also closed when its offset index has reached this size.",
+        at_least(4),
+    ),
+    ConfigKey(
+        "segment.jitter.ms",
+        LONG,
+        "0",
+        "log.roll.jitter.ms",
+        "Spreads the closing of segments by age: up to this much earlier, by partition.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "segment.ms",
+        LONG,
+        str(7 * DAY_MS),
+        "log.roll.ms",
+        "A segment file is closed, and a new one begun, at this age.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "unclean.leader.election.enable",
+        BOOLEAN,
+        "false",
+        "unclean.leader.election.enable",
+        "Whether a replica that is not in sync may lead when none that is remains; what only the "
+        "others held is then lost.",
+    ),
+)
+KEYS = {key.name: key for key in TOPIC_KEYS}
+_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+_OF_LOG = tuple(each.name for each in fields(LogConfig))
+
+
+class ConfigSynonym(NamedTuple):
+    """One of the places a value could come from, the one that counts first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One key as DescribeConfigs shows it."""
+
+    key: ConfigKey
+    value: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+
+class TopicConfigs:
+    """Turns what is set on a topic into what holds for it, given this broker's own defaults."""
+
+    def __init__(self, defaults: Mapping[str, str]) -> None:
+        """Raises `ConfigError` when the defaults themselves are wrong."""
+        self.defaults: dict[str, str] = {}
+        self.check(defaults)
+        self.defaults = dict(defaults)
+
+    def check(self, config: Mapping[str, str]) -> None:
+        """Raises `ConfigError` for a name or a value that this broker does not know."""
+        for name, text in config.items():
+            key_of(name).parse(text)
+        least, most = (self._value(config, name) for name in _LAGS)
+        if cast(int, least) > cast(int, most):
+            raise ConfigError(f"{_LAGS[0]} ({least}) is larger than {_LAGS[1]} ({most})")
+
+    def describe(self, config: Mapping[str, str], names: Iterable[str] = KEYS) -> list[ConfigEntry]:
+        """The keys among `names` that exist, as they stand for a topic with this configuration."""
+        return [self._entry(config, KEYS[name]) for name in sorted(set(names) & KEYS.keys())]
+
+    def log_config(self, config: Mapping[str, str], *, partition: int = 0) -> LogConfig:
+        """What storage needs to know for one partition."""
+        values: dict[str, object] = {
+            name.replace(".", "_"): self._value(config, name) for name in KEYS
+        }
+        age_ms = cast(int, values["segment_ms"])
+        jitter_ms = min(cast(int, values["segment_jitter_ms"]), age_ms)
+        values["segment_ms"] = age_ms - (_spread(partition) % jitter_ms if jitter_ms else 0)
+        values["cleanup_policy"] = frozenset(cast(tuple[str, ...], values["cleanup_policy"]))
+        return LogConfig(**{name: values[name] for name in _OF_LOG})  # type: ignore[arg-type]
+
+    def min_in_sync(self, config: Mapping[str, str]) -> int:
+        return cast(int, self._value(config, "min.insync.replicas"))
+
+    def is_compacted(self, config: Mapping[str, str]) -> bool:
+        return "compact" in cast(tuple[str, ...], self._value(config, "cleanup.policy"))
+
+    def allows_unclean(self, config: Mapping[str, str]) -> bool:
+        return bool(self._value(config, "unclean.leader.election.enable"))
+
+    def text(self, config: Mapping[str, str], name: str) -> str:
+        return config.get(name, self.defaults.get(name, KEYS[name].default))
+
+    def _value(self, config: Mapping[str, str], name: str) -> Value:
+        return KEYS[name].parse(self.text(config, name))
+
+    def _entry(self, config: Mapping[str, str], key: ConfigKey) -> ConfigEntry:
+        at_broker = ConfigSource.STATIC_BROKER_CONFIG
+        synonyms = [ConfigSynonym(key.broker_name, key.default, ConfigSource.DEFAULT_CONFIG)]
+        if key.name in self.defaults:
+            text = key.normal(self.defaults[key.name])
+            synonyms.insert(0, ConfigSynonym(key.broker_name, text, at_broker))
+        if key.name in config:
+            text = key.normal(config[key.name])
+            synonyms.insert(0, ConfigSynonym(key.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        return ConfigEntry(key, synonyms[0].value, tuple(synonyms))
+
+
+def key_of(name: str) -> ConfigKey:
+    key = KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"Unknown topic config name: {name}")
+    return key
+
+
+def _spread(partition: int) -> int:
+    """A number that differs widely between neighbours, and is the same after every restart."""
+    return partition * 2_654_435_761 & 0xFFFFFFFF

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from struct import Struct
 from typing import Protocol
 
-from core_log.errors import DecodeError
+from core_log.errors import HeadwaterError
 from core_log.storage.files import FileRange
 
 logger = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class Connection:
     def _answer(self, frame: memoryview) -> None:
         try:
             answer = self._handler.answer(frame, self)
-        except DecodeError as error:
+        except HeadwaterError as error:
             self._refuse(str(error))
             return
         except Exception:
@@ -202,7 +202,7 @@ class Connection:
         if self.is_closed or task.cancelled():
             return
         if (error := task.exception()) is not None:
-            if isinstance(error, DecodeError):
+            if isinstance(error, HeadwaterError):
                 self._refuse(str(error))
             else:
                 logger.error("a request failed unexpectedly", exc_info=error)

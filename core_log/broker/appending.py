@@ -1,0 +1,101 @@
+"""What a batch must be before a leader appends it, whichever way it came in."""
+
+from dataclasses import dataclass
+
+from core_log.batch import HEADER_BYTES, BatchHeader, checksum_of, stamp_append_time
+from core_log.broker.partition import Partition
+from core_log.errors import BatchRejected, BatchTooLarge, CorruptBatch, StorageFailed
+from core_log.storage.producers import DuplicateBatch
+
+ZSTD = 4
+
+
+class InvalidRecord(BatchRejected):
+    """The batch is whole, but holds what a client may not append."""
+
+
+class InvalidTimestamp(BatchRejected):
+    """The batch's newest time lies further from the broker's clock than the topic allows."""
+
+
+class UnsupportedCompression(BatchRejected):
+    """The batch's compression is newer than the version of its request."""
+
+
+class InternalTopic(BatchRejected):
+    """Only the broker itself writes to this topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went; `end_offset` is what has to be on disk before it is acknowledged."""
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int = -1
+
+
+def read_header(records: memoryview | None) -> BatchHeader:
+    """The head of the one batch that a client may send per partition; its checksum is checked."""
+    if records is None or len(records) < HEADER_BYTES:
+        raise CorruptBatch("no whole record batch was sent")
+    header = BatchHeader.read(records)
+    if header.magic != 2:
+        raise InvalidRecord("record batches have format 2", magic=header.magic)
+    if header.total_bytes != len(records):
+        if 0 < header.total_bytes < len(records):
+            raise InvalidRecord("one request carries one batch per partition")
+        raise CorruptBatch("batch length contradicts its request", length=header.length)
+    if checksum_of(records) != header.checksum:
+        raise CorruptBatch("batch fails its checksum")
+    return header
+
+
+def append_batch(
+    partition: Partition,
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    now_ms: int,
+    is_urgent: bool,
+) -> Appended:
+    """Checks and appends; a retry of something already here is answered with where it is."""
+    if partition.is_offline:
+        raise StorageFailed("partition is offline", topic=partition.topic, index=partition.index)
+    check_contents(partition, header, now_ms)
+    append_time_ms = -1
+    if partition.log.config.stamps_append_time:
+        stamp_append_time(batch, now_ms)
+        append_time_ms = now_ms
+        header = BatchHeader.read(batch)
+    try:
+        base_offset = partition.log.append(
+            batch, header, leader_epoch=partition.leader_epoch, now_ms=now_ms
+        )
+    except DuplicateBatch as duplicate:
+        return Appended(duplicate.base_offset, duplicate.last_offset + 1, append_time_ms)
+    partition.on_written(is_urgent=is_urgent)
+    return Appended(base_offset, partition.log.end_offset, append_time_ms)
+
+
+def check_contents(partition: Partition, header: BatchHeader, now_ms: int) -> None:
+    """By the header alone: nothing is ever decompressed on the way in."""
+    config = partition.log.config
+    if header.total_bytes > config.message_bytes_max:
+        raise BatchTooLarge(
+            "batch is larger than max.message.bytes",
+            size=header.total_bytes,
+            limit=config.message_bytes_max,
+        )
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord("record count contradicts the offsets", count=header.record_count)
+    if header.is_control:
+        raise InvalidRecord("clients cannot write control batches")
+    if header.has_producer and header.base_sequence < 0:
+        raise InvalidRecord("a producer's batch carries a sequence")
+    if header.compression > ZSTD:
+        raise InvalidRecord("compression is unknown", code=header.compression)
+    if not config.stamps_append_time and not config.accepts_timestamp(
+        header.max_timestamp, now_ms
+    ):
+        raise InvalidTimestamp("timestamp is too far from the broker's clock")

@@ -1,0 +1,51 @@
+"""ApiVersions (key 18), versions 0 to 4: what this broker serves, and which features are in force.
+
+Deliberately not done: anything for ZooKeeper migration. Topics of the cluster round (KIP-848 and
+share groups, telemetry, quorum) are simply not listed.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseKey,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+ZERO_MINIMUM_FROM = 4
+"""Older clients choke on a supported feature that begins at level 0 (KAFKA-17011)."""
+
+
+@handles(ApiVersionsRequest)
+async def handle_api_versions(
+    broker: "Broker", request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    keys = tuple(
+        ApiVersionsResponseKey(
+            api_key=served.api_key,
+            min_version=served.advertised_from,
+            max_version=served.versions[1],
+        )
+        for served in broker.served.values()
+    )
+    supported = tuple(
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in broker.supported_features.items()
+        if low > 0 or context.api_version >= ZERO_MINIMUM_FROM
+    )
+    finalized = tuple(
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in broker.image.features.items()
+    )
+    return ApiVersionsResponse(
+        api_keys=keys,
+        supported_features=supported,
+        finalized_features_epoch=broker.image.end_offset,
+        finalized_features=finalized,
+    )

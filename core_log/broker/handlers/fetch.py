@@ -1,0 +1,148 @@
+"""Fetch (key 1), versions 4 to 18: reads whole record batches from a set of partitions.
+
+Deliberately not done: fetch sessions (none is ever made, so every request names all it wants),
+preferred read replicas, down-conversion, throttling, tiered storage.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from core_log.broker.connection import Reply
+from core_log.broker.dispatch import RequestContext, handles_raw
+from core_log.broker.partition import Reach
+from core_log.broker.reading import Line, read_line
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.fetch_frames import (
+    FetchFrame,
+    FetchLine,
+    FetchPart,
+    read_fetch,
+    write_fetch_answer,
+)
+from core_log.protocol.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+READ_COMMITTED = 1
+LAST_SESSION_EPOCH = -1
+
+
+@handles_raw(FetchRequest)
+def handle_fetch(
+    broker: "Broker",
+    frame: memoryview,
+    position: int,
+    correlation_id: int,
+    context: RequestContext,
+) -> Reply:
+    request = read_fetch(frame, position, context.api_version)
+    if request.session_id != 0:
+        code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return Reply(
+            write_fetch_answer((), (), correlation_id, context.api_version, error_code=code)
+        )
+    return Fetching(broker, request, correlation_id, context.api_version).start()
+
+
+class Fetching:
+    """One Fetch request: read at once, or parked until enough has become readable."""
+
+    def __init__(
+        self, broker: "Broker", request: FetchFrame, correlation_id: int, version: int
+    ) -> None:
+        self.broker, self.request = broker, request
+        self.correlation_id, self.version = correlation_id, version
+        self.reach = Reach.COMMITTED
+        if request.replica_id >= 0:
+            self.reach = Reach.END
+        elif request.isolation == READ_COMMITTED:
+            self.reach = Reach.STABLE
+        self.reply: Reply | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> Reply:
+        if self.request.replica_id >= 0:
+            self._note_follower()
+        lines = self._read()
+        if self.request.wait_ms_max <= 0 or self._is_enough(lines):
+            return Reply(self._answer(lines))
+        self.reply = Reply(blocks=True)
+        loop = asyncio.get_running_loop()
+        self.timer = loop.call_later(self.request.wait_ms_max / 1000, self._give_up_waiting)
+        for part in self.request.parts:
+            partition = self.broker.led(part.topic, part.index)
+            if partition is not None:
+                partition.park(self._wake)
+        return self.reply
+
+    def _note_follower(self) -> None:
+        """A follower that asks for an offset proves that it holds everything below."""
+        for part in self.request.parts:
+            partition = self.broker.led(part.topic, part.index)
+            if partition is not None:
+                partition.on_follower_fetch(
+                    self.request.replica_id, part.offset, self.broker.clock.monotonic_ms()
+                )
+
+    def _read(self) -> list[Line]:
+        """Fills the lines in order, within the request's and each partition's own limit."""
+        left, lines = self.request.bytes_max, []
+        is_first = True
+        for part in self.request.parts:
+            line = self._read_part(part, left, is_first)
+            if line.record_bytes:
+                is_first = False
+                left -= line.record_bytes
+            lines.append(line)
+        return lines
+
+    def _read_part(self, part: FetchPart, left: int, is_first: bool) -> Line:
+        partition = self.broker.led(part.topic, part.index)
+        if partition is None:
+            return FetchLine(self.broker.why_not_led(part.topic, part.index))
+        return read_line(
+            partition,
+            part,
+            reach=self.reach,
+            bytes_max=max(0, min(left, part.bytes_max)),
+            at_least_one=is_first,
+        )
+
+    def _is_enough(self, lines: list[Line]) -> bool:
+        size = 0
+        for line in lines:
+            if line.error_code or line.diverging is not None:
+                return True
+            size += line.record_bytes
+        return size >= self.request.bytes_min or not lines
+
+    def _answer(self, lines: list[Line]) -> list[object]:
+        return write_fetch_answer(self.request.parts, lines, self.correlation_id, self.version)
+
+    def _wake(self) -> None:
+        assert self.reply is not None, "only a parked fetch is woken"
+        if self.reply.is_abandoned:
+            self._leave()
+            return
+        lines = self._read()
+        if self._is_enough(lines):
+            self._finish(lines)
+
+    def _give_up_waiting(self) -> None:
+        self._finish(self._read())
+
+    def _finish(self, lines: list[Line]) -> None:
+        self._leave()
+        assert self.reply is not None, "only a parked fetch is finished later"
+        if not self.reply.is_abandoned:
+            self.reply.fulfil(self._answer(lines))
+
+    def _leave(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for part in self.request.parts:
+            partition = self.broker.led(part.topic, part.index)
+            if partition is not None:
+                partition.unpark(self._wake)

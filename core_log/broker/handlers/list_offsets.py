@@ -1,0 +1,112 @@
+"""ListOffsets (key 2), versions 1 to 11: offsets by name (earliest, latest, ...) or by time.
+
+Besides Kafka's own, two private negative timestamps tell what compaction took; see
+`protocol/private_timestamps.py`. Deliberately not done: tiered storage, whose marks are answered
+with an unknown offset as Kafka answers them without it.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.partition import Partition, Reach
+from core_log.broker.reading import check_epoch
+from core_log.broker.refusals import code_of
+from core_log.errors import HeadwaterError
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+READ_COMMITTED = 1
+UNKNOWN = -1
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp: int = UNKNOWN
+    leader_epoch: int = UNKNOWN
+
+
+@handles(ListOffsetsRequest)
+async def handle_list_offsets(
+    broker: "Broker", request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
+    reach = Reach.COMMITTED
+    if request.replica_id >= 0:
+        reach = Reach.END
+    elif request.isolation_level == READ_COMMITTED:
+        reach = Reach.STABLE
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                answer(broker, topic.name, each, reach, context.api_version)
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+def answer(
+    broker: "Broker", topic: str, wanted: ListOffsetsPartition, reach: Reach, version: int
+) -> ListOffsetsPartitionResponse:
+    index = wanted.partition_index
+    partition = broker.led(topic, index)
+    if partition is None:
+        code = broker.why_not_led(topic, index)
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
+    code = check_epoch(partition, wanted.current_leader_epoch)
+    if wanted.timestamp < 0 and version < SINCE.get(wanted.timestamp, 0):
+        code = ErrorCode.UNSUPPORTED_VERSION
+    if code is not ErrorCode.NONE:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
+    try:
+        found = find(partition, wanted.timestamp, reach)
+    except HeadwaterError as error:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
+    if found is None:
+        return ListOffsetsPartitionResponse(
+            partition_index=index, error_code=ErrorCode.UNSUPPORTED_VERSION
+        )
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def find(partition: Partition, timestamp: int, reach: Reach) -> Found | None:
+    """None for a negative timestamp that means nothing to us."""
+    log, limit = partition.log, partition.limit(reach)
+    if timestamp >= 0:
+        by_time = log.offset_for_timestamp(timestamp, below=limit)
+        return Found(UNKNOWN) if by_time is None else Found(*by_time)
+    if timestamp == LATEST:
+        return Found(limit, UNKNOWN, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return Found(log.start_offset, UNKNOWN, log.epochs.epoch_at(log.start_offset))
+    if timestamp == MAX_TIMESTAMP:
+        newest = log.max_timestamp(below=limit)
+        return Found(UNKNOWN) if newest is None else Found(*newest)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return Found(UNKNOWN)
+    if timestamp == CLEANED_TO:
+        return Found(log.cleaned_to)
+    if timestamp == DELETES_DROPPED_TO:
+        return Found(log.deletes_dropped_to)
+    return None

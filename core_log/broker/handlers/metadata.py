@@ -1,0 +1,110 @@
+"""Metadata (key 3), versions 0 to 13: brokers, topics, partitions and who leads them.
+
+A topic asked for by name is created when both the client and `auto_create_topics` allow it.
+Deliberately not done: authorized operations (there are no ACLs yet), offline replicas' directories.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from core_log.replication.metadata import NO_LEADER, Topic
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+NO_ID = UUID(int=0)
+AUTO_CREATION_ASKED_FROM = 4
+NO_TOPICS_MEANS_ALL_TO = 0
+
+
+@handles(MetadataRequest)
+async def handle_metadata(
+    broker: "Broker", request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    wanted = request.topics
+    if wanted is None or (not wanted and context.api_version <= NO_TOPICS_MEANS_ALL_TO):
+        topics = [describe(broker, topic) for topic in list(broker.image.topics.values())]
+    else:
+        may_create = request.allow_auto_topic_creation or (
+            context.api_version < AUTO_CREATION_ASKED_FROM
+        )
+        topics = [await find(broker, each, may_create=may_create) for each in wanted]
+    return MetadataResponse(
+        brokers=tuple(brokers(broker, context)),
+        cluster_id=broker.cluster_id,
+        controller_id=broker.image.controller_id,
+        topics=tuple(topics),
+    )
+
+
+def brokers(broker: "Broker", context: RequestContext) -> Iterable[MetadataResponseBroker]:
+    """This broker answers under the address through which it was asked."""
+    for node_id in broker.image.alive:
+        known = broker.image.brokers[node_id]
+        host, port = known.host, known.port
+        if node_id == broker.node_id:
+            host, port = context.listener_host, context.listener_port
+        yield MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=known.rack)
+
+
+async def find(
+    broker: "Broker", wanted: MetadataRequestTopic, *, may_create: bool
+) -> MetadataResponseTopic:
+    if wanted.name is None or (wanted.topic_id is not None and wanted.topic_id != NO_ID):
+        topic = broker.image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            return refused(ErrorCode.UNKNOWN_TOPIC_ID, wanted)
+        return describe(broker, topic)
+    topic = broker.image.topic(wanted.name)
+    if topic is None:
+        code = await broker.create_unknown(wanted.name, may_create=may_create)
+        topic = broker.image.topic(wanted.name)
+        if topic is None or code is not ErrorCode.NONE:
+            return refused(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted)
+    return describe(broker, topic)
+
+
+def refused(code: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code,
+        name=wanted.name,
+        topic_id=wanted.topic_id or NO_ID,
+        is_internal=False,
+        partitions=(),
+    )
+
+
+def describe(broker: "Broker", topic: Topic) -> MetadataResponseTopic:
+    partitions = []
+    for index, partition in sorted(topic.partitions.items()):
+        has_leader = partition.leader != NO_LEADER
+        offline = [each for each in partition.replicas if not broker.image.is_alive(each)]
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.in_sync,
+                offline_replicas=tuple(offline),
+            )
+        )
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(partitions),
+    )

@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where an earlier leader's records end here.
+
+Consumers ask it after a leader change to find out whether what they read still stands.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.reading import check_epoch
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(OffsetForLeaderEpochRequest)
+async def handle_offset_for_leader_epoch(
+    broker: "Broker", request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=tuple(answer(broker, topic.topic, each) for each in topic.partitions),
+        )
+        for topic in request.topics
+    ]
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def answer(broker: "Broker", topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    index = wanted.partition
+    partition = broker.led(topic, index)
+    if partition is None:
+        return EpochEndOffset(error_code=broker.why_not_led(topic, index), partition=index)
+    code = check_epoch(partition, wanted.current_leader_epoch)
+    if code is not ErrorCode.NONE:
+        return EpochEndOffset(error_code=code, partition=index)
+    epoch, end_offset = partition.log.epochs.end_offset_for(wanted.leader_epoch)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE, partition=index, leader_epoch=epoch, end_offset=end_offset
+    )

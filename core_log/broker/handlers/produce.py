@@ -1,0 +1,197 @@
+"""Produce (key 0), versions 3 to 13: appends one record batch per partition.
+
+Versions 0 to 2 are advertised, because librdkafka judges compression by them, and refused.
+Deliberately not done: a look inside the batch (records are not decompressed or validated one by
+one), conversion between formats, throttling, the leader hints of version 10.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from core_log.batch import BatchHeader
+from core_log.broker.appending import (
+    ZSTD,
+    InternalTopic,
+    UnsupportedCompression,
+    append_batch,
+    read_header,
+)
+from core_log.broker.connection import Reply
+from core_log.broker.dispatch import RequestContext, handles_raw
+from core_log.broker.refusals import code_of
+from core_log.errors import BatchRejected, HeadwaterError, LogRejected
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.produce import ProduceRequest
+from core_log.protocol.produce_frames import (
+    PartAnswer,
+    ProduceFrame,
+    ProducePart,
+    read_produce,
+    write_produce_answer,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+    from core_log.broker.partition import Partition
+
+ZSTD_FROM = 7
+IMPLICIT_ADD_FROM = 12
+"""From here on a transactional batch adds its partition to the transaction by itself (KIP-890)."""
+
+Answer = bytes | Reply | None
+
+
+@handles_raw(ProduceRequest, advertised_from=0)
+def handle_produce(
+    broker: "Broker",
+    frame: memoryview,
+    position: int,
+    correlation_id: int,
+    context: RequestContext,
+) -> Answer | Awaitable[Answer]:
+    request = read_produce(frame, position, context.api_version)
+    production = Production(broker, request, correlation_id, context.api_version)
+    if request.transactional_id is not None and production.needs_verification():
+        # The frame's buffer is read into again while we wait, so its records are kept aside.
+        kept = [
+            part._replace(records=part.records and memoryview(bytearray(part.records)))
+            for part in request.parts
+        ]
+        production.request = request._replace(parts=kept)
+        return production.verify_and_append()
+    return production.append()
+
+
+class Production:
+    """One Produce request on its way: appended at once, answered as its acks ask."""
+
+    def __init__(
+        self, broker: "Broker", request: ProduceFrame, correlation_id: int, version: int
+    ) -> None:
+        self.broker, self.request = broker, request
+        self.correlation_id, self.version = correlation_id, version
+        self.answers: list[PartAnswer] = []
+        self.reply: Reply | None = None
+        self.waiting_count = 0
+
+    def append(self, refused: Sequence[ErrorCode] = ()) -> Answer:
+        """Appends every partition's batch; `refused` holds the verification's verdicts."""
+        request, acks = self.request, self.request.acks
+        if acks not in (-1, 0, 1):
+            return self._answer_all(ErrorCode.INVALID_REQUIRED_ACKS)
+        waits: list[tuple[Partition, int, int]] = []
+        now_ms = self.broker.clock.now_ms()
+        for place, part in enumerate(request.parts):
+            code = refused[place] if refused else ErrorCode.NONE
+            self.answers.append(self._append_part(part, code, now_ms, waits))
+        if acks == 0:
+            if any(answer.error_code for answer in self.answers):
+                raise LogRejected("a batch sent without wanting an answer was refused")
+            return None
+        if not waits:
+            return self._finish()
+        self.reply, self.waiting_count = Reply(), len(waits)
+        for partition, end_offset, place in waits:
+            partition.when_committed(end_offset, CommittedPart(self, partition, place))
+        return self.reply
+
+    def _append_part(
+        self,
+        part: ProducePart,
+        refused: ErrorCode,
+        now_ms: int,
+        waits: "list[tuple[Partition, int, int]]",
+    ) -> PartAnswer:
+        if refused:
+            return PartAnswer(refused)
+        partition = self.broker.led(part.topic, part.index)
+        if partition is None:
+            return PartAnswer(self.broker.why_not_led(part.topic, part.index))
+        try:
+            header = read_header(part.records)
+            assert part.records is not None, "a header was read from them"
+            self._check(header, part)
+            waits_for_disk = self.request.acks == -1 and not header.is_transactional
+            if self.request.acks == -1 and not partition.leader.has_enough_in_sync:
+                return PartAnswer(ErrorCode.NOT_ENOUGH_REPLICAS)
+            done = append_batch(
+                partition, part.records, header, now_ms=now_ms, is_urgent=waits_for_disk
+            )
+        except HeadwaterError as error:
+            return PartAnswer(code_of(error), message=error.problem)
+        if waits_for_disk and done.end_offset > partition.high_watermark:
+            waits.append((partition, done.end_offset, len(self.answers)))
+        return PartAnswer(0, done.base_offset, done.append_time_ms, partition.log.start_offset)
+
+    def _check(self, header: BatchHeader, part: ProducePart) -> None:
+        """Rules between a batch and its request."""
+        if header.compression == ZSTD and self.version < ZSTD_FROM:
+            raise UnsupportedCompression("zstd needs Produce version 7 or newer")
+        if header.is_transactional and self.request.transactional_id is None:
+            raise BatchRejected("a transactional batch needs its request's transactional id")
+        if self.broker.is_internal(part.topic):
+            raise InternalTopic("internal topics are written by the broker only")
+
+    def _answer_all(self, code: ErrorCode) -> Answer:
+        self.answers = [PartAnswer(code) for _ in self.request.parts]
+        return self._finish()
+
+    def _finish(self) -> bytes:
+        return write_produce_answer(
+            self.request.parts, self.answers, self.correlation_id, self.version
+        )
+
+    def on_committed(self, partition: "Partition", place: int) -> None:
+        """On disk; or it never will be, because the partition went offline."""
+        if partition.is_offline:
+            self.answers[place] = PartAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.waiting_count -= 1
+        if self.waiting_count == 0:
+            assert self.reply is not None, "only a waiting request has a reply to fulfil"
+            self.reply.fulfil((self._finish(),))
+
+    def needs_verification(self) -> bool:
+        """Whether some batch would open its producer's transaction in its partition."""
+        return any(self._opens_transaction(part) for part in self.request.parts)
+
+    def _opens_transaction(self, part: ProducePart) -> bool:
+        partition = self.broker.led(part.topic, part.index)
+        if partition is None or part.records is None or len(part.records) < 61:
+            return False
+        header = BatchHeader.read(part.records)
+        return header.is_transactional and not partition.log.producers.has_open_transaction(
+            header.producer_id, header.producer_epoch
+        )
+
+    async def verify_and_append(self) -> Answer:
+        """Asks the coordinator first, so that no batch joins a transaction that is over."""
+        wanted = [place for place, part in enumerate(self.request.parts)
+                  if self._opens_transaction(part)]
+        parts = [self.request.parts[place] for place in wanted]
+        header = BatchHeader.read(parts[0].records or b"") if parts else None
+        verdicts = [ErrorCode.NONE] * len(self.request.parts)
+        if header is not None:
+            assert self.request.transactional_id is not None, "only transactions are verified"
+            names = [(self.broker.topic_name(part.topic), part.index) for part in parts]
+            answer = await self.broker.transactions.verify_or_add(
+                self.request.transactional_id,
+                header.producer_id,
+                header.producer_epoch,
+                names,
+                may_add=self.version >= IMPLICIT_ADD_FROM,
+            )
+            for place, name in zip(wanted, names, strict=True):
+                verdicts[place] = answer[name]
+        return self.append(verdicts)
+
+
+class CommittedPart:
+    """Called when one partition's batch is on disk; cheaper than a closure per batch."""
+
+    __slots__ = ("_partition", "_place", "_production")
+
+    def __init__(self, production: Production, partition: "Partition", place: int) -> None:
+        self._production, self._partition, self._place = production, partition, place
+
+    def __call__(self) -> None:
+        self._production.on_committed(self._partition, self._place)

@@ -1,0 +1,146 @@
+"""One partition as this broker leads it: its log, its replicas' progress, and who waits for either."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+from uuid import UUID
+
+from core_log.errors import StorageFailed
+from core_log.replication.replica import Leader
+from core_log.storage.partition_log import PartitionLog
+
+Wake = Callable[[], None]
+
+
+class Reach(Enum):
+    """How far a reader may see."""
+
+    END = "end"  # a follower: everything written
+    COMMITTED = "high watermark"  # everything that no crash can take back
+    STABLE = "last stable offset"  # of that, everything decided
+
+
+class Flusher(Protocol):
+    """Makes written records durable; see `committer.py`."""
+
+    def written(self, partition: "Partition", *, is_urgent: bool) -> None: ...
+
+
+class Partition:
+    """Joins a PartitionLog to its Leader: whatever moves the high watermark passes through here,
+    so that waiting producers and parked fetches are woken in one place.
+    """
+
+    def __init__(
+        self, topic_id: UUID, log: PartitionLog, leader: Leader, flusher: Flusher
+    ) -> None:
+        self.topic, self.index, self.topic_id = log.topic, log.partition, topic_id
+        self.log, self.leader, self._flusher = log, leader, flusher
+        self._commit_waiters: deque[tuple[int, Wake]] = deque()
+        self._fetch_waiters: set[Wake] = set()
+        self.is_deleted = False
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.leader.leader_epoch
+
+    @property
+    def high_watermark(self) -> int:
+        return self.leader.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below is committed to disk and belongs to no open transaction."""
+        unstable = self.log.producers.first_unstable_offset()
+        committed = self.leader.high_watermark
+        return committed if unstable is None else min(committed, unstable)
+
+    def limit(self, reach: Reach) -> int:
+        if reach is Reach.COMMITTED:
+            return self.leader.high_watermark
+        return self.last_stable_offset if reach is Reach.STABLE else self.log.end_offset
+
+    def on_written(self, *, is_urgent: bool) -> None:
+        """Something was appended; a fetch parked here makes its way to the disk urgent."""
+        self.leader.on_append(self.log.end_offset)
+        self._flusher.written(self, is_urgent=is_urgent or bool(self._fetch_waiters))
+
+    def on_durable(self) -> None:
+        """The log's durable offset may have moved, and with it all that depends on it."""
+        self.leader.on_durable(self.log.durable_offset)
+        self.wake()
+
+    def wake(self) -> None:
+        committed, waiters = self.leader.high_watermark, self._commit_waiters
+        while waiters and (waiters[0][0] <= committed or self.is_offline):
+            waiters.popleft()[1]()
+        if self._fetch_waiters:
+            for wake in tuple(self._fetch_waiters):
+                wake()
+
+    @property
+    def is_offline(self) -> bool:
+        return self.is_deleted or self.log.is_offline
+
+    def when_committed(self, end_offset: int, wake: Wake) -> None:
+        """Calls `wake` once the high watermark reaches `end_offset`, or the partition fails."""
+        if self.leader.high_watermark >= end_offset or self.is_offline:
+            wake()
+        elif not self._commit_waiters or self._commit_waiters[-1][0] <= end_offset:
+            self._commit_waiters.append((end_offset, wake))
+        else:  # a retry waits for an offset older than the newest append's
+            waiters = sorted([*self._commit_waiters, (end_offset, wake)], key=lambda each: each[0])
+            self._commit_waiters = deque(waiters)
+
+    async def committed(self, end_offset: int) -> None:
+        """Returns once the high watermark has reached `end_offset`."""
+        if self.leader.high_watermark < end_offset:
+            done = asyncio.get_running_loop().create_future()
+            self._flusher.written(self, is_urgent=True)
+            self.when_committed(end_offset, lambda: done.done() or done.set_result(None))
+            await done
+        if self.is_offline:
+            raise StorageFailed(
+                "partition is offline", topic=self.topic, partition=self.index
+            )
+
+    def park(self, wake: Wake) -> None:
+        """Calls `wake` whenever more may have become readable, until `unpark`."""
+        self._fetch_waiters.add(wake)
+        if self.leader.high_watermark < self.log.end_offset:
+            self._flusher.written(self, is_urgent=True)
+
+    def unpark(self, wake: Wake) -> None:
+        self._fetch_waiters.discard(wake)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """Ends a transaction here. The decision is on disk already, so the marker needs no sync:
+        recovery would write it again.
+        """
+        self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+        )
+        self.leader.on_append(self.log.end_offset)
+        self.log.note_marker_durable()
+        self._flusher.written(self, is_urgent=False)
+        self.on_durable()
+
+    def close_waiters(self) -> None:
+        """The partition is going away: everybody waiting for it learns so now."""
+        self.is_deleted = True
+        self.wake()

@@ -1,0 +1,54 @@
+"""An internal partition as the coordinators see it: a StateLog over a partition led here."""
+
+from collections.abc import Iterator, Sequence
+
+from core_log.batch import BatchHeader
+from core_log.broker.partition import Partition
+from core_log.clock import Clock
+from core_log.plain_records import PlainRecord, decode_batch, encode_batch
+from core_log.state_log import ProducerStamp, StoredBatch, StoredRecord
+
+
+class PartitionStateLog:
+    """Appends the broker's own records, uncompressed and unsequenced, and reads them back."""
+
+    def __init__(self, partition: Partition, clock: Clock) -> None:
+        self.partition, self._clock = partition, clock
+
+    def append(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        producer: ProducerStamp | None = None,
+    ) -> int:
+        now_ms = self._clock.now_ms()
+        plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
+        if producer is None:
+            batch = encode_batch(plain)
+        else:
+            batch = encode_batch(
+                plain,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                is_transactional=True,
+            )
+        self.partition.log.append(
+            memoryview(batch),
+            BatchHeader.read(batch),
+            leader_epoch=self.partition.leader_epoch,
+            now_ms=now_ms,
+        )
+        self.partition.on_written(is_urgent=False)
+        return self.partition.log.end_offset
+
+    async def durable(self, end_offset: int) -> None:
+        await self.partition.committed(end_offset)
+
+    def read(self) -> Iterator[StoredBatch]:
+        """Batches come as stored; whoever replays them heeds markers and aborted data."""
+        log = self.partition.log
+        for batch in log.batches(log.start_offset):
+            header, records = decode_batch(batch)
+            yield StoredBatch(
+                header, [StoredRecord(each.offset, each.key, each.value) for each in records]
+            )

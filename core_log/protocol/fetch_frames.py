@@ -1,0 +1,293 @@
+"""Fetch (key 1) read and written in place: its answer is mostly stretches of segment files.
+
+The declared message in `messages/fetch.py` is its reference; a test compares the two.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Generic, NamedTuple, TypeVar
+
+from core_log.errors import DecodeError
+from core_log.protocol.in_place import checked_count, skip_tags, text, uvarint, uvarint_bytes
+
+FLEXIBLE_FROM = 12
+TOPIC_IDS_FROM = 13
+
+_SHORT, _INT = Struct(">h"), Struct(">i")
+_HEAD_TO_V14 = Struct(">iiiibii")  # replica, wait, min, max, isolation, session id and epoch
+_HEAD_FROM_V15 = Struct(">iiibii")
+_HEAD_TO_V6 = Struct(">iiiib")
+_PART_TO_V4 = Struct(">iqi")  # partition, offset, bytes
+_PART_TO_V8 = Struct(">iqqi")  # and the follower's log start
+_PART_TO_V11 = Struct(">iiqqi")  # and the leader epoch it knows
+_PART_FROM_V12 = Struct(">iiqiqi")  # and the epoch of its last record
+_LINE_TO_V4 = Struct(">ihqq")  # partition, error, high watermark, last stable offset
+_LINE = Struct(">ihqqq")  # and log start
+_ABORTED = Struct(">qq")
+_EPOCH_END = Struct(">iq")
+
+
+class FetchPart(NamedTuple):
+    """One partition asked for. `topic` is a name, or from version 13 on an id."""
+
+    topic: str | bytes
+    index: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+    bytes_max: int
+
+
+class FetchFrame(NamedTuple):
+    replica_id: int
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    isolation: int
+    session_id: int
+    session_epoch: int
+    parts: list[FetchPart]
+
+
+S = TypeVar("S")
+
+
+class FetchLine(NamedTuple, Generic[S]):
+    """One partition's line of the answer; `records` is where its bytes lie."""
+
+    error_code: int
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
+    records: S | None = None
+    record_bytes: int = 0
+    diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
+
+
+def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
+    """Raises DecodeError for anything that is not one whole request."""
+    try:
+        return _read_fetch(frame, position, version)
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise DecodeError("fetch request ends too early or is malformed") from error
+
+
+def _read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
+    replica_id, session_id, session_epoch = -1, 0, -1
+    if version >= 15:
+        wait, low, high, isolation, session_id, session_epoch = _HEAD_FROM_V15.unpack_from(
+            frame, position
+        )
+        position += _HEAD_FROM_V15.size
+    elif version >= 7:
+        replica_id, wait, low, high, isolation, session_id, session_epoch = (
+            _HEAD_TO_V14.unpack_from(frame, position)
+        )
+        position += _HEAD_TO_V14.size
+    else:
+        replica_id, wait, low, high, isolation = _HEAD_TO_V6.unpack_from(frame, position)
+        position += _HEAD_TO_V6.size
+    if version >= FLEXIBLE_FROM:
+        parts, position = _read_flexible_parts(frame, position, version)
+        replica_id = max(replica_id, _replica_in_tags(frame, position))
+    else:
+        parts = _read_plain_parts(frame, position, version)
+    return FetchFrame(replica_id, wait, low, high, isolation, session_id, session_epoch, parts)
+
+
+def _read_plain_parts(frame: memoryview, position: int, version: int) -> list[FetchPart]:
+    parts: list[FetchPart] = []
+    topic_count = _INT.unpack_from(frame, position)[0]
+    position += 4
+    for _ in range(checked_count(topic_count, frame, position)):
+        size = _SHORT.unpack_from(frame, position)[0]
+        topic, position = text(frame, position + 2, size)
+        part_count = _INT.unpack_from(frame, position)[0]
+        position += 4
+        for _ in range(checked_count(part_count, frame, position)):
+            epoch, start = -1, -1
+            if version >= 9:
+                index, epoch, offset, start, size = _PART_TO_V11.unpack_from(frame, position)
+                position += _PART_TO_V11.size
+            elif version >= 5:
+                index, offset, start, size = _PART_TO_V8.unpack_from(frame, position)
+                position += _PART_TO_V8.size
+            else:
+                index, offset, size = _PART_TO_V4.unpack_from(frame, position)
+                position += _PART_TO_V4.size
+            parts.append(FetchPart(topic, index, epoch, offset, -1, start, size))
+    return parts
+
+
+def _read_flexible_parts(
+    frame: memoryview, position: int, version: int
+) -> tuple[list[FetchPart], int]:
+    parts: list[FetchPart] = []
+    topic_count, position = uvarint(frame, position)
+    for _ in range(checked_count(topic_count - 1, frame, position)):
+        topic, position = _topic(frame, position, version)
+        part_count, position = uvarint(frame, position)
+        for _ in range(checked_count(part_count - 1, frame, position)):
+            index, epoch, offset, last_epoch, start, size = _PART_FROM_V12.unpack_from(
+                frame, position
+            )
+            position = skip_tags(frame, position + _PART_FROM_V12.size)
+            parts.append(FetchPart(topic, index, epoch, offset, last_epoch, start, size))
+        position = skip_tags(frame, position)
+    forgotten_count, position = uvarint(frame, position)
+    for _ in range(checked_count(forgotten_count - 1, frame, position)):
+        _, position = _topic(frame, position, version)
+        index_count, position = uvarint(frame, position)
+        position += 4 * checked_count(index_count - 1, frame, position)
+        position = skip_tags(frame, position)
+    rack_size, position = uvarint(frame, position)
+    _, position = text(frame, position, rack_size - 1)
+    return parts, position
+
+
+def _topic(frame: memoryview, position: int, version: int) -> tuple[str | bytes, int]:
+    if version >= TOPIC_IDS_FROM:
+        return bytes(frame[position : position + 16]), position + 16
+    size, position = uvarint(frame, position)
+    return text(frame, position, size - 1)
+
+
+def _replica_in_tags(frame: memoryview, position: int) -> int:
+    """From version 15 on a follower says who it is in tag 1: its id, then its epoch."""
+    replica_id = -1
+    count, position = uvarint(frame, position)
+    for _ in range(count):
+        tag, position = uvarint(frame, position)
+        size, position = uvarint(frame, position)
+        if tag == 1 and size >= 4:
+            replica_id = _INT.unpack_from(frame, position)[0]
+        position += size
+        if position > len(frame):
+            raise DecodeError("tagged field is longer than its request", size=size)
+    return replica_id
+
+
+def write_fetch_answer(
+    parts: Sequence[FetchPart],
+    lines: Sequence[FetchLine[S]],
+    correlation_id: int,
+    version: int,
+    *,
+    error_code: int = 0,
+) -> list[bytes | S]:
+    """The whole frame as chunks: bytes of ours, and the records where they lie."""
+    writer = _Writer[S]()
+    if version >= FLEXIBLE_FROM:
+        _write_flexible(writer, parts, lines, version)
+    else:
+        _write_plain(writer, parts, lines, version)
+    writer.chunks.append(b"".join(writer.pending))
+    head = _INT.pack(correlation_id) + (b"\0" if version >= FLEXIBLE_FROM else b"")
+    head += _INT.pack(0)  # throttle time
+    if version >= 7:
+        head += _SHORT.pack(error_code) + _INT.pack(0)  # no fetch session is ever made
+    first = writer.chunks[0]
+    assert isinstance(first, bytes), "an answer begins with bytes of ours"
+    size = len(head) + writer.record_bytes
+    size += sum(len(chunk) for chunk in writer.chunks if isinstance(chunk, bytes))
+    writer.chunks[0] = _INT.pack(size) + head + first
+    return writer.chunks
+
+
+class _Writer(Generic[S]):
+    """Gathers small pieces, and cuts them off where records come between."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes | S] = []
+        self.pending: list[bytes] = []
+        self.record_bytes = 0
+
+    def add_records(self, line: FetchLine[S]) -> None:
+        if line.records is not None and line.record_bytes:
+            self.chunks.append(b"".join(self.pending))
+            self.pending = []
+            self.chunks.append(line.records)
+            self.record_bytes += line.record_bytes
+
+
+def _runs(parts: Sequence[FetchPart]) -> list[tuple[str | bytes, int, int]]:
+    """Stretches of the same topic: it, where it begins and where it ends."""
+    runs: list[tuple[str | bytes, int, int]] = []
+    for place, part in enumerate(parts):
+        if runs and runs[-1][0] == part.topic:
+            runs[-1] = (part.topic, runs[-1][1], place + 1)
+        else:
+            runs.append((part.topic, place, place + 1))
+    return runs
+
+
+def _write_plain(
+    writer: _Writer[S], parts: Sequence[FetchPart], lines: Sequence[FetchLine[S]], version: int
+) -> None:
+    runs = _runs(parts)
+    writer.pending.append(_INT.pack(len(runs)))
+    for topic, begin, end in runs:
+        assert isinstance(topic, str), "topic ids come with flexible versions only"
+        name = topic.encode()
+        writer.pending += (_SHORT.pack(len(name)), name, _INT.pack(end - begin))
+        for part, line in zip(parts[begin:end], lines[begin:end], strict=True):
+            _write_line_head(writer.pending, part.index, line, version)
+            aborted = line.aborted
+            writer.pending.append(_INT.pack(-1 if aborted is None else len(aborted)))
+            writer.pending += (_ABORTED.pack(*each) for each in aborted or ())
+            if version >= 11:
+                writer.pending.append(_INT.pack(-1))  # no preferred read replica
+            writer.pending.append(_INT.pack(line.record_bytes))
+            writer.add_records(line)
+
+
+def _write_line_head(
+    pieces: list[bytes], index: int, line: FetchLine[S], version: int
+) -> None:
+    if version >= 5:
+        pieces.append(
+            _LINE.pack(
+                index,
+                line.error_code,
+                line.high_watermark,
+                line.last_stable_offset,
+                line.log_start_offset,
+            )
+        )
+    else:
+        pieces.append(
+            _LINE_TO_V4.pack(
+                index, line.error_code, line.high_watermark, line.last_stable_offset
+            )
+        )
+
+
+def _write_flexible(
+    writer: _Writer[S], parts: Sequence[FetchPart], lines: Sequence[FetchLine[S]], version: int
+) -> None:
+    runs = _runs(parts)
+    writer.pending.append(uvarint_bytes(len(runs) + 1))
+    for topic, begin, end in runs:
+        if isinstance(topic, str):
+            name = topic.encode()
+            writer.pending += (uvarint_bytes(len(name) + 1), name)
+        else:
+            writer.pending.append(topic)
+        writer.pending.append(uvarint_bytes(end - begin + 1))
+        for part, line in zip(parts[begin:end], lines[begin:end], strict=True):
+            _write_line_head(writer.pending, part.index, line, version)
+            aborted = line.aborted
+            writer.pending.append(b"\0" if aborted is None else uvarint_bytes(len(aborted) + 1))
+            for each in aborted or ():
+                writer.pending += (_ABORTED.pack(*each), b"\0")
+            writer.pending += (_INT.pack(-1), uvarint_bytes(line.record_bytes + 1))
+            writer.add_records(line)
+            if line.diverging is None:
+                writer.pending.append(b"\0")
+            else:  # one tagged field: number 0, 13 bytes, closed by its own empty tags
+                writer.pending += (b"\x01\x00\x0d", _EPOCH_END.pack(*line.diverging), b"\0")
+        writer.pending.append(b"\0")
+    writer.pending.append(b"\0")

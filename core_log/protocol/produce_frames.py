@@ -1,0 +1,180 @@
+"""Produce (key 0) read and written in place: the one request whose cost counts per batch.
+
+The declared message in `messages/produce.py` is its reference; a test compares the two.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from core_log.errors import DecodeError
+from core_log.protocol.in_place import (
+    checked_count,
+    skip_tags,
+    stretch,
+    text,
+    uvarint,
+    uvarint_bytes,
+)
+
+FLEXIBLE_FROM = 9
+TOPIC_IDS_FROM = 13
+
+_SHORT, _INT, _ACKS_TIMEOUT = Struct(">h"), Struct(">i"), Struct(">hi")
+_INDEX_AND_SIZE = Struct(">ii")
+_PART = Struct(">ihqqq")  # index, error, base offset, append time, log start
+_PART_TO_V4 = Struct(">ihqq")
+_NO_ERROR_DETAILS = _INT.pack(0) + _SHORT.pack(-1)  # an empty list, a null message
+
+
+class ProducePart(NamedTuple):
+    """One partition's records in a request. `topic` is a name, or from version 13 on an id."""
+
+    topic: str | bytes
+    index: int
+    records: memoryview | None
+
+
+class ProduceFrame(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    parts: list[ProducePart]
+
+
+class PartAnswer(NamedTuple):
+    """One partition's line of the answer."""
+
+    error_code: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+
+
+def read_produce(frame: memoryview, position: int, version: int) -> ProduceFrame:
+    """Raises DecodeError for anything that is not one whole request."""
+    try:
+        read = _read_flexible if version >= FLEXIBLE_FROM else _read_plain
+        return read(frame, position, version)
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise DecodeError("produce request ends too early or is malformed") from error
+
+
+def _read_plain(frame: memoryview, position: int, version: int) -> ProduceFrame:
+    size = _SHORT.unpack_from(frame, position)[0]
+    transactional_id, position = None, position + 2
+    if size >= 0:
+        transactional_id, position = text(frame, position, size)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topic_count = _INT.unpack_from(frame, position + 6)[0]
+    position += 10
+    parts: list[ProducePart] = []
+    for _ in range(checked_count(topic_count, frame, position)):
+        size = _SHORT.unpack_from(frame, position)[0]
+        topic, position = text(frame, position + 2, size)
+        part_count = _INT.unpack_from(frame, position)[0]
+        position += 4
+        for _ in range(checked_count(part_count, frame, position)):
+            index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
+            position += 8
+            records, position = stretch(frame, position, size)
+            parts.append(ProducePart(topic, index, records))
+    return ProduceFrame(transactional_id, acks, timeout_ms, parts)
+
+
+def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFrame:
+    size, position = uvarint(frame, position)
+    transactional_id = None
+    if size:
+        transactional_id, position = text(frame, position, size - 1)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = uvarint(frame, position + 6)
+    parts: list[ProducePart] = []
+    for _ in range(checked_count(topic_count - 1, frame, position)):
+        topic: str | bytes
+        if version >= TOPIC_IDS_FROM:
+            topic = bytes(frame[position : position + 16])
+            position += 16
+        else:
+            size, position = uvarint(frame, position)
+            topic, position = text(frame, position, size - 1)
+        part_count, position = uvarint(frame, position)
+        for _ in range(checked_count(part_count - 1, frame, position)):
+            index = _INT.unpack_from(frame, position)[0]
+            size, position = uvarint(frame, position + 4)
+            records, position = stretch(frame, position, size - 1)
+            position = skip_tags(frame, position)
+            parts.append(ProducePart(topic, index, records))
+        position = skip_tags(frame, position)
+    skip_tags(frame, position)
+    return ProduceFrame(transactional_id, acks, timeout_ms, parts)
+
+
+def write_produce_answer(
+    parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
+) -> bytes:
+    """The whole frame, length and header included, in the order of the request."""
+    write = _write_flexible if version >= FLEXIBLE_FROM else _write_plain
+    body = write(parts, answers, correlation_id, version)
+    return _INT.pack(len(body)) + body
+
+
+def _by_topic(
+    parts: list[ProducePart], answers: list[PartAnswer]
+) -> list[tuple[str | bytes, list[tuple[int, PartAnswer]]]]:
+    topics: list[tuple[str | bytes, list[tuple[int, PartAnswer]]]] = []
+    for part, answer in zip(parts, answers, strict=True):
+        if not topics or topics[-1][0] != part.topic:
+            topics.append((part.topic, []))
+        topics[-1][1].append((part.index, answer))
+    return topics
+
+
+def _write_plain(
+    parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
+) -> bytes:
+    topics = _by_topic(parts, answers)
+    pieces = [_INT.pack(correlation_id), _INT.pack(len(topics))]
+    for topic, lines in topics:
+        assert isinstance(topic, str), "topic ids come with flexible versions only"
+        name = topic.encode()
+        pieces += (_SHORT.pack(len(name)), name, _INT.pack(len(lines)))
+        for index, (code, base, time_ms, start, message) in lines:
+            if version >= 5:
+                pieces.append(_PART.pack(index, code, base, time_ms, start))
+            else:
+                pieces.append(_PART_TO_V4.pack(index, code, base, time_ms))
+            if version >= 8:
+                if message is None:
+                    pieces.append(_NO_ERROR_DETAILS)
+                else:
+                    words = message.encode()
+                    pieces += (_INT.pack(0), _SHORT.pack(len(words)), words)
+    pieces.append(b"\0\0\0\0")  # throttle time
+    return b"".join(pieces)
+
+
+def _write_flexible(
+    parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
+) -> bytes:
+    topics = _by_topic(parts, answers)
+    pieces = [_INT.pack(correlation_id), b"\0", uvarint_bytes(len(topics) + 1)]
+    for topic, lines in topics:
+        if isinstance(topic, str):
+            name = topic.encode()
+            pieces += (uvarint_bytes(len(name) + 1), name)
+        else:
+            pieces.append(topic)
+        pieces.append(uvarint_bytes(len(lines) + 1))
+        for index, (code, base, time_ms, start, message) in lines:
+            pieces += (_PART.pack(index, code, base, time_ms, start), b"\x01")
+            if message is None:
+                pieces.append(b"\0")
+            else:
+                words = message.encode()
+                pieces += (uvarint_bytes(len(words) + 1), words)
+            pieces.append(b"\0")
+        pieces.append(b"\0")
+    pieces.append(b"\0\0\0\0\0")  # throttle time, no tags
+    return b"".join(pieces)

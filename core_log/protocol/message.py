@@ -1,0 +1,127 @@
+"""Declares Kafka's messages, each once for all its versions, and turns them into bytes and back."""
+
+import sys
+from dataclasses import dataclass
+from struct import error as struct_error
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform, get_args
+
+from core_log.errors import DecodeError
+from core_log.protocol.codec import UnsupportedByVersion, struct_codec
+from core_log.protocol.primitives import Codec, number_codec
+
+MessageT = TypeVar("MessageT")
+ResponseT = TypeVar("ResponseT")
+
+NEVER = 0x7FFF
+"""As `flexible_from`: a message older than tag sections, or one that never had them."""
+
+_INT16 = number_codec("h")
+
+
+class Request(Generic[ResponseT]):
+    """A question to a broker; the parameter names what answers it."""
+
+    __slots__ = ()
+    api_key: ClassVar[int]
+    versions: ClassVar[tuple[int, int]]
+    flexible_from: ClassVar[int]
+
+
+# Every field has a default, as in Kafka: an error response is its code and nothing more. So the
+# constructor takes them in order, which decoding uses; people's code must name them.
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def request(*, api_key: int, versions: tuple[int, int], flexible_from: int) -> Any:
+    def declare(cls: type) -> Any:
+        declared = _declare(cls, versions, flexible_from)
+        declared.api_key = api_key
+        return declared
+
+    return declare
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def response(*, versions: tuple[int, int], flexible_from: int) -> Any:
+    return lambda cls: _declare(cls, versions, flexible_from)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def record(*, versions: tuple[int, int], flexible_from: int = NEVER) -> Any:
+    """A key or value that Kafka stores in a topic of its own, or a group's members exchange."""
+    return lambda cls: _declare(cls, versions, flexible_from)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def struct(cls: type[MessageT]) -> type[MessageT]:
+    """A part of messages, which takes its version from them."""
+    return dataclass(frozen=True, slots=True)(cls)
+
+
+def _declare(cls: type, versions: tuple[int, int], flexible_from: int) -> Any:
+    declared: Any = dataclass(frozen=True, slots=True)(cls)
+    declared.versions, declared.flexible_from = versions, flexible_from
+    return declared
+
+
+def response_type(request: type[Request[ResponseT]]) -> type[ResponseT]:
+    """The class that answers a request: the parameter of its base, a name in the same module."""
+    (name,) = get_args(request.__orig_bases__[0])  # type: ignore[attr-defined]
+    found: type[ResponseT] = getattr(sys.modules[request.__module__], name.__forward_arg__)
+    return found
+
+
+def encode(message: Any, version: int) -> bytes:
+    """The body of a request or response, without its header."""
+    out = bytearray()
+    encode_into(out, message, version)
+    return bytes(out)
+
+
+def encode_into(out: bytearray, message: Any, version: int) -> None:
+    cls = type(message)
+    if not _is_declared(cls, version):
+        raise UnsupportedByVersion("no such version", message=cls.__name__, version=version)
+    _codec(cls, version).write(out, message)
+
+
+def decode(cls: type[MessageT], data: memoryview, version: int, position: int = 0) -> MessageT:
+    """The message at `position`. What follows its last field is left alone, as Kafka does."""
+    if not _is_declared(cls, version):
+        raise DecodeError("no such version", message=cls.__name__, version=version)
+    try:
+        message: MessageT = _codec(cls, version).read(data, position)[0]
+    except (IndexError, struct_error, UnicodeDecodeError, DecodeError) as error:
+        raise DecodeError(
+            "message breaks its format", message=cls.__name__, version=version, reason=str(error)
+        ) from error
+    return message
+
+
+def encode_record(record: Any, version: int) -> bytes:
+    """A stored key or value: its version, then its body."""
+    out = bytearray()
+    _INT16.write(out, version)
+    encode_into(out, record, version)
+    return bytes(out)
+
+
+def record_version(data: bytes | memoryview) -> int:
+    """Of a key, this also says what kind of key it is."""
+    if len(data) < 2:
+        raise DecodeError("record has no version", size=len(data))
+    version: int = _INT16.read(memoryview(data), 0)[0]
+    return version
+
+
+def decode_record(cls: type[MessageT], data: bytes | memoryview) -> MessageT:
+    return decode(cls, memoryview(data), record_version(data), 2)
+
+
+def _is_declared(cls: Any, version: int) -> bool:
+    first, last = cls.versions
+    return bool(first <= version <= last)
+
+
+def _codec(cls: Any, version: int) -> Codec:
+    return struct_codec(cls, version, is_flexible=version >= cls.flexible_from)

@@ -8,6 +8,7 @@ from core_log.errors import BatchRejected, BatchTooLarge, CorruptBatch, StorageF
 from core_log.storage.producers import DuplicateBatch
 
 ZSTD = 4
+LOG_APPEND_TIME = "LogAppendTime"
 
 
 class InvalidRecord(BatchRejected):
@@ -64,7 +65,7 @@ def append_batch(
         raise StorageFailed("partition is offline", topic=partition.topic, index=partition.index)
     check_contents(partition, header, now_ms)
     append_time_ms = -1
-    if partition.log.config.stamps_append_time:
+    if partition.log.config.message_timestamp_type == LOG_APPEND_TIME:
         stamp_append_time(batch, now_ms)
         append_time_ms = now_ms
         header = BatchHeader.read(batch)
@@ -81,11 +82,11 @@ def append_batch(
 def check_contents(partition: Partition, header: BatchHeader, now_ms: int) -> None:
     """By the header alone: nothing is ever decompressed on the way in."""
     config = partition.log.config
-    if header.total_bytes > config.message_bytes_max:
+    if header.total_bytes > config.max_message_bytes:
         raise BatchTooLarge(
             "batch is larger than max.message.bytes",
             size=header.total_bytes,
-            limit=config.message_bytes_max,
+            limit=config.max_message_bytes,
         )
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord("record count contradicts the offsets", count=header.record_count)
@@ -95,7 +96,9 @@ def check_contents(partition: Partition, header: BatchHeader, now_ms: int) -> No
         raise InvalidRecord("a producer's batch carries a sequence")
     if header.compression > ZSTD:
         raise InvalidRecord("compression is unknown", code=header.compression)
-    if not config.stamps_append_time and not config.accepts_timestamp(
-        header.max_timestamp, now_ms
+    ahead_ms = header.max_timestamp - now_ms
+    if config.message_timestamp_type != LOG_APPEND_TIME and (
+        ahead_ms > config.message_timestamp_after_max_ms
+        or -ahead_ms > config.message_timestamp_before_max_ms
     ):
         raise InvalidTimestamp("timestamp is too far from the broker's clock")

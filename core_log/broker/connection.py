@@ -25,33 +25,52 @@ ANSWERS_WAITING_MAX = 128
 SENDFILE_BYTES_MAX = 1 << 20
 
 
+class Recipient(Protocol):
+    """Whoever a reply is for."""
+
+    @property
+    def is_closed(self) -> bool: ...
+    def on_fulfilled(self, reply: "Reply") -> None: ...
+
+
 class Reply:
     """An answer's place in its connection's queue; `fulfil` may come later, from anywhere."""
 
-    __slots__ = ("_connection", "blocks", "chunks")
+    __slots__ = ("_recipient", "blocks", "chunks")
 
     def __init__(self, chunks: Sequence[Chunk] | None = None, *, blocks: bool = False) -> None:
         self.chunks: Sequence[Chunk] | None = chunks
         self.blocks = blocks  # whether the connection's next request waits for this answer
-        self._connection: Connection | None = None
+        self._recipient: Recipient | None = None
 
     def fulfil(self, chunks: Sequence[Chunk]) -> None:
         """Gives the bytes; none at all stands for "no answer"."""
         assert self.chunks is None, "a reply is fulfilled once"
         self.chunks = chunks
-        if self._connection is not None:
-            self._connection.on_fulfilled(self)
+        if self._recipient is not None:
+            self._recipient.on_fulfilled(self)
 
-    def attach(self, connection: "Connection") -> None:
-        self._connection = connection
+    def attach(self, recipient: Recipient) -> None:
+        self._recipient = recipient
 
     @property
     def is_abandoned(self) -> bool:
         """Whether nobody is left to read the answer."""
-        return self._connection is not None and self._connection.is_closed
+        return self._recipient is not None and self._recipient.is_closed
 
 
 Answer = bytes | Reply | None
+
+
+class Peer(Protocol):
+    """One client, however it is connected."""
+
+    client_host: str
+    listener_host: str
+    listener_port: int
+
+    def close_when_sent(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class FrameHandler(Protocol):
@@ -59,10 +78,8 @@ class FrameHandler(Protocol):
 
     request_bytes_max: int
 
-    def answer(
-        self, frame: memoryview, connection: "Connection"
-    ) -> Answer | Awaitable[Answer]: ...
-    def on_closed(self, connection: "Connection") -> None: ...
+    def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]: ...
+    def on_closed(self, peer: Peer) -> None: ...
 
 
 class Connection:

@@ -7,16 +7,15 @@ import socket
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from core_log.broker.connection import Answer, Connection
+from core_log.broker.connection import Answer, Connection, Peer
 from core_log.broker.dispatch import RequestContext, Served
 from core_log.errors import ConfigError, DecodeError
 from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.framing import read_request_header, response_header
-from core_log.protocol.message import decode, encode
+from core_log.protocol.framing import encode_response, read_request_header
+from core_log.protocol.message import decode
 from core_log.protocol.messages.api_versions import (
-    ApiVersionsRequest,
+    ApiVersion,
     ApiVersionsResponse,
-    ApiVersionsResponseKey,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Server:
     def __init__(self, broker: "Broker", served: Mapping[int, Served]) -> None:
         self._broker, self._served = broker, served
         self.request_bytes_max = broker.settings.request_bytes_max
-        self._connections: set[Connection] = set()
+        self._connections: set[Peer] = set()
         self._socket: socket.socket | None = None
 
     @property
@@ -46,8 +45,8 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def listen(self, address: str) -> None:
-        """Binds and accepts from now on; refuses addresses that others could reach."""
+    def bind(self, address: str) -> None:
+        """Takes the address, not yet accepting; refuses one that others could reach."""
         host, port = parse_address(address)
         refuse_unsafe(host)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -66,7 +65,10 @@ class Server:
         listener.listen(BACKLOG)
         listener.setblocking(False)
         self._socket = listener
-        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+
+    def start_accepting(self) -> None:
+        assert self._socket is not None, "accepting means being bound"
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
         assert self._socket is not None, "accepting means listening"
@@ -94,15 +96,15 @@ class Server:
         """Out of file descriptors: those already connected go on, newcomers wait a little."""
         assert self._socket is not None, "accepting means listening"
         logger.warning("cannot accept connections just now: %s", error.strerror)
-        loop, listener = asyncio.get_running_loop(), self._socket
-        loop.remove_reader(listener.fileno())
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket.fileno())
         loop.call_later(0.5, self._accept_again)
 
     def _accept_again(self) -> None:
         if self._socket is not None:
-            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+            self.start_accepting()
 
-    def answer(self, frame: memoryview, connection: Connection) -> Answer | Awaitable[Answer]:
+    def answer(self, frame: memoryview, peer: Peer) -> Answer | Awaitable[Answer]:
         header = read_request_header(frame)
         served = self._served.get(header.api_key)
         if served is None:
@@ -115,9 +117,9 @@ class Server:
         context = RequestContext(
             header.api_version,
             header.client_id,
-            connection.client_host,
-            connection.listener_host,
-            connection.listener_port,
+            peer.client_host,
+            peer.listener_host,
+            peer.listener_port,
         )
         if served.raw is not None:
             answer: Answer | Awaitable[Answer] = served.raw(
@@ -132,19 +134,23 @@ class Server:
     ) -> bytes:
         assert served.handler is not None, "an API without a raw handler has an ordinary one"
         response = await served.handler(self._broker, request, context)
-        return finished(served.api_key, context.api_version, correlation_id, response)
+        return encode_response(response, served.api_key, context.api_version, correlation_id)
 
     def _refuse_version(self, correlation_id: int) -> bytes:
         """The one API whose unknown versions are answered: in version 0, with what we speak."""
         low, high = self._served[API_VERSIONS].versions
-        keys = (ApiVersionsResponseKey(api_key=API_VERSIONS, min_version=low, max_version=high),)
+        keys = (ApiVersion(api_key=API_VERSIONS, min_version=low, max_version=high),)
         response = ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys
         )
-        return finished(API_VERSIONS, 0, correlation_id, response)
+        return encode_response(response, API_VERSIONS, 0, correlation_id)
 
-    def on_closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+    def join(self, peer: Peer) -> None:
+        """A client that came another way than through the listener."""
+        self._connections.add(peer)
+
+    def on_closed(self, peer: Peer) -> None:
+        self._connections.discard(peer)
 
     def stop_accepting(self) -> None:
         if self._socket is not None:
@@ -163,13 +169,6 @@ class Server:
             await asyncio.sleep(0.01)
         for connection in list(self._connections):
             connection.close()
-
-
-def finished(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
-    """A whole answer frame: length, header, body."""
-    head = response_header(api_key, version, correlation_id)
-    body = encode(response, version)
-    return (len(head) + len(body)).to_bytes(4, "big") + head + body
 
 
 def raise_unserved(api_key: int, version: int) -> NoReturn:

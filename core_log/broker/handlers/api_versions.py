@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.messages.api_versions import (
+    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
-    ApiVersionsResponseKey,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
@@ -27,7 +27,7 @@ async def handle_api_versions(
     broker: "Broker", request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     keys = tuple(
-        ApiVersionsResponseKey(
+        ApiVersion(
             api_key=served.api_key,
             min_version=served.advertised_from,
             max_version=served.versions[1],

@@ -6,7 +6,6 @@ Deliberately not done: authorized operations (there are no ACLs yet), offline re
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.error_codes import ErrorCode
@@ -18,12 +17,12 @@ from core_log.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from core_log.protocol.primitives import ZERO_UUID
 from core_log.replication.metadata import NO_LEADER, Topic
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
 
-NO_ID = UUID(int=0)
 AUTO_CREATION_ASKED_FROM = 4
 NO_TOPICS_MEANS_ALL_TO = 0
 
@@ -61,7 +60,7 @@ def brokers(broker: "Broker", context: RequestContext) -> Iterable[MetadataRespo
 async def find(
     broker: "Broker", wanted: MetadataRequestTopic, *, may_create: bool
 ) -> MetadataResponseTopic:
-    if wanted.name is None or (wanted.topic_id is not None and wanted.topic_id != NO_ID):
+    if wanted.name is None or wanted.topic_id != ZERO_UUID:
         topic = broker.image.topic_by_id(wanted.topic_id)
         if topic is None:
             return refused(ErrorCode.UNKNOWN_TOPIC_ID, wanted)
@@ -79,7 +78,7 @@ def refused(code: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTo
     return MetadataResponseTopic(
         error_code=code,
         name=wanted.name,
-        topic_id=wanted.topic_id or NO_ID,
+        topic_id=wanted.topic_id,
         is_internal=False,
         partitions=(),
     )

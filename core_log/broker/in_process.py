@@ -1,0 +1,142 @@
+"""A channel to the broker in this process: a client's requests reach their handlers by a call."""
+
+import asyncio
+from asyncio import Future
+from collections import deque
+from typing import TYPE_CHECKING
+
+from core_log.broker.connection import Answer, Chunk, Reply
+from core_log.broker.server import Server
+from core_log.errors import HeadwaterError, LogUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+LENGTH_BYTES = 4
+HEAD_BYTES = 8  # length and correlation id
+
+
+class InProcessChannel:
+    """Stands in for a connection: the same frames in the same order, without a socket between.
+
+    As on a connection, a request that has to wait holds up those behind it, except for a Produce
+    that only waits for the disk.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._asked: deque[tuple[bytes, Future[memoryview] | None]] = deque()
+        self._unanswered: set[Future[memoryview]] = set()
+        self._is_blocked = False
+        self.is_open = True
+        self.is_closed = False
+        self.client_host, self.client_port = "in-process", 0
+        self.listener_host, self.listener_port = server.address
+        server.join(self)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._unanswered)
+
+    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+        answer: Future[memoryview] = asyncio.get_running_loop().create_future()
+        if self.is_closed:
+            answer.set_exception(LogUnavailable("the embedded log is closed"))
+            return answer
+        self._unanswered.add(answer)
+        answer.add_done_callback(self._unanswered.discard)
+        self._asked.append((frame, answer))
+        self._serve()
+        return answer
+
+    def tell(self, frame: bytes) -> None:
+        self._asked.append((frame, None))
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._asked and not self._is_blocked and not self.is_closed:
+            frame, waiting = self._asked.popleft()
+            # The broker stamps batches in place, and a client may send the same bytes again.
+            view = memoryview(bytearray(frame))[LENGTH_BYTES:]
+            try:
+                answer = self._server.answer(view, self)
+            except HeadwaterError as error:
+                self._fail(waiting, error)
+                continue
+            if isinstance(answer, bytes | Reply) or answer is None:
+                self._settle(answer, waiting)
+            else:
+                self._is_blocked = True
+                task = asyncio.ensure_future(answer)
+                task.add_done_callback(lambda done, to=waiting: self._on_answered(done, to))
+
+    def _on_answered(
+        self, task: "asyncio.Future[Answer]", waiting: "Future[memoryview] | None"
+    ) -> None:
+        self._is_blocked = False
+        if task.cancelled():
+            self.close()
+        elif (error := task.exception()) is not None:
+            self._fail(waiting, error)
+        else:
+            self._settle(task.result(), waiting)
+        self._serve()
+
+    def _settle(self, answer: Answer, waiting: "Future[memoryview] | None") -> None:
+        if answer is None or waiting is None:
+            return
+        if isinstance(answer, bytes):
+            deliver((answer,), waiting)
+        elif answer.chunks is not None:
+            deliver(answer.chunks, waiting)
+        else:
+            answer.attach(ReplyTaker(self, waiting))
+            self._is_blocked = answer.blocks
+
+    def take(self, reply: Reply, waiting: "Future[memoryview]") -> None:
+        """A reply has been fulfilled later than it was asked."""
+        deliver(reply.chunks or (), waiting)
+        if reply.blocks:
+            self._is_blocked = False
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _fail(self, waiting: "Future[memoryview] | None", error: BaseException) -> None:
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+
+    def close_when_sent(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_open, self.is_closed = False, True
+        for waiting in list(self._unanswered):
+            self._fail(waiting, LogUnavailable("the embedded log is closed"))
+            waiting.exception() if waiting.done() else None
+        self._server.on_closed(self)
+
+
+class ReplyTaker:
+    """Connects one reply to the one who waits for it."""
+
+    __slots__ = ("_channel", "_waiting")
+
+    def __init__(self, channel: InProcessChannel, waiting: "Future[memoryview]") -> None:
+        self._channel, self._waiting = channel, waiting
+
+    @property
+    def is_closed(self) -> bool:
+        return self._channel.is_closed or self._waiting.done()
+
+    def on_fulfilled(self, reply: Reply) -> None:
+        self._channel.take(reply, self._waiting)
+
+
+def deliver(chunks: "Sequence[Chunk]", waiting: "Future[memoryview]") -> None:
+    """The whole answer in one piece, from behind its correlation id on."""
+    if waiting.done():
+        return
+    pieces = [chunk if isinstance(chunk, bytes) else chunk.read() for chunk in chunks]
+    frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    waiting.set_result(memoryview(frame)[HEAD_BYTES:])

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
 LENGTH_BYTES = 4
-HEAD_BYTES = 8  # length and correlation id
 
 
 class InProcessChannel:
@@ -134,9 +133,9 @@ class ReplyTaker:
 
 
 def deliver(chunks: "Sequence[Chunk]", waiting: "Future[memoryview]") -> None:
-    """The whole answer in one piece, from behind its correlation id on."""
+    """The whole answer in one piece, its length taken off."""
     if waiting.done():
         return
     pieces = [chunk if isinstance(chunk, bytes) else chunk.read() for chunk in chunks]
     frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    waiting.set_result(memoryview(frame)[HEAD_BYTES:])
+    waiting.set_result(memoryview(frame)[LENGTH_BYTES:])

@@ -106,7 +106,7 @@ def find(partition: Partition, timestamp: int, reach: Reach) -> Found | None:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return Found(UNKNOWN)
     if timestamp == CLEANED_TO:
-        return Found(log.cleaned_to)
+        return Found(log.cleaned_to, CLEANED_TO)
     if timestamp == DELETES_DROPPED_TO:
-        return Found(log.deletes_dropped_to)
+        return Found(log.deletes_dropped_to, DELETES_DROPPED_TO)
     return None

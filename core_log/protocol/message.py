@@ -47,9 +47,20 @@ def response(*, versions: tuple[int, int], flexible_from: int) -> Any:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def record(*, versions: tuple[int, int], flexible_from: int = NEVER) -> Any:
-    """A key or value that Kafka stores in a topic of its own, or a group's members exchange."""
-    return lambda cls: _declare(cls, versions, flexible_from)
+def record(
+    *, versions: tuple[int, int], flexible_from: int = NEVER, reads_newer: bool = False
+) -> Any:
+    """What Kafka stores in topics of its own, or a group's members exchange; version in front.
+
+    `reads_newer`: a version above ours only adds to what we know, and is read as far as that.
+    """
+
+    def declare(cls: type) -> Any:
+        declared = _declare(cls, versions, flexible_from)
+        declared.reads_newer = reads_newer
+        return declared
+
+    return declare
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -108,14 +119,18 @@ def encode_record(record: Any, version: int) -> bytes:
 
 def record_version(data: bytes | memoryview) -> int:
     """Of a key, this also says what kind of key it is."""
-    if len(data) < 2:
+    if len(data) < _INT16.bytes_min:
         raise DecodeError("record has no version", size=len(data))
     version: int = _INT16.read(memoryview(data), 0)[0]
     return version
 
 
 def decode_record(cls: type[MessageT], data: bytes | memoryview) -> MessageT:
-    return decode(cls, memoryview(data), record_version(data), 2)
+    declared: Any = cls
+    version = record_version(data)
+    if declared.reads_newer:
+        version = min(version, declared.versions[1])
+    return decode(cls, memoryview(data), version, _INT16.bytes_min)
 
 
 def _is_declared(cls: Any, version: int) -> bool:

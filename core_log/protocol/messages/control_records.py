@@ -1,0 +1,26 @@
+"""The records of control batches: the marker that ends a transaction in a partition."""
+
+from enum import IntEnum
+
+from core_log.protocol.fields import Int16, Int32
+from core_log.protocol.message import record
+
+
+class ControlRecordType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+@record(versions=(0, 0), reads_newer=True)
+class ControlRecordKey:
+    type: Int16 = 0
+
+
+@record(versions=(0, 0), reads_newer=True)
+class EndTxnMarker:
+    coordinator_epoch: Int32 = 0

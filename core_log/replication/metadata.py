@@ -110,6 +110,12 @@ class MetadataImage:
         """
         return min(self.alive, default=-1)
 
+    @property
+    def record_count(self) -> int:
+        """About as many records as a snapshot would take."""
+        topics = self.topics.values()
+        return sum(1 + len(each.partitions) + len(each.config) for each in topics)
+
     def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
         """Takes in the committed records that end at `end_offset`."""
         self._changes = MetadataChanges()

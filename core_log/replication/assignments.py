@@ -1,0 +1,128 @@
+"""Checks who shall hold a topic's partitions, or deals them out to the live brokers."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from core_log.protocol.error_codes import ErrorCode
+from core_log.replication.decisions import DEFAULT, MorePartitions, NewTopic, Refused
+from core_log.replication.metadata import MetadataImage, Topic
+from core_log.replication.placement import place
+
+Replicas = tuple[int, ...]
+
+
+class Counts(NamedTuple):
+    """What a topic gets that does not say."""
+
+    partitions: int
+    replication_factor: int
+
+
+def assign_new(image: MetadataImage, wanted: NewTopic, default: Counts) -> list[Replicas] | Refused:
+    """The replicas of every partition of a new topic, in order."""
+    if wanted.assignments:
+        return _given(image, wanted)
+    if wanted.replication_factor < DEFAULT or wanted.replication_factor == 0:
+        return Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be at least 1, or -1 for the default",
+        )
+    if wanted.partition_count < DEFAULT or wanted.partition_count == 0:
+        return Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions must be at least 1, or -1 for the default",
+        )
+    factor = wanted.replication_factor
+    return _dealt(
+        image,
+        first=len(image.topics),
+        count=partition_count(wanted, default),
+        factor=default.replication_factor if factor == DEFAULT else factor,
+    )
+
+
+def assign_more(
+    image: MetadataImage, topic: Topic, wanted: MorePartitions
+) -> list[Replicas] | Refused:
+    """The replicas of the partitions to be added."""
+    have = len(topic.partitions)
+    if wanted.count == have:
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)")
+    if wanted.count < have:
+        return Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic has {have} partition(s); {wanted.count} would not be an increase",
+        )
+    count, factor = wanted.count - have, len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        return _dealt(image, first=have, count=count, factor=factor)
+    if len(wanted.assignments) != count:
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{count} partition(s) to add, but {len(wanted.assignments)} assignment(s)",
+        )
+    for replicas in wanted.assignments:
+        problem = _replicas_problem(image, replicas, factor)
+        if problem is not None:
+            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return list(wanted.assignments)
+
+
+def partition_count(wanted: NewTopic, default: Counts) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments)
+    return default.partitions if wanted.partition_count == DEFAULT else wanted.partition_count
+
+
+def _given(image: MetadataImage, wanted: NewTopic) -> list[Replicas] | Refused:
+    if wanted.replication_factor != DEFAULT or wanted.partition_count != DEFAULT:
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            "Partition count and replication factor must be -1 when replicas are assigned",
+        )
+    by_partition = dict(wanted.assignments)
+    if len(by_partition) < len(wanted.assignments):
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition has more than one assignment"
+        )
+    if by_partition.keys() != set(range(len(by_partition))):
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Assigned partitions must count up from 0"
+        )
+    factor = len(wanted.assignments[0][1])
+    for replicas in by_partition.values():
+        problem = _replicas_problem(image, replicas, factor)
+        if problem is not None:
+            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return [by_partition[index] for index in range(len(by_partition))]
+
+
+def _replicas_problem(image: MetadataImage, replicas: Sequence[int], factor: int) -> str | None:
+    if not replicas:
+        return "An assignment has no replicas"
+    unknown = _unknown(replicas, image.brokers)
+    if unknown:
+        return f"No such broker: {unknown[0]}"
+    if len(set(replicas)) < len(replicas):
+        return "An assignment names a broker twice"
+    if len(replicas) != factor:
+        return f"An assignment has {len(replicas)} replica(s), others have {factor}"
+    if not any(image.is_alive(each) for each in replicas):
+        return "All brokers of an assignment are fenced"
+    return None
+
+
+def _unknown(replicas: Sequence[int], known: Collection[int]) -> list[int]:
+    return [each for each in replicas if each not in known]
+
+
+def _dealt(
+    image: MetadataImage, *, first: int, count: int, factor: int
+) -> list[Replicas] | Refused:
+    alive = image.alive
+    if factor > len(alive):
+        return Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {factor} is larger than the number of live brokers, {len(alive)}",
+        )
+    return place(alive, first=first, count=count, replication_factor=factor)

@@ -1,0 +1,64 @@
+"""What a topic's own configuration becomes when somebody changes it, key by key or as a whole."""
+
+from collections.abc import Iterable, Mapping
+
+from core_log.errors import ConfigError
+from core_log.protocol.error_codes import ErrorCode
+from core_log.replication.config_keys import ConfigType
+from core_log.replication.decisions import ConfigChange, Operation, Refused
+from core_log.replication.topic_config import TopicConfigs, key_of
+
+
+def new_config(configs: TopicConfigs, wanted: Mapping[str, str | None]) -> dict[str, str] | Refused:
+    """The configuration of a new topic, or of one whose configuration is replaced."""
+    nulls = [name for name, value in wanted.items() if value is None]
+    if nulls:
+        return Refused(ErrorCode.INVALID_CONFIG, f"Null is not a value of {', '.join(nulls)}")
+    config = {name: value for name, value in wanted.items() if value is not None}
+    return _checked(configs, config)
+
+
+def changed_config(
+    configs: TopicConfigs, current: Mapping[str, str], changes: Iterable[ConfigChange]
+) -> dict[str, str] | Refused:
+    """`current` after the changes; it is not touched itself."""
+    config = dict(current)
+    for name, operation, value in changes:
+        if operation is Operation.DELETE:
+            config.pop(name, None)
+        elif value is None:
+            return Refused(ErrorCode.INVALID_REQUEST, f"Null is not a value of {name}")
+        elif operation is Operation.SET:
+            config[name] = value
+        else:
+            merged = _merged(configs, config, name, operation, value)
+            if isinstance(merged, Refused):
+                return merged
+            config[name] = merged
+    return _checked(configs, config)
+
+
+def _merged(
+    configs: TopicConfigs, config: Mapping[str, str], name: str, operation: Operation, value: str
+) -> str | Refused:
+    try:
+        key = key_of(name)
+    except ConfigError as error:
+        return Refused(ErrorCode.INVALID_CONFIG, error.problem)
+    if key.type is not ConfigType.LIST:
+        return Refused(
+            ErrorCode.INVALID_CONFIG, f"Cannot {operation.name} to {name}, which is not a list"
+        )
+    parts = [each.strip() for each in configs.text(config, name).split(",") if each.strip()]
+    given = [each.strip() for each in value.split(",") if each.strip()]
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*parts, *given]))
+    return ",".join(each for each in parts if each not in given)
+
+
+def _checked(configs: TopicConfigs, config: dict[str, str]) -> dict[str, str] | Refused:
+    try:
+        configs.check(config)
+    except ConfigError as error:
+        return Refused(ErrorCode.INVALID_CONFIG, error.problem)
+    return config

@@ -1,0 +1,337 @@
+"""Decides about the cluster: topics, partitions, configuration, brokers; its word is records."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
+
+from core_log.protocol.error_codes import ErrorCode
+from core_log.replication.assignments import Counts, assign_more, assign_new, partition_count
+from core_log.replication.config_changes import changed_config, new_config
+from core_log.replication.decisions import (
+    NO_ID,
+    ConfigChange,
+    Decision,
+    Deletion,
+    MorePartitions,
+    NewTopic,
+    ProducerIdBlock,
+    Refused,
+    TopicReference,
+)
+from core_log.replication.metadata import INTERNAL_TOPICS, METADATA_TOPIC, MetadataImage, Topic
+from core_log.replication.metadata_records import (
+    BrokerFenceRecord,
+    BrokerRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicConfigRecord,
+    TopicRecord,
+)
+from core_log.replication.placement import after_loss, after_registration
+from core_log.replication.replica import InSyncProposal
+from core_log.replication.topic_config import TopicConfigs
+from core_log.replication.topic_names import collision_key, name_problem
+
+PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0
+PRODUCER_IDS_PER_BLOCK = 1000
+INTERNAL_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
+FEATURES = {"transaction.version": 2}
+"""What this version of the broker can do, and finalizes in a new cluster."""
+
+
+class Controller:
+    """Pure: it reads the image as it is committed, and writes nothing. Whoever asks must commit the
+    records of one decision before asking for the next (`MetadataLog.change` sees to that).
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        configs: TopicConfigs,
+        *,
+        default_partitions: int = 1,
+        internal_partitions: int = 16,
+        default_replication_factor: int = 1,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self._image, self._configs, self._new_id = image, configs, new_id
+        self._default = Counts(default_partitions, default_replication_factor)
+        self._internal_partitions = internal_partitions
+
+    def topic_on_demand(self, name: str) -> NewTopic:
+        """What to create when somebody uses a topic that does not exist."""
+        if name in INTERNAL_TOPICS:
+            return NewTopic(name, self._internal_partitions, config=dict(INTERNAL_CONFIG))
+        return NewTopic(name)
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> Decision[dict[str, Topic | Refused]]:
+        """Per name the topic as it will be, or why not."""
+        answer: dict[str, Topic | Refused] = {}
+        records: list[MetadataRecord] = []
+        total = sum(max(partition_count(each, self._default), 0) for each in wanted)
+        if total > PARTITIONS_PER_REQUEST_MAX:
+            return Decision({each.name: _too_many(total) for each in wanted})
+        taken = {collision_key(name): name for name in self._image.topics}
+        times = Counter(each.name for each in wanted)
+        for each in wanted:
+            if times[each.name] > 1:
+                answer[each.name] = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name")
+                continue
+            refused = self._name_refused(each.name, taken)
+            answer[each.name] = outcome = refused or self._new_topic(each)
+            if isinstance(outcome, Topic):
+                taken[collision_key(each.name)] = each.name
+                records += _creation(outcome)
+        return Decision(answer, records)
+
+    def _name_refused(self, name: str, taken: Mapping[str, str]) -> Refused | None:
+        problem = name_problem(name)
+        if problem is not None:
+            return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name == METADATA_TOPIC:
+            return Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be created")
+        if self._image.topic(name) is not None:
+            return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists")
+        other = taken.get(collision_key(name))
+        if other is not None:
+            return Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with topic '{other}': '.' and '_' count as the same",
+            )
+        return None
+
+    def _new_topic(self, wanted: NewTopic) -> Topic | Refused:
+        config = new_config(self._configs, wanted.config)
+        if isinstance(config, Refused):
+            return config
+        replicas = assign_new(self._image, wanted, self._default)
+        if isinstance(replicas, Refused):
+            return replicas
+        topic = Topic(wanted.name, self._new_id(), config=config)
+        for index, each in enumerate(replicas):
+            topic.partitions[index] = self._new_partition(topic.topic_id, index, each)
+        return topic
+
+    def _new_partition(
+        self, topic_id: UUID, index: int, replicas: tuple[int, ...]
+    ) -> PartitionRecord:
+        """Nothing is written yet, so every live replica is in sync."""
+        in_sync = tuple(each for each in replicas if self._image.is_alive(each))
+        return PartitionRecord(topic_id, index, replicas, in_sync, in_sync[0], 0, 0)
+
+    def delete_topics(self, wanted: Sequence[TopicReference]) -> Decision[list[Deletion]]:
+        """One answer per reference, but one in all for the same topic said twice."""
+        answer: dict[TopicReference, Deletion] = {}
+        doomed: dict[UUID, TopicReference] = {}
+        times = Counter(wanted)
+        for reference in wanted:
+            outcome = self._find_doomed(reference, is_repeated=times[reference] > 1)
+            answer[reference] = outcome
+            if outcome.refused is None and outcome.topic_id in doomed:
+                twice = Refused(ErrorCode.INVALID_REQUEST, "Topic was named by name and by id")
+                for each in (reference, doomed.pop(outcome.topic_id)):
+                    answer[each] = Deletion(outcome.name, outcome.topic_id, twice)
+            elif outcome.refused is None:
+                doomed[outcome.topic_id] = reference
+        return Decision(list(answer.values()), [RemoveTopicRecord(each) for each in doomed])
+
+    def _find_doomed(self, reference: TopicReference, *, is_repeated: bool) -> Deletion:
+        name, topic_id = reference
+
+        def refused(code: ErrorCode, message: str | None = None) -> Deletion:
+            return Deletion(name, topic_id, Refused(code, message))
+
+        if is_repeated:
+            what = "id" if name is None else "name"
+            return refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}")
+        if (name is None) == (topic_id == NO_ID):
+            return refused(ErrorCode.INVALID_REQUEST, "Give either the topic's name or its id")
+        if name is None:
+            topic = self._image.topic_by_id(topic_id)
+            if topic is None:
+                return refused(ErrorCode.UNKNOWN_TOPIC_ID, "No topic has this id")
+        else:
+            topic = self._image.topic(name)
+            if topic is None:
+                return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic has this name")
+        if topic.is_internal:
+            return refused(ErrorCode.POLICY_VIOLATION, "Groups and transactions live in this topic")
+        return Deletion(topic.name, topic.topic_id)
+
+    def create_partitions(
+        self, wanted: Sequence[MorePartitions]
+    ) -> Decision[dict[str, Refused | None]]:
+        answer: dict[str, Refused | None] = {}
+        records: list[MetadataRecord] = []
+        times = Counter(each.name for each in wanted)
+        room = PARTITIONS_PER_REQUEST_MAX
+        for each in wanted:
+            topic = self._image.topic(each.name)
+            if times[each.name] > 1:
+                answer[each.name] = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name")
+            elif topic is None:
+                answer[each.name] = Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                added = self._more_partitions(topic, each, room)
+                answer[each.name] = added if isinstance(added, Refused) else None
+                if not isinstance(added, Refused):
+                    records += added
+                    room -= len(added)
+        return Decision(answer, records)
+
+    def _more_partitions(
+        self, topic: Topic, wanted: MorePartitions, room: int
+    ) -> list[PartitionRecord] | Refused:
+        have = len(topic.partitions)
+        if self._configs.is_compacted(topic.config) and wanted.count > have:
+            return Refused(
+                ErrorCode.POLICY_VIOLATION,
+                "Topic is compacted: with more partitions, records of a key would lie in two of "
+                "them; create a new topic with that many and copy",
+            )
+        if wanted.count - have > room:
+            return _too_many(wanted.count - have)
+        replicas = assign_more(self._image, topic, wanted)
+        if isinstance(replicas, Refused):
+            return replicas
+        return [
+            self._new_partition(topic.topic_id, have + nth, each)
+            for nth, each in enumerate(replicas)
+        ]
+
+    def alter_config(self, name: str, changes: Iterable[ConfigChange]) -> Decision[Refused | None]:
+        """Changes some keys of a topic's configuration."""
+        topic = self._image.topic(name)
+        if topic is None:
+            return Decision(_unknown_topic(name))
+        return self._set_config(topic, changed_config(self._configs, topic.config, changes))
+
+    def replace_config(
+        self, name: str, wanted: Mapping[str, str | None]
+    ) -> Decision[Refused | None]:
+        """Sets a topic's whole configuration; what is not named goes back to its default."""
+        topic = self._image.topic(name)
+        if topic is None:
+            return Decision(_unknown_topic(name))
+        return self._set_config(topic, new_config(self._configs, wanted))
+
+    def _set_config(
+        self, topic: Topic, config: dict[str, str] | Refused
+    ) -> Decision[Refused | None]:
+        if isinstance(config, Refused):
+            return Decision(config)
+        return Decision(
+            None,
+            [
+                TopicConfigRecord(topic.topic_id, name, config.get(name))
+                for name in sorted(topic.config.keys() | config.keys())
+                if topic.config.get(name) != config.get(name)
+            ],
+        )
+
+    def register_broker(
+        self, broker_id: int, incarnation_id: UUID, *, host: str, port: int, rack: str | None = None
+    ) -> Decision[int]:
+        """A broker has started; answers its epoch. Whatever it leads, it leads under a new epoch,
+        after a clean stop too.
+        """
+        before = self._image.brokers.get(broker_id)
+        epoch = 1 if before is None else before.broker_epoch + 1
+        broker = BrokerRecord(broker_id, epoch, incarnation_id, host, port, rack, False)
+        changes = after_registration(self._image, broker_id, self._allows_unclean)
+        return Decision(epoch, [broker, *changes])
+
+    def fence_broker(self, broker_id: int) -> Decision[None]:
+        """A broker has not been heard of for too long, or is about to stop."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.is_fenced:
+            return Decision(None)
+        changes = after_loss(self._image, broker_id, self._allows_unclean)
+        return Decision(None, [BrokerFenceRecord(broker_id, broker.broker_epoch, True), *changes])
+
+    def _allows_unclean(self, topic: Topic) -> bool:
+        return self._configs.allows_unclean(topic.config)
+
+    def finalize_features(self) -> Decision[None]:
+        """Puts what this version can do in force; a level once final is never lowered."""
+        final = self._image.features
+        return Decision(
+            None,
+            [
+                FeatureLevelRecord(name, level)
+                for name, level in FEATURES.items()
+                if final.get(name, -1) < level
+            ],
+        )
+
+    def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int
+    ) -> Decision[ProducerIdBlock | Refused]:
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            return Decision(Refused(ErrorCode.STALE_BROKER_EPOCH))
+        block = ProducerIdBlock(self._image.next_producer_id, PRODUCER_IDS_PER_BLOCK)
+        following = block.first + block.count
+        return Decision(block, [ProducerIdsRecord(broker_id, broker_epoch, following)])
+
+    def change_in_sync(
+        self, broker_id: int, topic_id: UUID, partition: int, wanted: InSyncProposal
+    ) -> Decision[Refused | None]:
+        """What a leader proposes counts only from the leader that is, about the set that is."""
+        topic = self._image.topic_by_id(topic_id)
+        if topic is None or partition not in topic.partitions:
+            return Decision(Refused(ErrorCode.UNKNOWN_TOPIC_ID))
+        now = topic.partitions[partition]
+        code = self._proposal_error(broker_id, now, wanted)
+        if code is not None:
+            return Decision(Refused(code))
+        in_sync = tuple(each for each in now.replicas if each in wanted.in_sync)
+        epoch = now.partition_epoch + 1
+        change = PartitionChangeRecord(
+            topic_id, partition, in_sync, now.leader, now.leader_epoch, epoch
+        )
+        return Decision(None, [change])
+
+    def _proposal_error(
+        self, broker_id: int, now: PartitionRecord, wanted: InSyncProposal
+    ) -> ErrorCode | None:
+        epochs = (wanted.leader_epoch, wanted.partition_epoch)
+        if epochs[0] > now.leader_epoch or epochs[1] > now.partition_epoch:
+            return ErrorCode.NOT_CONTROLLER  # the leader knows more than we do
+        if wanted.leader_epoch < now.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if broker_id != now.leader or now.leader not in wanted.in_sync:
+            return ErrorCode.INVALID_REQUEST
+        if wanted.partition_epoch < now.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        if not wanted.in_sync <= set(now.replicas):
+            return ErrorCode.INVALID_REQUEST
+        if any(not self._image.is_alive(each) for each in wanted.in_sync):
+            return ErrorCode.INELIGIBLE_REPLICA
+        return None
+
+
+def _creation(topic: Topic) -> list[MetadataRecord]:
+    return [
+        TopicRecord(topic.name, topic.topic_id),
+        *(TopicConfigRecord(topic.topic_id, *each) for each in topic.config.items()),
+        *topic.partitions.values(),
+    ]
+
+
+def _too_many(count: int) -> Refused:
+    return Refused(
+        ErrorCode.POLICY_VIOLATION,
+        f"{count} partitions in one request, where {PARTITIONS_PER_REQUEST_MAX} are allowed",
+    )
+
+
+def _unknown_topic(name: str) -> Refused:
+    problem = name_problem(name)
+    if problem is not None:
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")

@@ -1,0 +1,90 @@
+"""What a controller answers: the records that make it so, or why not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from core_log.protocol.error_codes import ErrorCode
+from core_log.replication.metadata_records import MetadataRecord
+
+NO_ID = UUID(int=0)
+DEFAULT = -1
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a request, or one part of it, changes nothing."""
+
+    code: ErrorCode
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Answer]):
+    """The answer holds once the records are committed; without records it holds at once."""
+
+    answer: Answer
+    records: list[MetadataRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic as somebody wants it; assignments (partition to replicas) exclude both numbers."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class TopicReference(NamedTuple):
+    """A topic by name or by id, never both."""
+
+    name: str | None
+    topic_id: UUID = NO_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What became of one reference in a request to delete topics."""
+
+    name: str | None
+    topic_id: UUID
+    refused: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic and how many partitions it shall have; replicas of the new ones, or None."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class Operation(IntEnum):
+    """What to do to one configuration key, numbered as IncrementalAlterConfigs does."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    operation: Operation
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Producer ids that one broker may hand out."""
+
+    first: int
+    count: int

@@ -1,0 +1,126 @@
+"""The log the cluster's metadata lives in: appends decisions, applies what is committed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from core_log.errors import CorruptLog
+from core_log.replication.decisions import Decision
+from core_log.replication.metadata import MetadataChanges, MetadataImage
+from core_log.replication.metadata_records import MetadataRecord, decode_record, encode_record
+from core_log.replication.snapshots import Snapshot, Snapshots
+from core_log.state_log import StateLog
+from core_log.storage.log_config import UNLIMITED, LogConfig
+
+METADATA_LOG_CONFIG = LogConfig(
+    segment_bytes=4 << 20, retention_ms=UNLIMITED, retention_bytes=UNLIMITED
+)
+"""Never compacted by key and never aged out: a snapshot is what makes its prefix unnecessary."""
+SNAPSHOT_AFTER_RECORDS = 5_000
+Answer = TypeVar("Answer")
+
+
+class MetadataPartition(StateLog, Protocol):
+    """`__cluster_metadata-0` as its leader sees it. When it says durable, its records are
+    committed, by whatever rule its voters follow.
+    """
+
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    def forget_before(self, offset: int) -> None:
+        """The log may start at `offset`; older segments may go."""
+        ...
+
+
+class MetadataLog:
+    """One decision at a time: it sees everything decided before, and is answered once committed."""
+
+    def __init__(
+        self,
+        log: MetadataPartition,
+        snapshots: Snapshots,
+        listener: Callable[[MetadataChanges], None],
+    ) -> None:
+        """`listener` is told of every change as soon as the image shows it; not during `load`."""
+        self.image = MetadataImage()
+        self._log, self._snapshots, self._listener = log, snapshots, listener
+        self._turn = asyncio.Lock()
+        self._appended: deque[tuple[int, list[MetadataRecord]]] = deque()
+        self._epoch = -1  # of the newest record applied
+        self._snapshot_offset = 0
+
+    async def load(self) -> None:
+        """Builds the image from the newest snapshot and the log behind it."""
+        snapshot = self._snapshots.newest()
+        if snapshot is not None:
+            self.image.apply(snapshot.records, snapshot.end_offset)
+            self._epoch, self._snapshot_offset = snapshot.epoch, snapshot.end_offset
+        records = self._replay()
+        await self._log.durable(self._log.end_offset)
+        self.image.apply(records, self._log.end_offset)
+
+    def _replay(self) -> list[MetadataRecord]:
+        """The records behind the snapshot; raises `CorruptLog` where some are missing."""
+        expected, records = self._snapshot_offset, list[MetadataRecord]()
+        for batch in self._log.read():
+            if batch.header.base_offset > expected:
+                break
+            if batch.header.next_offset > expected and not batch.header.is_control:
+                records += [
+                    decode_record(each.value or b"")
+                    for each in batch.records
+                    if each.offset >= expected
+                ]
+            expected = max(expected, batch.header.next_offset)
+            self._epoch = max(self._epoch, batch.header.leader_epoch)
+        if expected != self._log.end_offset:
+            raise CorruptLog(
+                "records are missing from the metadata log",
+                readable_to=expected,
+                end_offset=self._log.end_offset,
+                snapshot=self._snapshot_offset,
+            )
+        return records
+
+    async def change(
+        self, decide: Callable[[], Decision[Answer]], *, validate_only: bool = False
+    ) -> Answer:
+        """Lets the controller decide on the image as it is now; returns its answer once the records
+        are committed and applied.
+        """
+        async with self._turn:
+            await self._settle()
+            decision = decide()
+            if decision.records and not validate_only:
+                encoded = [(None, encode_record(each)) for each in decision.records]
+                self._appended.append((self._log.append(encoded), decision.records))
+                await self._settle()
+            return decision.answer
+
+    async def _settle(self) -> None:
+        """Applies what is appended once it is committed. Also what somebody appended who was
+        cancelled while waiting: it is in the log all the same.
+        """
+        while self._appended:
+            end_offset, records = self._appended[0]
+            await self._log.durable(end_offset)
+            self._appended.popleft()
+            self._epoch = self._log.leader_epoch
+            self._listener(self.image.apply(records, end_offset))
+
+    async def snapshot_if_grown(self, *, now_ms: int) -> bool:
+        """Writes a snapshot when the log has grown well beyond what it says, and lets go of what
+        is older. True when it did.
+        """
+        grown = self.image.end_offset - self._snapshot_offset
+        if grown < SNAPSHOT_AFTER_RECORDS or grown < 2 * self.image.record_count:
+            return False
+        async with self._turn:
+            snapshot = Snapshot(self.image.end_offset, self._epoch, list(self.image.records()))
+            await asyncio.to_thread(self._snapshots.write, snapshot, now_ms=now_ms)
+            self._snapshot_offset = snapshot.end_offset
+            self._log.forget_before(snapshot.end_offset)
+        return True

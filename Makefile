@@ -1,0 +1,51 @@
+# One task file. Every task sees to its own needs first; nothing is installed twice.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check unit sim crash compat bench docs
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+venv: ## install what the project needs into .venv, nothing else
+	@scripts/setup.sh
+
+demo: venv ## a million records through a broker that is killed in the middle
+	@$(BIN)/python scripts/demo.py
+
+check: venv ## format, lint, types, architecture tests
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(PYTEST) -q tests/architecture
+
+unit: venv ## the fast tests
+	$(PYTEST) -q tests --ignore tests/architecture \
+	    -m "not crash and not fuzz and not compat and not simulation and not slow"
+
+test: venv ## everything, with short budgets
+	@scripts/kcat.sh
+	@scripts/fetch_java_client.sh >/dev/null
+	$(PYTEST) -q --durations 10 tests
+
+sim: venv ## whole histories from one seed: make sim SEED=42
+	HEADWATER_SEED=$(SEED) HEADWATER_TEST_SECONDS=$${HEADWATER_TEST_SECONDS:-300} \
+	    $(PYTEST) -q tests/simulation
+
+crash: venv ## 200 kills and 500 power cuts
+	HEADWATER_BUDGET=long $(PYTEST) -q tests -m crash
+
+compat: venv ## other people's clients, and Apache Kafka under our own suites
+	@scripts/kcat.sh
+	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
+	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
+	    $(PYTEST) -q tests -m compat
+
+bench: venv ## the log beside Apache Kafka, into benchmarks/results
+	$(BIN)/python -m benchmarks.log
+
+docs: venv ## write the generated pages again
+	$(BIN)/python -m scripts.write_docs

@@ -15,6 +15,18 @@ class PartitionStateLog:
     def __init__(self, partition: Partition, clock: Clock) -> None:
         self.partition, self._clock = partition, clock
 
+    @property
+    def end_offset(self) -> int:
+        return self.partition.log.end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.partition.leader_epoch
+
+    def forget_before(self, offset: int) -> None:
+        """Lets older segments go, because something else holds what they came to."""
+        self.partition.log.delete_records_before(offset)
+
     def append(
         self,
         records: Sequence[tuple[bytes | None, bytes | None]],

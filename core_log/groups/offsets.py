@@ -1,0 +1,114 @@
+"""Offsets that groups have committed, and those that wait for a transaction's end."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from core_log.log import TopicPartition
+
+NO_TOPIC_ID = UUID(int=0)
+
+
+class CommittedOffset(NamedTuple):
+    """The next offset a group wants to read of a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_ms: int = -1
+    expires_ms: int = -1
+    """Set only by the oldest clients; everybody else's offsets live by the retention."""
+    topic_id: UUID = NO_TOPIC_ID
+
+
+class _Kept(NamedTuple):
+    """A committed offset, and where in the group's own log it stands: the later one counts."""
+
+    committed: CommittedOffset
+    log_offset: int
+
+
+GroupPartition = tuple[str, TopicPartition]
+
+
+@dataclass(slots=True)
+class GroupOffsets:
+    """One partition of `__consumer_offsets`, folded."""
+
+    committed: dict[str, dict[TopicPartition, _Kept]] = field(default_factory=dict)
+    pending: dict[int, dict[GroupPartition, _Kept]] = field(default_factory=dict)
+    """Per producer id, what its open transaction is going to commit."""
+
+    def groups(self) -> set[str]:
+        waiting = {group for kept in self.pending.values() for group, _ in kept}
+        return waiting | self.committed.keys()
+
+    def of(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
+        return {at: kept.committed for at, kept in self.committed.get(group, {}).items()}
+
+    def get(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
+        kept = self.committed.get(group, {}).get(partition)
+        return None if kept is None else kept.committed
+
+    def is_pending(self, group: str, partition: TopicPartition) -> bool:
+        return any((group, partition) in kept for kept in self.pending.values())
+
+    def has_pending(self, group: str) -> bool:
+        return any(each == group for kept in self.pending.values() for each, _ in kept)
+
+    def commit(
+        self, group: str, partition: TopicPartition, offset: CommittedOffset, *, log_offset: int
+    ) -> None:
+        """Durable order can differ from log order by a transaction's marker; log order counts."""
+        kept = self.committed.setdefault(group, {})
+        current = kept.get(partition)
+        if current is None or current.log_offset < log_offset:
+            kept[partition] = _Kept(offset, log_offset)
+
+    def commit_pending(
+        self,
+        producer_id: int,
+        group: str,
+        partition: TopicPartition,
+        offset: CommittedOffset,
+        *,
+        log_offset: int,
+    ) -> None:
+        pending = self.pending.setdefault(producer_id, {})
+        pending[group, partition] = _Kept(offset, log_offset)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for (group, partition), kept in self.pending.pop(producer_id, {}).items():
+            if commit:
+                self.commit(group, partition, kept.committed, log_offset=kept.log_offset)
+
+    def delete(self, group: str, partition: TopicPartition, *, log_offset: int) -> None:
+        """A deletion takes what was committed before it, and what waits to be."""
+        kept = self.committed.get(group, {})
+        if partition in kept and kept[partition].log_offset < log_offset:
+            del kept[partition]
+            if not kept:
+                del self.committed[group]
+        for producer_id, pending in list(self.pending.items()):
+            waiting = pending.get((group, partition))
+            if waiting is not None and waiting.log_offset < log_offset:
+                del pending[group, partition]
+                if not pending:
+                    del self.pending[producer_id]
+
+    def partitions_of(self, group: str) -> set[TopicPartition]:
+        """Everything a deletion of the whole group has to name."""
+        waiting = {at for kept in self.pending.values() for each, at in kept if each == group}
+        return waiting | self.committed.get(group, {}).keys()
+
+    def expired(
+        self, group: str, *, now_ms: int, retention_ms: int, unused_since_ms: int | None
+    ) -> Iterator[TopicPartition]:
+        """Offsets nobody came back for; their age begins when the group was last in use."""
+        for partition, kept in self.committed.get(group, {}).items():
+            committed = kept.committed
+            since_ms = max(committed.committed_ms, unused_since_ms or 0)
+            ends_ms = committed.expires_ms if committed.expires_ms >= 0 else since_ms + retention_ms
+            if now_ms >= ends_ms and not self.is_pending(group, partition):
+                yield partition

@@ -18,11 +18,10 @@ from core_log.batch import (
     check_batch,
     checksum_of,
 )
-from core_log.compression import compress, decompress
+from core_log.compression import Buffer, compress, decompress
 from core_log.errors import CorruptBatch, DecodeError
 
 Header = tuple[str, bytes | None]
-Buffer = bytes | bytearray | memoryview
 
 _MARKER_KEY, _MARKER_VALUE = Struct(">hh"), Struct(">hi")  # version, type; version, epoch
 _CHECKSUM = Struct(">I")

@@ -1,0 +1,158 @@
+"""Where every record and its fields lie within the record sections of many batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core_log.errors import DecodeError
+from core_log.varint import Bytes, Int64s, read_varints
+
+RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
+_LOCKSTEP_BATCHES_MIN = 48  # fewer than these are walked faster one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The records sections of batches, all within one buffer; one row per batch."""
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+    counts: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One row per record: its numbers, and the positions of its parts; length -1 is null."""
+
+    section: Int64s  # which batch the record belongs to
+    starts: Int64s  # of the record's own length
+    ends: Int64s
+    timestamp_deltas: Int64s
+    offset_deltas: Int64s
+    key_starts: Int64s
+    key_lengths: Int64s
+    value_starts: Int64s
+    value_lengths: Int64s
+    header_starts: Int64s
+
+
+def read_fields(sections: Sections) -> Fields:
+    """Only the walk from length to length is serial; every field is read for all at once."""
+    data = sections.data
+    starts, bodies, ends = record_bounds(sections)
+    section = np.repeat(np.arange(len(sections.counts)), sections.counts)
+    timestamp_deltas, position = read_varints(data, bodies + 1)
+    offset_deltas, position = read_varints(data, position)
+    key_lengths, key_starts = read_varints(data, position)
+    check_lengths(key_lengths, key_starts, ends)
+    value_lengths, value_starts = read_varints(data, key_starts + key_lengths.clip(0))
+    check_lengths(value_lengths, value_starts, ends)
+    header_starts = value_starts + value_lengths.clip(0)
+    if (header_starts >= ends).any():
+        raise DecodeError("record ends before its headers")
+    return Fields(
+        section=section,
+        starts=starts,
+        ends=ends,
+        timestamp_deltas=timestamp_deltas,
+        offset_deltas=offset_deltas,
+        key_starts=key_starts,
+        key_lengths=key_lengths,
+        value_starts=value_starts,
+        value_lengths=value_lengths,
+        header_starts=header_starts,
+    )
+
+
+def check_lengths(lengths: Int64s, starts: Int64s, ends: Int64s) -> None:
+    """What begins at `starts` must fit before `ends`; -1 stands for null."""
+    if ((lengths < -1) | (lengths > ends - starts)).any():
+        raise DecodeError("field is longer than its record")
+
+
+def record_bounds(sections: Sections) -> tuple[Int64s, Int64s, Int64s]:
+    """Where each record's length, its body and its end are; batches must be exactly full."""
+    counts = sections.counts
+    if ((counts < 0) | (counts > (sections.ends - sections.starts) // RECORD_BYTES_MIN)).any():
+        raise DecodeError("batch cannot hold its records")
+    firsts = np.cumsum(counts) - counts
+    starts = np.empty(int(counts.sum()), dtype=np.int64)
+    walked, heads = _walk_in_lockstep(sections, firsts, starts)
+    for row in np.flatnonzero(counts > walked).tolist():
+        begin, end = int(firsts[row] + walked[row]), int(firsts[row] + counts[row])
+        position, limit = int(heads[row]), int(sections.ends[row])
+        walk = _walk(sections.data[position:limit].tobytes(), position)
+        try:
+            starts[begin:end] = np.fromiter(walk, np.int64, end - begin)
+        except ValueError as error:
+            raise DecodeError("batch ends before its last record") from error
+    return starts, *_check_bounds(sections, firsts, starts)
+
+
+def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
+    """Bodies and ends; an end must be the start of the next record or the end of the batch."""
+    lengths, bodies = read_varints(sections.data, starts)
+    if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(sections.data))).any():
+        raise DecodeError("record has an impossible length")
+    ends = bodies + lengths
+    filled = sections.counts > 0
+    expected = np.append(starts[1:], 0)
+    expected[(firsts + sections.counts - 1)[filled]] = sections.ends[filled]
+    if (ends != expected).any() or (sections.ends != sections.starts)[~filled].any():
+        raise DecodeError("records do not fill their batch exactly")
+    return bodies, ends
+
+
+def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
+    """Takes one step in every batch at a time, for as long as enough batches have one left.
+
+    Returns how many records of each batch are found, and where its next one begins.
+    """
+    order = np.argsort(-sections.counts, kind="stable")
+    remaining, rows = sections.counts[order], firsts[order]
+    heads, limit = sections.starts[order], len(sections.data) - 1
+    steps = int(remaining[_LOCKSTEP_BATCHES_MIN - 1]) if len(order) >= _LOCKSTEP_BATCHES_MIN else 0
+    active = len(order)
+    for step in range(steps):
+        while remaining[active - 1] <= step:
+            active -= 1
+        position = heads[:active]
+        starts[rows[:active] + step] = position
+        length, body = read_varints(sections.data, position)
+        heads[:active] = np.minimum(body + length.clip(0, limit), limit)
+    walked, positions = np.empty_like(order), np.empty_like(order)
+    walked[order], positions[order] = np.minimum(remaining, steps), heads
+    return walked, positions
+
+
+def _walk(section: bytes, position: int) -> Iterator[int]:
+    """Yields where each record begins. Lengths chain, so this walk cannot be a column."""
+    base, place, size, steps = position, 0, len(section) - 1, _STEPS
+    while place < size:
+        yield base + place
+        step = steps[section[place]][section[place + 1]]
+        place += step or _long_step(section, place)
+
+
+def _long_step(section: bytes, place: int) -> int:
+    data = np.frombuffer(section, np.uint8)
+    lengths, bodies = read_varints(data, np.array([place]))
+    if lengths[0] < 0:
+        raise DecodeError("record has an impossible length")
+    return int(bodies[0] - place + lengths[0])
+
+
+def _steps() -> list[list[int]]:
+    """How far the next record is, by the first two bytes; 0 where its length takes more."""
+    pairs = np.arange(1 << 16)
+    low, high = pairs >> 8, pairs & 0xFF
+    one, two = (low >> 1) + 1, ((low & 0x7F | high << 7) >> 1) + 2
+    steps: Any = np.where(low < 0x80, one, np.where(high < 0x80, two, 0)).reshape(256, 256)
+    table: list[list[int]] = steps.tolist()
+    return table
+
+
+_STEPS = _steps()

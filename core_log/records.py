@@ -1,0 +1,260 @@
+"""Kafka record batches (format v2): Arrow columns to bytes and back, without a Python row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.batch import (
+    HEADER_BYTES,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    Batch,
+    BatchHeader,
+    check_batch,
+)
+from core_log.compression import Buffer, compress, decompress
+from core_log.errors import DecodeError
+from core_log.plain_records import encode_varint, iterate_batches
+from core_log.record_headers import NO_HEADERS, NOTHING, lengths_or_minus_one, pack_stretches
+from core_log.record_layout import Fields, Sections, read_fields
+from core_log.varint import Int64s, varint_lengths, write_varints
+
+BATCH_BYTES_MAX = 1 << 20
+"""Fits Kafka's default of max.message.bytes."""
+
+COLUMN_BYTES_MAX = 1 << 30
+"""Binary columns count their bytes in 31 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records of one partition in the order of their offsets; headers are still encoded."""
+
+    offsets: Int64s
+    timestamps_ms: Int64s
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def slice_from(self, offset: int) -> "Columns":
+        """Only the records at or above an offset."""
+        start = int(np.searchsorted(self.offsets, offset))
+        return (
+            self
+            if not start
+            else Columns(
+                self.offsets[start:],
+                self.timestamps_ms[start:],
+                self.keys[start:],
+                self.values[start:],
+                self.headers[start:],
+            )
+        )
+
+
+def encode(
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    *,
+    timestamps_ms: int | Int64s,
+    headers: bytes | pa.BinaryArray = NO_HEADERS,
+    compression: int = 0,
+    batch_bytes_max: int = BATCH_BYTES_MAX,
+) -> list[Batch]:
+    """As few batches as the limit allows; only a record that is too large alone exceeds it."""
+    times = np.broadcast_to(np.asarray(timestamps_ms, dtype=np.int64), (len(keys),))
+    batches = []
+    for start, end in _cut(keys, values, times, headers, batch_bytes_max - HEADER_BYTES):
+        rows = slice(start, end)
+        part = headers if isinstance(headers, bytes) else headers[rows]
+        section = encode_records(keys[rows], values[rows], times[rows] - times[start], part)
+        batches.append(_frame(section, times[rows], compression))
+    return batches
+
+
+def encode_records(
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    timestamp_deltas: Int64s,
+    headers: bytes | pa.BinaryArray = NO_HEADERS,
+) -> memoryview:
+    """Lays out one record per row; a null value is a tombstone.
+
+    The join below writes every record into one shared buffer in C++, so that buffer already
+    is the records section of the batch: no row ever becomes a Python object.
+    """
+    key_bytes, value_bytes = lengths_or_minus_one(keys), lengths_or_minus_one(values)
+    deltas: Int64s = np.arange(len(keys), dtype=np.int64)
+    numbers = (timestamp_deltas, deltas, key_bytes, value_bytes)
+    record_bytes = 1 + sum(map(varint_lengths, numbers))  # 1: attributes
+    record_bytes += key_bytes.clip(0) + value_bytes.clip(0) + _header_bytes(headers)
+    attributes: Int64s = np.zeros_like(deltas)
+    head = write_varints(record_bytes, attributes, timestamp_deltas, deltas, key_bytes)
+    tail = pa.scalar(headers, pa.binary()) if isinstance(headers, bytes) else headers
+    pieces = (head, keys.fill_null(b""), write_varints(value_bytes), values.fill_null(b""), tail)
+    joined = pc.binary_join_element_wise(*pieces, NOTHING)
+    size = pc.sum(pc.binary_length(joined)).as_py()
+    return memoryview(joined.buffers()[2])[:size]
+
+
+def decode(data: Buffer, *, from_offset: int = 0) -> Columns:
+    """All records at or above an offset; checksums are checked, control batches left out."""
+    parts = decode_parts(data, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX)
+    columns = next(parts, _EMPTY)
+    if next(parts, None) is not None:
+        raise DecodeError("fetched records expand beyond one column", hint="fetch fewer bytes")
+    return columns
+
+
+def decode_parts(
+    data: Buffer,
+    *,
+    from_offset: int = 0,
+    bytes_max: int,
+) -> Iterator[Columns]:
+    """The same in parts that each hold at most `bytes_max` of records, or one batch."""
+    part, size, position = _Part(memoryview(data)), 0, 0
+    for batch in iterate_batches(data):
+        header = check_batch(batch)
+        position += len(batch)
+        if header.is_control or header.last_offset < from_offset:
+            continue
+        section = decompress(header.compression, batch[HEADER_BYTES:])
+        if part.headers and size + len(section) > bytes_max:
+            yield part.decode().slice_from(from_offset)
+            part, size = _Part(part.data), 0
+        part.headers.append(header)
+        part.sections.append(section)
+        part.ends.append(position)
+        size += len(section)
+    if part.headers:
+        yield part.decode().slice_from(from_offset)
+
+
+@dataclass(slots=True)
+class _Part:
+    """Neighbouring batches that become columns together."""
+
+    data: memoryview
+    headers: list[BatchHeader] = field(default_factory=list)
+    sections: list[Buffer] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+    def decode(self) -> Columns:
+        data, starts, ends = self._lay_out()
+        heads = np.array([_numbers_of(header) for header in self.headers], dtype=np.int64).T
+        counts, base_offsets, last_deltas, base_times, append_times = heads
+        fields = read_fields(Sections(np.frombuffer(data, np.uint8), starts, ends, counts))
+        offsets = base_offsets[fields.section] + fields.offset_deltas
+        beyond = fields.offset_deltas > last_deltas[fields.section]
+        if beyond.any() or (fields.offset_deltas < 0).any() or (np.diff(offsets) <= 0).any():
+            raise DecodeError("records are not in the order of their offsets")
+        times = base_times[fields.section] + fields.timestamp_deltas
+        if (append_times >= 0).any():
+            given = append_times[fields.section]
+            times = np.where(given >= 0, given, times)
+        return Columns(offsets, times, *cut_cells(fields, pa.py_buffer(data)))
+
+    def _lay_out(self) -> tuple[Buffer, Int64s, Int64s]:
+        """All records sections in one buffer: the fetched one where nothing is compressed."""
+        lengths = np.array([len(section) for section in self.sections], dtype=np.int64)
+        if any(header.compression for header in self.headers):
+            ends = np.cumsum(lengths)
+            return b"".join(self.sections), ends - lengths, ends
+        first = self.ends[0] - len(self.sections[0])
+        ends = np.array(self.ends, dtype=np.int64) - first
+        return self.data[first : self.ends[-1]], ends - lengths, ends
+
+
+def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int, int]:
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+    return (
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        append_time,
+    )
+
+
+def cut_cells(
+    fields: Fields, data: pa.Buffer
+) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.BinaryArray]:
+    """Keys, values and encoded headers.
+
+    Keys, values, headers and what lies between them alternate in one buffer, so marking the
+    boundaries and taking every fifth stretch copies each column out in C++.
+    """
+    key_ends = fields.key_starts + fields.key_lengths.clip(0)
+    marks = (fields.key_starts, key_ends, fields.value_starts, fields.header_starts, fields.ends)
+    stretches = pack_stretches(np.stack(marks, axis=1).ravel(), data)
+    rows = np.arange(0, len(stretches), 5)
+    keys = stretches.take(_indices(rows, fields.key_lengths))
+    values = stretches.take(_indices(rows + 2, fields.value_lengths))
+    return keys, values, stretches.take(pa.array(rows + 3))
+
+
+def _indices(rows: Int64s, lengths: Int64s) -> pa.Array:
+    is_null = lengths < 0
+    return pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
+
+
+def _header_bytes(headers: bytes | pa.BinaryArray) -> int | Int64s:
+    return len(headers) if isinstance(headers, bytes) else lengths_or_minus_one(headers)
+
+
+def _cut(
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    times: Int64s,
+    headers: bytes | pa.BinaryArray,
+    bytes_max: int,
+) -> Iterator[tuple[int, int]]:
+    """Row ranges whose records are sure to fit, by the longest of each kind of number."""
+    if not len(keys):
+        return
+    cells = lengths_or_minus_one(keys).clip(0) + lengths_or_minus_one(values).clip(0)
+    cells += _header_bytes(headers)
+    longest = (int(cells.max()) + 30, int(np.ptp(times)), len(keys), int(cells.max()))
+    overhead = 1 + sum(len(encode_varint(number)) for number in (*longest, longest[-1]))
+    ends = np.cumsum(cells + overhead)
+    start = 0
+    while start < len(keys):
+        taken = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, taken + bytes_max, side="right"))
+        end = max(end, start + 1)
+        yield start, end
+        start = end
+
+
+def _frame(section: memoryview, times: Int64s, compression: int) -> Batch:
+    """Prefixes the head. What compression does not make smaller is kept as it is."""
+    payload = compress(compression, section)
+    if len(payload) >= len(section):
+        payload, compression = section, 0
+    header = BatchHeader(
+        base_offset=0,
+        length=HEADER_BYTES - LENGTH_END + len(payload),
+        leader_epoch=-1,
+        magic=2,
+        checksum=0,
+        attributes=compression,
+        last_offset_delta=len(times) - 1,
+        base_timestamp=int(times[0]),
+        max_timestamp=int(times.max()),
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=len(times),
+    )
+    return Batch(bytearray().join((header.pack(), payload)), len(times), header.max_timestamp)
+
+
+_NO_CELLS = pa.array([], pa.binary())
+_EMPTY = Columns(np.empty(0, np.int64), np.empty(0, np.int64), _NO_CELLS, _NO_CELLS, _NO_CELLS)

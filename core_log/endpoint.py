@@ -1,0 +1,40 @@
+"""`endpoint.json`: how everyone else finds the one process that owns a data directory."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from core_log.errors import DecodeError
+
+FILE_NAME = "endpoint.json"
+MODE = 0o600  # the token in it is a secret of the user who runs the broker
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the owner listens. It may be gone all the same: then its pid is, or its port."""
+
+    pid: int
+    kafka: str
+    """HOST:PORT of the Kafka listener."""
+    http: str | None = None
+    """HOST:PORT of the console, where there is one."""
+    token: str | None = None
+    """What the console wants to see from whoever asks it something."""
+
+
+def encode_endpoint(endpoint: Endpoint) -> bytes:
+    return json.dumps(asdict(endpoint), indent=2).encode() + b"\n"
+
+
+def decode_endpoint(content: bytes) -> Endpoint:
+    """Fields of a newer version are left out; one that is missing is an error."""
+    try:
+        found = json.loads(content)
+        return Endpoint(
+            pid=int(found["pid"]),
+            kafka=str(found["kafka"]),
+            http=found.get("http"),
+            token=found.get("token"),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DecodeError(f"{FILE_NAME} is not what a broker writes", problem=str(error)) from None

@@ -1,0 +1,103 @@
+"""What lies in a data directory, read from its files alone: partitions, segments, batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from core_log.batch import DELETE_HORIZON, BatchHeader
+from core_log.errors import ConfigError
+from core_log.log import TopicPartition
+from core_log.storage.files import Files
+from core_log.storage.scan import CheckedBatches
+from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
+from core_log.storage.verification import base_offsets
+
+LOG_DIRECTORY = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSurvey:
+    """One segment as its files tell it, up to the first batch that is not sound."""
+
+    base_offset: int
+    end_offset: int
+    batches: int
+    records: int
+    size: int
+    first_timestamp: int
+    max_timestamp: int
+    index_sizes: dict[str, int]
+
+
+def partition_directories(files: Files, directory: Path) -> dict[TopicPartition, Path]:
+    """The partitions below a data directory, its log directory, or the one that this is."""
+    if not files.exists(directory):
+        raise ConfigError("there is no such directory", path=str(directory))
+    if base_offsets(files, directory):
+        return {partition_of(directory.resolve()): directory}
+    inner = directory / LOG_DIRECTORY
+    root = inner if files.exists(inner) else directory
+    found = {
+        partition_of(root / name): root / name
+        for name in files.names(root)
+        if is_partition_name(name) and base_offsets(files, root / name)
+    }
+    if not found:
+        raise ConfigError(
+            "there is no log in this directory",
+            path=str(directory),
+            hint="name a data directory, or one partition's, such as data/log/orders-0",
+        )
+    return dict(sorted(found.items()))
+
+
+def is_partition_name(name: str) -> bool:
+    topic, _, number = name.rpartition("-")
+    return bool(topic) and number.isdigit()
+
+
+def partition_of(directory: Path) -> TopicPartition:
+    """`orders-0` is partition 0 of orders; a copy under another name still has a name."""
+    topic, _, number = directory.name.rpartition("-")
+    if topic and number.isdigit():
+        return TopicPartition(topic, int(number))
+    return TopicPartition(directory.name, 0)
+
+
+def batches(
+    files: Files, directory: Path, base_offset: int
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Position, head and bytes of every sound batch of a segment, until the first that is not."""
+    file = files.open(directory / file_name(base_offset, LOG))
+    return iter(CheckedBatches(file, 0, file.size(), next_offset=base_offset, may_skip=True))
+
+
+def survey_segment(files: Files, directory: Path, base_offset: int) -> SegmentSurvey:
+    """Counts what a segment holds."""
+    count = records = 0
+    first_timestamp = max_timestamp = -1
+    end_offset = base_offset
+    for _, header, _ in batches(files, directory, base_offset):
+        count += 1
+        records += header.record_count
+        end_offset = header.next_offset
+        if count == 1:
+            # Compaction puts the time to drop tombstones where the first record's time was.
+            is_moved = bool(header.attributes & DELETE_HORIZON)
+            first_timestamp = header.max_timestamp if is_moved else header.base_timestamp
+        max_timestamp = max(max_timestamp, header.max_timestamp)
+    paths = {
+        suffix: directory / file_name(base_offset, suffix) for suffix in (INDEX, TIMES, ABORTED)
+    }
+    return SegmentSurvey(
+        base_offset=base_offset,
+        end_offset=end_offset,
+        batches=count,
+        records=records,
+        size=files.size(directory / file_name(base_offset, LOG)),
+        first_timestamp=first_timestamp,
+        max_timestamp=max_timestamp,
+        index_sizes={
+            suffix: files.size(path) for suffix, path in paths.items() if files.exists(path)
+        },
+    )

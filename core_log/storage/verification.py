@@ -1,0 +1,262 @@
+"""Reads a partition's files without owning them, and tells what in them is not as it should be."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from core_log.batch import HEADER_BYTES, BatchHeader
+from core_log.errors import CorruptLog
+from core_log.log import TopicPartition
+from core_log.storage.aborted import AbortedIndex, AbortedTransaction
+from core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
+from core_log.storage.files import File, Files
+from core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
+from core_log.storage.scan import CheckedBatches, find_batch, is_zero
+from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be; `is_damage` unless the next start settles it."""
+
+    file: str
+    problem: str
+    position: int | None = None
+    first_offset: int | None = None
+    next_offset: int | None = None
+    """Where the log goes on; None where nothing follows."""
+    is_damage: bool = True
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was read and found sound."""
+
+    segments: int = 0
+    batches: int = 0
+    size: int = 0
+    start_offset: int | None = None
+    end_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What the checkpoints say of a partition."""
+
+    recovery_point: int = 0
+    """Everything below was on disk: damage there is loss, above it a crash's unfinished tail."""
+    cleaned_to: int | None = None
+    """Compaction may have left gaps below; None where nobody knows."""
+
+
+KAFKAS_CLEANED_TO = "cleaner-offset-checkpoint"
+
+
+def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> Promise:
+    """What the checkpoints in the log's directory, ours or Kafka's, say of one partition.
+
+    A partition that was copied without them promises nothing.
+    """
+    found = {}
+    for name in (RECOVERY_POINTS, CLEANED_TO, KAFKAS_CLEANED_TO):
+        if files.exists(log_directory / name):
+            found[name] = OffsetCheckpoint(files, log_directory / name).get(*partition)
+    cleaned_to = found.get(CLEANED_TO) or found.get(KAFKAS_CLEANED_TO)
+    return Promise(
+        recovery_point=found.get(RECOVERY_POINTS) or 0,
+        cleaned_to=cleaned_to or (0 if RECOVERY_POINTS in found else None),
+    )
+
+
+def base_offsets(files: Files, directory: Path) -> list[int]:
+    """The segments of a partition, oldest first."""
+    names = (name.removesuffix(LOG) for name in files.names(directory) if name.endswith(LOG))
+    return sorted(int(stem) for stem in names if stem.isdigit() and len(stem) == 20)
+
+
+def verify_partition(
+    files: Files, directory: Path, promise: Promise, tally: Tally
+) -> Iterator[Finding]:
+    """Reads everything once: batches by checksum, offsets for gaps, indexes against the batches."""
+    bases = base_offsets(files, directory)
+    expected: int | None = None
+    for base in bases:
+        path = directory / file_name(base, LOG)
+        if expected is not None and base < expected:
+            yield Finding(str(path), "segment begins before the end of the one before it", 0, base)
+        elif expected is not None and base > expected:
+            yield from _gap(path, 0, expected, base, promise)
+        check = SegmentCheck(files, directory, base, promise, is_last=base == bases[-1])
+        yield from check.findings()
+        expected = max(check.end_offset, base)
+        tally.segments += 1
+        tally.batches += check.batches
+        tally.size += check.size
+        tally.end_offset = expected
+    tally.start_offset = bases[0] if bases else None
+
+
+def _gap(path: Path, position: int, offset: int, found: int, promise: Promise) -> Iterator[Finding]:
+    """Missing offsets are compaction's work where it has been, and a loss anywhere else."""
+    if promise.cleaned_to is None or offset >= promise.cleaned_to:
+        known = promise.cleaned_to is not None
+        yield Finding(str(path), "offsets are missing", position, offset, found, is_damage=known)
+
+
+class SegmentCheck:
+    """One pass over a segment, its indexes followed alongside."""
+
+    def __init__(
+        self, files: Files, directory: Path, base: int, promise: Promise, *, is_last: bool
+    ) -> None:
+        self._files, self._promise, self._is_last = files, promise, is_last
+        self.base_offset = self.end_offset = base
+        self.batches = 0
+        self._path = directory / file_name(base, LOG)
+        self._file: File = files.open(self._path)
+        self.size = self._file.size()
+        self._index = OffsetIndexCheck(files, directory / file_name(base, INDEX), base)
+        self._times = TimeIndexCheck(files, directory / file_name(base, TIMES), base)
+        self._aborted = AbortedIndexCheck(files, directory / file_name(base, ABORTED))
+
+    def findings(self) -> Iterator[Finding]:
+        position = 0
+        while position < self.size:
+            checked = CheckedBatches(
+                self._file, position, self.size, next_offset=self.end_offset, may_skip=True
+            )
+            yield from self._follow(checked)
+            if checked.damage is None:
+                break
+            position = checked.damage.position
+            following = find_batch(self._file, position + 1, self.size, offset=self.end_offset)
+            yield from self._lost(position, following, checked.damage.reason)
+            if following is None:
+                return  # what indexes say of the part that is lost is nothing new
+            position = following
+            head = BatchHeader.read(self._file.read(position, HEADER_BYTES))
+            self.end_offset = head.base_offset
+            self._index.skip_to(position)
+        for index in (self._index, self._times, self._aborted):
+            yield from index.finish(self.end_offset)
+
+    def _follow(self, checked: CheckedBatches) -> Iterator[Finding]:
+        for position, header, _ in checked:
+            if header.base_offset > self.end_offset:
+                yield from _gap(
+                    self._path, position, self.end_offset, header.base_offset, self._promise
+                )
+            self.end_offset = header.next_offset
+            self.batches += 1
+            yield from self._index.see(position, header)
+            yield from self._times.see(position, header)
+            yield from self._aborted.see(position, header)
+
+    def _lost(self, position: int, following: int | None, reason: str) -> Iterator[Finding]:
+        if following is None and is_zero(self._file, position, self.size):
+            return  # room that was reserved and never written
+        next_offset = None
+        if following is not None:
+            head = BatchHeader.read(self._file.read(following, HEADER_BYTES))
+            next_offset = head.base_offset
+        is_tail = following is None and self._is_last
+        is_tail = is_tail and self.end_offset >= self._promise.recovery_point
+        problem = f"unfinished end, cut at the next start: {reason}" if is_tail else reason
+        yield Finding(
+            str(self._path),
+            problem,
+            position,
+            self.end_offset,
+            next_offset,
+            is_damage=not is_tail,
+        )
+
+
+class OffsetIndexCheck:
+    """Every entry names the last offset of the batch that begins at its position."""
+
+    def __init__(self, files: Files, path: Path, base: int) -> None:
+        self._path, self._base = path, base
+        self._entries = _entries(IndexFile(files, path, OFFSET_ENTRY, is_new=False))
+        self._next = next(self._entries, None)
+
+    def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+        while self._next is not None and self._next[1] <= position:
+            relative, at = self._next
+            if at != position or self._base + relative != header.last_offset:
+                yield self._wrong("offset index points to the wrong place", relative, at)
+                self._next = None  # what follows one wrong entry says nothing new
+                return
+            self._next = next(self._entries, None)
+
+    def skip_to(self, position: int) -> None:
+        """Entries of batches that are lost are not wrong."""
+        while self._next is not None and self._next[1] < position:
+            self._next = next(self._entries, None)
+
+    def finish(self, end_offset: int) -> Iterator[Finding]:
+        if self._next is not None:
+            yield self._wrong("offset index points beyond the last batch", *self._next)
+
+    def _wrong(self, problem: str, relative: int, at: int) -> Finding:
+        return Finding(str(self._path), problem, at, self._base + relative)
+
+
+class TimeIndexCheck:
+    """No batch up to an entry's offset has a later timestamp than the entry says."""
+
+    def __init__(self, files: Files, path: Path, base: int) -> None:
+        self._path, self._base = path, base
+        self._entries = _entries(IndexFile(files, path, TIME_ENTRY, is_new=False))
+        self._next = next(self._entries, None)
+
+    def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+        while self._next is not None and self._base + self._next[1] < header.base_offset:
+            previous, self._next = self._next, next(self._entries, None)
+            if self._next is not None and self._next[0] <= previous[0]:
+                yield self._wrong("time index does not grow", self._next[1])
+                self._next = None
+        if self._next is not None and header.max_timestamp > self._next[0]:
+            yield self._wrong("time index hides a batch with a later time", self._next[1])
+            self._next = None
+
+    def finish(self, end_offset: int) -> Iterator[Finding]:
+        while self._next is not None:
+            if self._base + self._next[1] >= end_offset:
+                yield self._wrong("time index points beyond the last batch", self._next[1])
+                return
+            self._next = next(self._entries, None)
+
+    def _wrong(self, problem: str, relative: int) -> Finding:
+        return Finding(str(self._path), problem, None, self._base + relative)
+
+
+class AbortedIndexCheck:
+    """Every entry has its marker in the segment."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._path = path
+        self._missing: dict[int, AbortedTransaction] = {}
+        self._problem = ""
+        try:
+            entries = AbortedIndex(files, path, is_new=False).entries
+            self._missing = {entry.last_offset: entry for entry in entries}
+        except CorruptLog as error:
+            self._problem = error.problem
+
+    def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+        entry = self._missing.get(header.base_offset)
+        if entry is not None and header.is_control and header.producer_id == entry.producer_id:
+            del self._missing[header.base_offset]
+        return iter(())
+
+    def finish(self, end_offset: int) -> Iterator[Finding]:
+        if self._problem:
+            yield Finding(str(self._path), self._problem)
+        for offset in self._missing:
+            problem = "transaction index names a marker that is not there"
+            yield Finding(str(self._path), problem, None, offset)
+
+
+def _entries(index: IndexFile) -> Iterator[tuple[int, int]]:
+    return (index.entry(number) for number in range(index.count))

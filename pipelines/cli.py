@@ -1,0 +1,154 @@
+"""`headwater`: finds the command, runs it, and turns what it raised into words and an exit code."""
+
+import difflib
+import importlib
+import importlib.util
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from core_log.errors import ConfigError, HeadwaterError
+from pipelines import exit_codes
+from pipelines.output import (
+    Output,
+    close_stdout_quietly,
+    default_color,
+    envelope,
+    error_facts,
+)
+from pipelines.signals import Interrupted
+
+COMMANDS = (
+    "broker",
+    "topics",
+    "groups",
+    "tail",
+    "produce",
+    "log",
+    "completion",
+    "version",
+)
+"""Each is `pipelines/commands/<name>.py` with a click command of that name, imported when run."""
+
+
+class CommandTable(click.Group):
+    """Imports a command when it is asked for, and ends every run with the right exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"pipelines.commands.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            guess = f", did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"there is no command {args[0]!r}{guess}")
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # What is wrong with the other options must come out in the form that was asked for.
+        ctx.obj = Output(as_json="--json" in args, has_color=default_color())
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        output = ctx.ensure_object(Output)
+        try:
+            return super().invoke(ctx)
+        except HeadwaterError as error:
+            code = exit_codes.exit_code_of(error)
+            output.failure(error, code)
+        except click.ClickException as error:
+            code = exit_codes.INVALID
+            _tell_misuse(output, error)
+        except (KeyboardInterrupt, click.Abort):
+            code = exit_codes.INTERRUPTED
+        except Interrupted as interrupted:
+            code = interrupted.exit_code
+        except BrokenPipeError:
+            code = exit_codes.OK  # our reader has seen enough, as in `headwater tail t | head`
+            close_stdout_quietly()
+        except click.exceptions.Exit:
+            raise
+        except Exception as bug:
+            code = exit_codes.INTERNAL
+            _tell_bug(output, bug)
+        ctx.exit(code)
+
+
+@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Headwater: what changes in your databases, through a durable log, into your tables."""
+
+
+def main() -> NoReturn:
+    """The console script."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        check_config_is_ours()
+    except ConfigError as error:
+        Output(as_json="--json" in sys.argv).failure(error, exit_codes.INVALID)
+        raise SystemExit(exit_codes.INVALID) from None
+    cli(prog_name="headwater")
+    raise SystemExit(exit_codes.OK)
+
+
+def check_config_is_ours() -> None:
+    """`config` is a common name: another package of that name on the path would be imported."""
+    ours = Path(__file__).resolve().parent.parent / "config" / "__init__.py"
+    found = importlib.util.find_spec("config")
+    origin = Path(found.origin).resolve() if found and found.origin else None
+    if origin != ours:
+        raise ConfigError(
+            "another package named config hides Headwater's",
+            found=str(origin),
+            wanted=str(ours),
+            hint="run headwater from another directory, or take that one off PYTHONPATH",
+        )
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    raise Interrupted(number)
+
+
+def _tell_misuse(output: Output, error: click.ClickException) -> None:
+    """Click's own errors are about what was typed."""
+    usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
+    hint = f"{error.ctx.command_path} --help" if usage and error.ctx else ""  # type: ignore[attr-defined]
+    problem = error.format_message()
+    wrong = ConfigError(problem[:1].lower() + problem[1:].rstrip("."), hint=hint)
+    if output.as_json:
+        facts = error_facts(wrong, exit_codes.INVALID) | {"kind": "UsageError"}
+        output.write(envelope(None, error=facts))
+    if usage:
+        click.echo(usage, err=True)
+    click.echo(f"{output.styled('error:', fg='red', bold=True)} {wrong}", err=True)
+
+
+def _tell_bug(output: Output, bug: Exception) -> None:
+    """A bug of ours keeps its traceback."""
+    if output.as_json:
+        facts: dict[str, object] = {
+            "kind": "InternalError",
+            "problem": repr(bug),
+            "hint": None,
+            "facts": {},
+        }
+        output.write(envelope(None, error=facts | {"exit_code": exit_codes.INTERNAL}))
+    traceback.print_exception(bug)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""`headwater broker`: runs one broker in the foreground until it is told to stop."""
+
+import difflib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.output import Output, shared_options
+
+if TYPE_CHECKING:
+    from core_log.settings import BrokerSettings
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("data"),
+    show_default=True,
+    help="Directory that holds the log; made when missing, owned by one process at a time.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9092",
+    show_default=True,
+    help="Address for Kafka clients; port 0 takes a free one, written to endpoint.json.",
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Another setting of the broker, such as default_partitions=3; may be repeated.",
+)
+@shared_options
+@click.pass_obj
+def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -> None:
+    """Run a broker of the log in the foreground.
+
+    The first Ctrl-C (or SIGTERM) drains: answers what it has accepted, brings it to disk, and
+    ends. The second ends at once; what was acknowledged is on disk all the same.
+    """
+    from config.log_format import set_up_logging
+    from core_log.broker.serve import serve
+    from pipelines.signals import run_until_signal
+
+    chosen = broker_settings(data, listen, settings)
+    quiet = logging.ERROR if output.is_quiet else logging.INFO
+    set_up_logging(logging.DEBUG if output.verbosity else quiet)
+    run_until_signal(serve(chosen))
+
+
+def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "BrokerSettings":
+    """The settings of one broker; `config.<name>` sets a default of Kafka's topic configuration."""
+    from pydantic import ValidationError
+
+    from core_log.settings import BrokerSettings
+
+    chosen: dict[str, object] = {"data": data, "listen": listen}
+    topic_defaults: dict[str, str] = {}
+    for setting in further:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise ConfigError("a setting is NAME=VALUE", given=setting)
+        if name.startswith("config."):
+            topic_defaults[name.removeprefix("config.")] = value
+        elif name in BrokerSettings.model_fields:
+            chosen[name] = value
+        else:
+            near = difflib.get_close_matches(name, BrokerSettings.model_fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see `headwater broker --help`"
+            raise ConfigError("the broker has no such setting", name=name, hint=hint)
+    try:
+        return BrokerSettings.model_validate(chosen | {"config": topic_defaults})
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(first["msg"][:1].lower() + first["msg"][1:], setting=name) from None

@@ -1,0 +1,236 @@
+"""`headwater log`: looks into the files of a log and checks them, without a broker."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.output import DifferencesFound, Output, shared_options, table
+from pipelines.times import time_text
+
+if TYPE_CHECKING:
+    from core_log.batch import BatchHeader
+    from core_log.log import TopicPartition
+    from core_log.storage.files import Files
+    from core_log.storage.verification import Finding
+
+DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@click.group()
+def log() -> None:
+    """Look into the files of a log, offline.
+
+    DIR is a data directory, or the directory of one partition, such as data/log/orders-0, ours
+    or Apache Kafka's. Nothing is written.
+    """
+
+
+@log.command()
+@DIRECTORY
+@click.option("--batches", is_flag=True, help="List every batch of a partition.")
+@click.option("--records", is_flag=True, help="List every record of a partition.")
+@shared_options
+@click.pass_obj
+def inspect(output: Output, directory: Path, batches: bool, records: bool) -> None:
+    """Show what lies in a log: partitions, segments, batches or records.
+
+    A data directory is shown partition by partition, a partition segment by segment, unless
+    --batches or --records ask for more. Reading ends at the first batch that is not sound;
+    `headwater log verify` says what is wrong with it.
+    """
+    from core_log.storage.files import OsFiles
+    from core_log.storage.survey import partition_directories
+
+    files = OsFiles()
+    found = partition_directories(files, directory)
+    if batches or records:
+        for partition, path in found.items():
+            show_batches(output, files, partition, path, with_records=records)
+    elif list(found.values()) == [directory]:
+        show_segments(output, files, directory)
+    else:
+        show_partitions(output, files, found)
+
+
+def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition, Path]") -> None:
+    from core_log.storage.survey import survey_segment
+    from core_log.storage.verification import base_offsets
+
+    rows = []
+    for (topic, number), path in found.items():
+        segments = [survey_segment(files, path, base) for base in base_offsets(files, path)]
+        rows.append(
+            {
+                "topic": topic,
+                "partition": number,
+                "segments": len(segments),
+                "start_offset": segments[0].base_offset,
+                "end_offset": segments[-1].end_offset,
+                "records": sum(segment.records for segment in segments),
+                "bytes": sum(segment.size for segment in segments),
+                "newest": time_text(max(segment.max_timestamp for segment in segments)),
+            }
+        )
+    show_rows(output, rows)
+
+
+def show_segments(output: Output, files: "Files", directory: Path) -> None:
+    from core_log.storage.survey import survey_segment
+    from core_log.storage.verification import base_offsets
+
+    segments = [survey_segment(files, directory, base) for base in base_offsets(files, directory)]
+    show_rows(
+        output,
+        [
+            {
+                "base_offset": segment.base_offset,
+                "end_offset": segment.end_offset,
+                "batches": segment.batches,
+                "records": segment.records,
+                "bytes": segment.size,
+                "oldest": time_text(segment.first_timestamp),
+                "newest": time_text(segment.max_timestamp),
+                "indexes": ", ".join(
+                    f"{name} {size}" for name, size in sorted(segment.index_sizes.items())
+                ),
+            }
+            for segment in segments
+        ],
+    )
+
+
+def show_rows(output: Output, rows: list[dict[str, object]]) -> None:
+    head = [name.replace("_", " ").upper() for name in rows[0]]
+    output.result(rows, table(head, [list(row.values()) for row in rows]))
+
+
+def show_batches(
+    output: Output,
+    files: "Files",
+    partition: "TopicPartition",
+    directory: Path,
+    *,
+    with_records: bool,
+) -> None:
+    """One line per batch, so that a log of any size can be listed."""
+    from core_log.storage.survey import batches
+    from core_log.storage.verification import base_offsets
+
+    for base in base_offsets(files, directory):
+        for position, header, data in batches(files, directory, base):
+            place: dict[str, object] = {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "segment": base,
+                "position": position,
+            }
+            if with_records:
+                show_records(output, place, data)
+            else:
+                facts = batch_facts(header)
+                output.result(place | facts, [_pairs({"position": position} | facts)])
+
+
+def batch_facts(header: "BatchHeader") -> dict[str, object]:
+    """A head as people read it."""
+    marks = {"transactional": header.is_transactional, "control": header.is_control}
+    facts: dict[str, object] = {
+        "offsets": f"{header.base_offset}..{header.last_offset}",
+        "records": header.record_count,
+        "bytes": header.total_bytes,
+        "time": time_text(header.max_timestamp),
+        "codec": CODECS[header.compression] if header.compression < len(CODECS) else "unknown",
+        "epoch": header.leader_epoch,
+    }
+    if header.has_producer:
+        facts["producer"] = f"{header.producer_id}/{header.producer_epoch}"
+        facts["sequence"] = header.base_sequence
+    return facts | {name: True for name, is_set in marks.items() if is_set}
+
+
+def show_records(output: Output, place: dict[str, object], data: memoryview) -> None:
+    from core_log.plain_records import decode_batch, decode_marker
+    from pipelines.record_lines import record_data, record_line
+
+    header, records = decode_batch(data)
+    for record in records:
+        if header.is_control:
+            end = "commit" if decode_marker(record).commit else "abort"
+            marker = {"offset": record.offset, "marker": end, "producer_id": header.producer_id}
+            output.result(place | marker, [f"0:{record.offset}"])
+        else:
+            line = record_line(int(str(place["partition"])), record)
+            output.result(place | record_data(record), [line])
+
+
+def _pairs(facts: dict[str, object]) -> str:
+    return "  ".join(f"{name}={value}" for name, value in facts.items())
+
+
+@log.command()
+@DIRECTORY
+@shared_options
+@click.pass_obj
+def verify(output: Output, directory: Path) -> None:
+    """Check every batch, offset and index of a log; exit code 4 when damage is found.
+
+    The unfinished end that a crash leaves above the recovery point is reported and is no damage:
+    the next start cuts it. Run it while no broker writes to the directory.
+    """
+    from core_log.storage.files import OsFiles
+    from core_log.storage.survey import partition_directories
+    from core_log.storage.verification import Finding, Tally, promise_of, verify_partition
+
+    files = OsFiles()
+    found = partition_directories(files, directory)
+    tally, findings = Tally(), list[Finding]()
+    for partition, path in found.items():
+        output.detail(f"reading {partition.topic}-{partition.partition}")
+        findings += verify_partition(files, path, promise_of(files, path.parent, partition), tally)
+    data = {
+        "partitions": len(found),
+        "segments": tally.segments,
+        "batches": tally.batches,
+        "bytes": tally.size,
+        "findings": [finding_facts(finding) for finding in findings],
+    }
+    damage = [finding for finding in findings if finding.is_damage]
+    summary = (
+        f"{len(found):,} partitions, {tally.segments:,} segments, {tally.batches:,} batches, "
+        f"{tally.size:,} bytes read: "
+    )
+    lines = [finding_line(finding) for finding in findings]
+    if damage:
+        raise DifferencesFound(
+            f"the log is damaged in {len(damage)} places",
+            data=data,
+            lines=[*lines, f"{summary}damaged"],
+            hint="keep a copy of the directory; what was promised there is lost on this disk",
+        )
+    output.result(data, [*lines, f"{summary}sound"])
+
+
+def finding_facts(finding: "Finding") -> dict[str, object]:
+    return {
+        "file": finding.file,
+        "problem": finding.problem,
+        "position": finding.position,
+        "first_offset": finding.first_offset,
+        "next_offset": finding.next_offset,
+        "is_damage": finding.is_damage,
+    }
+
+
+def finding_line(finding: "Finding") -> str:
+    """file:position: damage: what, and which offsets are touched."""
+    place = finding.file if finding.position is None else f"{finding.file}:{finding.position}"
+    kind = "damage" if finding.is_damage else "note"
+    offsets = ""
+    if finding.next_offset is not None:
+        offsets = f" (offsets {finding.first_offset} to {finding.next_offset - 1})"
+    elif finding.first_offset is not None:
+        offsets = f" (from offset {finding.first_offset} on)"
+    return f"{place}: {kind}: {finding.problem}{offsets}"

@@ -1,0 +1,44 @@
+"""Ctrl-C and SIGTERM for commands that wait: the first drains, the second ends at once."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """The command drained because of a signal, and ends with that signal's exit code."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work`; the first signal cancels it and waits for its `finally`, the second kills."""
+    received: list[int] = []
+
+    async def guarded() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "asyncio.run runs a task"
+
+        def on_signal(number: int) -> None:
+            if received:
+                os._exit(128 + number)
+            received.append(number)
+            task.cancel()
+
+        for number in SIGNALS:
+            loop.add_signal_handler(number, on_signal, number)
+        await work
+
+    try:
+        asyncio.run(guarded())
+    except asyncio.CancelledError:
+        if not received:
+            raise
+    if received:
+        raise Interrupted(received[0])

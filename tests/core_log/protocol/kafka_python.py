@@ -1,0 +1,55 @@
+"""kafka-python's copy of Kafka's own schemas, and its codec, as an independent opinion."""
+
+from functools import cache
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+from kafka.protocol.schemas import StructField, load_json
+
+from core_log.protocol.fields import Field, Number, fields_of
+
+
+@cache
+def schema(name: str) -> Any:
+    return load_json(name)
+
+
+@cache
+def _struct(name: str) -> Any:
+    return StructField(schema(name))
+
+
+def encode(message: Any, version: int, *, is_flexible: bool) -> bytes:
+    struct = _struct(type(message).__name__)
+    encoded: bytes = struct.encode(
+        as_dict(message, version), version=version, compact=is_flexible, tagged=is_flexible
+    )
+    return encoded
+
+
+def decode(name: str, data: bytes, version: int, *, is_flexible: bool) -> tuple[Any, bytes]:
+    """The message as dictionaries, and what was left over."""
+    stream = BytesIO(data)
+    struct = _struct(name)
+    return struct.decode(stream, version=version, compact=is_flexible, tagged=is_flexible), (
+        stream.read()
+    )
+
+
+def as_dict(message: Any, version: int) -> dict[str, Any]:
+    """What of a message is sent, under kafka-python's names for the fields."""
+    sent: dict[str, Any] = {}
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if field.is_in(version) and (field.tag is None or not field.is_default(value)):
+            sent[field.name] = _plain(field, value, version)
+    return sent
+
+
+def _plain(field: Field, value: Any, version: int) -> Any:
+    if value is None or isinstance(field.kind, Number) or field.kind in (str, bytes, UUID):
+        return [*value] if field.is_array and value is not None else value
+    if field.kind is memoryview:
+        return bytes(value)
+    return [as_dict(each, version) for each in value] if field.is_array else as_dict(value, version)

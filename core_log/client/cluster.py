@@ -1,0 +1,180 @@
+"""What the client knows of a cluster: its brokers, its topics, and who leads their partitions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+from core_log.client.connection import ConnectionLost
+from core_log.client.link import Agreement, Dial
+from core_log.client.node import Node
+from core_log.client.refusals import STALE_LEADER, check, error_code, refusal
+from core_log.client.retrying import Patience, TryAgain, UnknownTopic
+from core_log.client.settings import KafkaSettings
+from core_log.errors import ConfigError
+from core_log.log import TopicPartition
+from core_log.protocol.message import Request
+from core_log.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+A = TypeVar("A")
+T = TypeVar("T")
+NO_TOPIC_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    topic_id: UUID
+    leaders: Mapping[int, int]  # partition -> broker, -1 while there is none
+    known_at_s: float
+
+
+class Cluster:
+    """Finds the broker to ask; whoever hears that it was the wrong one says so and asks again."""
+
+    def __init__(self, settings: KafkaSettings, patience: Patience, dial: Dial) -> None:
+        self.settings, self._patience, self._dial = settings, patience, dial
+        self._seeds = [self._node(*parse_endpoint(endpoint)) for endpoint in settings.bootstrap]
+        self._nodes: dict[int, Node] = {}
+        self._topics: dict[str, KnownTopic] = {}
+        self._refreshing = asyncio.Lock()
+
+    def _node(self, host: str, port: int) -> Node:
+        return Node(host, port, dial=self._dial, settings=self.settings)
+
+    def close(self) -> None:
+        for node in (*self._seeds, *self._nodes.values()):
+            node.close()
+
+    async def persist(self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None) -> T:
+        """Repeats `attempt` while it says TryAgain, within bounds."""
+        return await self._patience.until_done(attempt, for_ms=for_ms)
+
+    async def leaders(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[Node, list[TopicPartition]]:
+        """The partitions by the broker to ask; raises TryAgain where there is none just now."""
+        wanted = list(partitions)
+        await self._know({partition.topic for partition in wanted})
+        found: dict[Node, list[TopicPartition]] = {}
+        for partition in wanted:
+            found.setdefault(self._leader(partition), []).append(partition)
+        return found
+
+    async def leader(self, partition: TopicPartition) -> Node:
+        await self._know({partition.topic})
+        return self._leader(partition)
+
+    async def topic(self, name: str) -> KnownTopic:
+        """As the cluster knows it now, not as it was when last asked about."""
+        self.forget_topic(name)
+        await self._know({name})
+        return self._topics[name]
+
+    def topic_id(self, name: str) -> UUID:
+        known = self._topics.get(name)
+        return known.topic_id if known else NO_TOPIC_ID
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        names = (name for name, known in self._topics.items() if known.topic_id == topic_id)
+        return next(names, None)
+
+    def forget_topic(self, name: str) -> None:
+        self._topics.pop(name, None)
+
+    def check(self, code: int, partition: TopicPartition, message: str | None = None) -> None:
+        """Raises what the answer about `partition` means, and forgets a leader that is none."""
+        if error_code(code) in STALE_LEADER:
+            self.forget_topic(partition.topic)
+        check(code, message=message, topic=partition.topic, partition=partition.partition)
+
+    def _leader(self, partition: TopicPartition) -> Node:
+        known = self._topics.get(partition.topic)
+        leader = known.leaders.get(partition.partition) if known else None
+        node = self._nodes.get(leader) if leader is not None else None
+        if node is not None:
+            return node
+        self.forget_topic(partition.topic)  # partitions are added, leaders elected
+        facts = {"topic": partition.topic, "partition": partition.partition}
+        if leader is None:
+            raise UnknownTopic("topic or partition does not exist", **facts)
+        raise TryAgain("partition has no leader just now", **facts)
+
+    async def _know(self, names: set[str]) -> None:
+        if self._is_known(names):
+            return
+        async with self._refreshing:
+            if not self._is_known(names):
+                for topic in (await self.metadata(sorted(names))).topics:
+                    self._learn(topic)
+
+    def _is_known(self, names: set[str]) -> bool:
+        oldest_s = asyncio.get_running_loop().time() - self.settings.metadata_age_ms_max / 1000
+        known = (self._topics.get(name) for name in names)
+        return all(topic is not None and topic.known_at_s > oldest_s for topic in known)
+
+    def _learn(self, topic: MetadataResponseTopic) -> None:
+        if topic.error_code:
+            raise refusal(topic.error_code, topic=topic.name)
+        assert topic.name is not None, "a topic asked for by name is answered by name"
+        self._topics[topic.name] = KnownTopic(
+            topic.topic_id,
+            {part.partition_index: part.leader_id for part in topic.partitions},
+            asyncio.get_running_loop().time(),
+        )
+
+    async def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
+        """Brokers and the given topics; None asks for every topic."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        said = await self.ask_any(request)
+        for broker in said.brokers:
+            self.meet(broker.node_id, broker.host, broker.port)
+        return said
+
+    async def ask_any(self, request: Request[A], *, version_max: int | None = None) -> A:
+        """Asks the brokers in turn until one answers."""
+        lost: TryAgain | None = None
+        for node in self._candidates():
+            try:
+                return await node.ask(request, version_max=version_max)
+            except ConnectionLost as error:
+                lost = error
+        raise lost or TryAgain("no broker is known")
+
+    async def agreement(self) -> Agreement:
+        """What some broker serves and what the cluster has finalized."""
+        await self.metadata([])
+        return await self._candidates()[0].agreement()
+
+    def meet(self, node_id: int, host: str, port: int) -> Node:
+        known = self._nodes.get(node_id)
+        if known is None or (known.host, known.port) != (host, port):
+            if known is not None:
+                known.close()
+            known = self._nodes[node_id] = self._node(host, port)
+        return known
+
+    async def nodes(self) -> list[Node]:
+        """Every broker there is just now."""
+        said = await self.metadata([])
+        return [self._nodes[broker.node_id] for broker in said.brokers]
+
+    def node(self, node_id: int) -> Node | None:
+        return self._nodes.get(node_id)
+
+    def _candidates(self) -> list[Node]:
+        nodes = [*self._nodes.values(), *self._seeds]
+        return sorted(nodes, key=lambda node: not node.is_connected)
+
+
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError("bootstrap is not HOST:PORT", hint="try 127.0.0.1:9092", got=endpoint)
+    return host.strip("[]"), int(port)

@@ -1,0 +1,193 @@
+"""One non-blocking TCP connection to a broker: frames out, answers back in the order of asking."""
+
+import asyncio
+import socket
+from asyncio import Future
+from collections import deque
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+from core_log.client.retrying import TryAgain
+
+INBOX_BYTES = 64 << 10
+READ_BYTES_MAX = 4 << 20  # taken per wake-up, so that one connection never starves the others
+LENGTH_BYTES, HEAD_BYTES = 4, 8  # a head is length and correlation id
+
+_HEAD = Struct(">ii")
+
+
+class ConnectionLost(TryAgain):
+    """The peer is gone; whether it acted on what was in flight cannot be known."""
+
+
+class Channel(Protocol):
+    """What the client needs of a connection; an in-process broker may stand in for one."""
+
+    is_open: bool
+
+    @property
+    def in_flight(self) -> int: ...
+    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+        """Sends one request; the answer is its frame, length taken off."""
+        ...
+
+    def tell(self, frame: bytes) -> None:
+        """Sends one request that has no answer."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Awaited(NamedTuple):
+    correlation_id: int
+    answer: "Future[memoryview]"
+
+
+class Connection:
+    """A socket registered with the event loop; no task, no stream, no copy of a large answer.
+
+    Small answers are copied out of one reused buffer. A large one is received straight into
+    memory of its own, since readers keep views of the batches in it.
+    """
+
+    def __init__(self, peer: socket.socket, *, response_bytes_max: int) -> None:
+        self._socket = peer
+        self._loop = asyncio.get_running_loop()
+        self._bytes_max = response_bytes_max
+        self._inbox = memoryview(bytearray(INBOX_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None  # an answer being received into its own memory
+        self._large_filled = 0
+        self._outbox: deque[memoryview] = deque()
+        self._awaited: deque[Awaited] = deque()
+        self.is_open = True
+        self._loop.add_reader(peer.fileno(), self._on_readable)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._awaited)
+
+    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+        answer: Future[memoryview] = self._loop.create_future()
+        if not self.is_open:
+            answer.set_exception(ConnectionLost("connection is closed"))
+            return answer
+        self._awaited.append(Awaited(correlation_id, answer))
+        self.tell(frame)
+        return answer
+
+    def tell(self, frame: bytes) -> None:
+        self._outbox.append(memoryview(frame))
+        if len(self._outbox) == 1:
+            self._on_writable()
+
+    def close(self, reason: str = "connection is closed") -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self._outbox.clear()
+        while self._awaited:
+            answer = self._awaited.popleft().answer
+            if not answer.done():
+                answer.set_exception(ConnectionLost(reason))
+                answer.exception()  # an asker who went away must not cause a warning
+
+    def _on_writable(self) -> None:
+        try:
+            while self._outbox:
+                sent = self._socket.send(self._outbox[0])
+                if sent < len(self._outbox[0]):
+                    self._outbox[0] = self._outbox[0][sent:]
+                else:
+                    self._outbox.popleft()
+        except (BlockingIOError, InterruptedError):
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+        except OSError as error:
+            self.close(f"sending ended: {error.strerror}")
+        else:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _on_readable(self) -> None:
+        taken = 0
+        while self.is_open and taken < READ_BYTES_MAX:
+            large = self._large
+            room = self._inbox[self._filled :] if large is None else large[self._large_filled :]
+            try:
+                size = self._socket.recv_into(room)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                return self.close(f"receiving ended: {error.strerror}")
+            if size == 0:
+                return self.close("the broker closed the connection")
+            taken += size
+            self._accept(size)
+            if size < len(room):
+                return  # the kernel holds no more just now
+
+    def _accept(self, size: int) -> None:
+        if self._large is not None:
+            self._large_filled += size
+            if self._large_filled == len(self._large):
+                frame, self._large = self._large, None
+                self._deliver(frame)
+            return
+        self._filled += size
+        position = 0
+        while self.is_open and self._filled - position >= HEAD_BYTES:
+            length = _HEAD.unpack_from(self._inbox, position)[0]
+            if not HEAD_BYTES - LENGTH_BYTES <= length <= self._bytes_max:
+                return self.close(f"an answer claims {length} bytes")
+            end = position + LENGTH_BYTES + length
+            if end > self._filled:
+                if LENGTH_BYTES + length > INBOX_BYTES:
+                    return self._begin_large(position, length)
+                break
+            self._deliver(memoryview(bytes(self._inbox[position:end])))
+            position = end
+        rest = self._filled - position
+        if position and rest:
+            self._inbox[:rest] = bytes(self._inbox[position : self._filled])
+        self._filled = rest
+
+    def _begin_large(self, position: int, length: int) -> None:
+        """The rest of this answer goes where it will stay."""
+        self._large = memoryview(bytearray(LENGTH_BYTES + length))
+        self._large_filled = self._filled - position
+        self._large[: self._large_filled] = self._inbox[position : self._filled]
+        self._filled = 0
+
+    def _deliver(self, frame: memoryview) -> None:
+        correlation_id = _HEAD.unpack_from(frame)[1]
+        if not self._awaited or self._awaited[0].correlation_id != correlation_id:
+            return self.close("the broker answered something that was not asked")
+        answer = self._awaited.popleft().answer
+        if not answer.done():
+            answer.set_result(frame[LENGTH_BYTES:])
+
+
+async def connect(host: str, port: int, *, response_bytes_max: int) -> Connection:
+    """Tries the addresses of `host` in turn; raises ConnectionLost when none accepts."""
+    loop = asyncio.get_running_loop()
+    reason = "host has no address"
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConnectionLost(f"host is unknown: {error.strerror}", host=host) from error
+    for family, kind, protocol, _, address in found:
+        peer = socket.socket(family, kind, protocol)
+        peer.setblocking(False)
+        try:
+            await loop.sock_connect(peer, address)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return Connection(peer, response_bytes_max=response_bytes_max)
+        except OSError as error:
+            peer.close()
+            reason = error.strerror or type(error).__name__
+        except BaseException:
+            peer.close()
+            raise
+    raise ConnectionLost(f"cannot connect: {reason}", host=host, port=port)

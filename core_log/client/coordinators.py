@@ -1,0 +1,71 @@
+"""Which broker coordinates a group or a transactional writer, and asking it until it answers."""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeVar
+
+from core_log.client.cluster import Cluster
+from core_log.client.connection import ConnectionLost
+from core_log.client.node import Node
+from core_log.client.refusals import STALE_COORDINATOR, check, error_code
+from core_log.protocol.message import Request
+from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+A = TypeVar("A")
+FIND_ONE = 3  # the last version of FindCoordinator that asks for one key at a time
+
+
+class Coordinates(IntEnum):
+    """What a coordinator is asked about."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Coordinators:
+    """Remembers coordinators, and looks for them anew when one says that it is none."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._found: dict[tuple[Coordinates, str], int] = {}
+
+    async def ask(
+        self,
+        kind: Coordinates,
+        key: str,
+        request: Request[A],
+        *,
+        codes: Callable[[A], list[int]],
+        version_max: int | None = None,
+        for_ms: int | None = None,
+    ) -> A:
+        """Repeats until no code that `codes` finds in the answer asks for a repetition."""
+
+        async def attempt() -> A:
+            node = await self._coordinator(kind, key)
+            try:
+                said = await node.ask(request, version_max=version_max)
+            except ConnectionLost:
+                self._forget(kind, key)
+                raise
+            for code in codes(said):
+                if error_code(code) in STALE_COORDINATOR:
+                    self._forget(kind, key)
+                check(code, **{kind.name.lower(): key})
+            return said
+
+        return await self._cluster.persist(attempt, for_ms=for_ms)
+
+    def _forget(self, kind: Coordinates, key: str) -> None:
+        self._found.pop((kind, key), None)
+
+    async def _coordinator(self, kind: Coordinates, key: str) -> Node:
+        node = self._cluster.node(self._found.get((kind, key), -1))
+        if node is not None:
+            return node
+        found = await self._cluster.ask_any(
+            FindCoordinatorRequest(key=key, key_type=kind), version_max=FIND_ONE
+        )
+        check(found.error_code, message=found.error_message)
+        self._found[kind, key] = found.node_id
+        return self._cluster.meet(found.node_id, found.host, found.port)

@@ -1,0 +1,157 @@
+"""Consumer groups as people look at them and change them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from core_log.client.cluster import Cluster
+from core_log.client.coordinators import Coordinates, Coordinators
+from core_log.client.groups import commit_offsets
+from core_log.client.refusals import check
+from core_log.errors import DecodeError, LogRejected
+from core_log.log import Offsets, TopicPartition
+from core_log.protocol.message import decode_record
+from core_log.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from core_log.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from core_log.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from core_log.protocol.messages.list_groups import ListGroupsRequest
+from core_log.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+WITHOUT_NOT_FOUND = 5
+"""Of DescribeGroups: later versions answer an unknown group with an error instead of a state."""
+DEAD = "Dead"
+"""The state that a coordinator gives a group it has never heard of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    name: str
+    state: str
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    name: str
+    state: str
+    members: tuple[GroupMember, ...]
+
+
+class GroupAdmin:
+    """Every answer is the coordinators' own, asked for now."""
+
+    def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
+        self._cluster, self._coordinators = cluster, coordinators
+
+    async def all(self) -> list[GroupSummary]:
+        """Each broker knows the groups that it coordinates."""
+
+        async def attempt() -> list[GroupSummary]:
+            found: list[GroupSummary] = []
+            for node in await self._cluster.nodes():
+                said = await node.ask(ListGroupsRequest())
+                check(said.error_code)
+                found += [
+                    GroupSummary(group.group_id, group.group_state, group.protocol_type)
+                    for group in said.groups
+                ]
+            return sorted(found, key=lambda group: group.name)
+
+        return await self._cluster.persist(attempt)
+
+    async def describe(self, name: str) -> GroupDescription:
+        def codes(said: DescribeGroupsResponse) -> list[int]:
+            return [group.error_code for group in said.groups]
+
+        said = await self._coordinators.ask(
+            Coordinates.GROUP,
+            name,
+            DescribeGroupsRequest(groups=[name]),
+            codes=codes,
+            version_max=WITHOUT_NOT_FOUND,
+        )
+        group = said.groups[0]
+        if group.group_state == DEAD:
+            raise _missing(name)
+        return _described(group)
+
+    async def reset(self, name: str, offsets: Offsets) -> None:
+        """Refused while the group has members: they would not notice."""
+        await commit_offsets(self._coordinators, name, offsets)
+
+    async def forget(self, name: str, partitions: Iterable[TopicPartition]) -> None:
+        """As if the group had never committed offsets of these partitions."""
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, index in partitions:
+            part = OffsetDeleteRequestPartition(partition_index=index)
+            topics.setdefault(topic, []).append(part)
+        request = OffsetDeleteRequest(
+            group_id=name,
+            topics=[OffsetDeleteRequestTopic(name=t, partitions=p) for t, p in topics.items()],
+        )
+
+        def codes(said: OffsetDeleteResponse) -> list[int]:
+            parts = [part.error_code for topic in said.topics for part in topic.partitions]
+            return [said.error_code, *parts]
+
+        await self._coordinators.ask(Coordinates.GROUP, name, request, codes=codes)
+
+    async def delete(self, name: str) -> None:
+        def codes(said: DeleteGroupsResponse) -> list[int]:
+            return [result.error_code for result in said.results]
+
+        request = DeleteGroupsRequest(groups_names=[name])
+        await self._coordinators.ask(Coordinates.GROUP, name, request, codes=codes)
+
+
+def _missing(name: str) -> LogRejected:
+    return LogRejected("group does not exist", hint="headwater groups ls", group=name)
+
+
+def _described(group: DescribedGroup) -> GroupDescription:
+    members = tuple(_member(member, group.protocol_type) for member in group.members)
+    return GroupDescription(group.group_id, group.group_state, members)
+
+
+def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
+    partitions: tuple[TopicPartition, ...] = ()
+    if protocol_type == "consumer":
+        partitions = _assigned(member.member_assignment)
+    return GroupMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        partitions,
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Nothing while the group rebalances; members write these bytes, so they may be anything."""
+    try:
+        said = decode_record(ConsumerProtocolAssignment, assignment)
+    except DecodeError:
+        return ()
+    return tuple(
+        TopicPartition(topic.topic, index)
+        for topic in said.assigned_partitions
+        for index in topic.partitions
+    )

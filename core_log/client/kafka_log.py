@@ -1,0 +1,108 @@
+"""The Log over any Kafka-compatible cluster: a Headwater broker, Apache Kafka 4.x, Redpanda."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from random import Random
+
+from core_log.batch import Batch, seal
+from core_log.client.appending import ALL_IN_SYNC, append_plainly
+from core_log.client.cluster import Cluster
+from core_log.client.connection import connect
+from core_log.client.coordinators import Coordinators
+from core_log.client.fetching import Fetching
+from core_log.client.group_admin import GroupAdmin
+from core_log.client.groups import commit_offsets, committed_offsets
+from core_log.client.link import Dial
+from core_log.client.offsets import LogOffsets
+from core_log.client.retrying import Patience
+from core_log.client.settings import KafkaSettings
+from core_log.client.topic_admin import TopicAdmin
+from core_log.client.topics import ensure_topic, partition_count
+from core_log.client.transactions import TransactionCoordinator
+from core_log.client.writer import KafkaWriter
+from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.settings import TopicSettings
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_VERSION = "transaction.version"
+RENEWS_EPOCHS = 2  # KIP-890
+DEFAULT_LIMIT = FetchLimit()
+
+
+class KafkaLog:
+    """Connects on first use and needs no task of its own. Batches pass through unread."""
+
+    def __init__(
+        self, settings: KafkaSettings, *, dial: Dial | None = None, random: Random | None = None
+    ) -> None:
+        if dial is None:
+            dial = partial(connect, response_bytes_max=settings.response_bytes_max)
+        patience = Patience(settings, random or Random())
+        self._cluster = Cluster(settings, patience, dial)
+        self._coordinators = Coordinators(self._cluster)
+        self._offsets = LogOffsets(self._cluster)
+        self._fetching = Fetching(self._cluster, self._offsets)
+        self.topics = TopicAdmin(self._cluster)
+        self.groups = GroupAdmin(self._cluster, self._coordinators)
+
+    async def ensure_topic(self, topic: TopicSettings) -> None:
+        await ensure_topic(self._cluster, topic)
+
+    async def partition_count(self, topic: str) -> int:
+        return await partition_count(self._cluster, topic)
+
+    async def writer(self, name: str) -> KafkaWriter:
+        """The name is the cluster's transactional.id; whoever held it before is fenced."""
+        renews_epochs = await self.is_exactly_once()
+        if not renews_epochs:
+            logger.warning(
+                "writer %s is at least once: the cluster has no transaction.version 2 "
+                "(Apache Kafka 4.0 or newer has)",
+                name,
+            )
+        coordinator = TransactionCoordinator(
+            self._coordinators, name, self._cluster.settings, renews_epochs=renews_epochs
+        )
+        return KafkaWriter(
+            name, await coordinator.identify(), coordinator=coordinator, cluster=self._cluster
+        )
+
+    async def is_exactly_once(self) -> bool:
+        """Whether the cluster has finalized the transactions that writers need for that."""
+        agreement = await self._cluster.persist(self._cluster.agreement)
+        return agreement.features.get(TRANSACTION_VERSION, 0) >= RENEWS_EPOCHS
+
+    async def append(
+        self, partition: TopicPartition, batch: Batch, *, acks: int = ALL_IN_SYNC
+    ) -> int:
+        """Only with all in sync does the answer mean that the batch is on disk."""
+        seal(batch.data)
+        return await append_plainly(self._cluster, partition, memoryview(batch.data), acks=acks)
+
+    async def fetch(
+        self,
+        wanted: Offsets,
+        *,
+        limit: FetchLimit = DEFAULT_LIMIT,
+        isolation: Isolation = Isolation.COMMITTED,
+    ) -> Sequence[Fetched]:
+        return await self._fetching.fetch(wanted, limit=limit, isolation=isolation)
+
+    async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+        return await self._offsets.bounds(partitions)
+
+    async def offsets_at(
+        self, partitions: Iterable[TopicPartition], *, timestamp_ms: int
+    ) -> Offsets:
+        return await self._offsets.at(partitions, timestamp_ms=timestamp_ms)
+
+    async def commit_offsets(self, group: str, offsets: Offsets) -> None:
+        await commit_offsets(self._coordinators, group, offsets)
+
+    async def committed_offsets(self, group: str) -> Offsets:
+        return await committed_offsets(self._coordinators, group)
+
+    async def close(self) -> None:
+        self._cluster.close()

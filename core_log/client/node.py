@@ -1,0 +1,77 @@
+"""One broker of the cluster: a connection for requests, and others for long polls."""
+
+import asyncio
+from typing import Any, TypeVar
+
+from core_log.client.connection import ConnectionLost
+from core_log.client.link import Agreement, Dial, Link, open_link
+from core_log.client.settings import KafkaSettings
+from core_log.protocol.message import Request
+
+A = TypeVar("A")
+
+
+class Node:
+    """Connects on first use, and again after a loss.
+
+    Apache Kafka serves one request per connection at a time, so a long poll would hold up every
+    request behind it: each poll under way has a connection of its own, up to a bound.
+    """
+
+    def __init__(self, host: str, port: int, *, dial: Dial, settings: KafkaSettings) -> None:
+        self.host, self.port = host, port
+        self._dial, self._settings = dial, settings
+        self._opening, self._opening_poll = asyncio.Lock(), asyncio.Lock()
+        self._requests: Link | None = None
+        self._polls: list[Link] = []
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._requests is not None and self._requests.is_open
+
+    async def ask(
+        self, request: Request[A], *, version_max: int | None = None, wait_ms: int = 0
+    ) -> A:
+        link = await self.link()
+        return await link.ask(request, version_max=version_max, wait_ms=wait_ms)
+
+    async def tell(self, request: Request[Any], *, version_max: int | None = None) -> None:
+        (await self.link()).tell(request, version_max=version_max)
+
+    async def poll(self, request: Request[A], *, wait_ms: int) -> A:
+        link = await self._link_for_poll()
+        return await link.ask(request, wait_ms=wait_ms)
+
+    async def agreement(self) -> Agreement:
+        return (await self.link()).agreement
+
+    async def link(self) -> Link:
+        if self._requests is not None and self._requests.is_open:
+            return self._requests
+        async with self._opening:
+            if self._requests is None or not self._requests.is_open:
+                self._requests = await self._open()
+            return self._requests
+
+    async def _link_for_poll(self) -> Link:
+        async with self._opening_poll:
+            self._polls = [link for link in self._polls if link.is_open]
+            quietest = min(self._polls, key=lambda link: link.waiting, default=None)
+            if quietest is not None and (
+                quietest.waiting == 0 or len(self._polls) >= self._settings.fetch_connections_max
+            ):
+                return quietest
+            link = await self._open()
+            self._polls.append(link)
+            return link
+
+    async def _open(self) -> Link:
+        if self._is_closed:
+            raise ConnectionLost("the log is closed")
+        return await open_link(self.host, self.port, self._dial, self._settings)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for link in (*self._polls, *([self._requests] if self._requests else [])):
+            link.close()

@@ -1,0 +1,120 @@
+"""Where partitions begin and end, and which offset a moment has: ListOffsets."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from core_log.client.cluster import Cluster
+from core_log.client.connection import ConnectionLost
+from core_log.client.node import Node
+from core_log.client.refusals import error_code
+from core_log.client.together import together
+from core_log.log import Bounds, Isolation, Offsets, TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
+
+LATEST, EARLIEST = -1, -2
+CANNOT_TELL = -1
+MEANS_UNSUPPORTED = frozenset({ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST})
+
+COMMITTED, UNCOMMITTED = Isolation.COMMITTED, Isolation.UNCOMMITTED
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp: int
+
+
+NOT_FOUND = Found(CANNOT_TELL, -1)
+
+
+class LogOffsets:
+    """Questions to the leaders of partitions; each is one round trip, whatever it covers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+        """The end is asked for after the stable offset, so it is never below it."""
+        wanted = list(partitions)
+        start, stable, end, cleaned_to, deletes_dropped_to = await together(
+            [
+                self.find(wanted, EARLIEST),
+                self.find(wanted, LATEST, isolation=COMMITTED),
+                self.find(wanted, LATEST),
+                self.find(wanted, CLEANED_TO),
+                self.find(wanted, DELETES_DROPPED_TO),
+            ]
+        )
+        return {
+            partition: Bounds(
+                start=start[partition].offset,
+                stable=stable[partition].offset,
+                end=max(end[partition].offset, stable[partition].offset),
+                cleaned_to=_private(cleaned_to[partition], CLEANED_TO),
+                deletes_dropped_to=_private(deletes_dropped_to[partition], DELETES_DROPPED_TO),
+            )
+            for partition in wanted
+        }
+
+    async def at(self, partitions: Iterable[TopicPartition], *, timestamp_ms: int) -> Offsets:
+        wanted = list(partitions)
+        found = await self.find(wanted, timestamp_ms)
+        later = [partition for partition in wanted if found[partition].offset < 0]
+        ends = await self.find(later, LATEST) if later else {}
+        return {each: ends.get(each, found[each]).offset for each in wanted}
+
+    async def find(
+        self,
+        partitions: list[TopicPartition],
+        timestamp: int,
+        *,
+        isolation: Isolation = UNCOMMITTED,
+    ) -> dict[TopicPartition, Found]:
+        async def attempt() -> dict[TopicPartition, Found]:
+            leaders = await self._cluster.leaders(partitions)
+            found = await together(
+                self._ask(node, theirs, timestamp, isolation) for node, theirs in leaders.items()
+            )
+            return {partition: each for part in found for partition, each in part.items()}
+
+        return await self._cluster.persist(attempt)
+
+    async def _ask(
+        self, node: Node, partitions: list[TopicPartition], timestamp: int, isolation: Isolation
+    ) -> dict[TopicPartition, Found]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for topic, index in partitions:
+            part = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            topics.setdefault(topic, []).append(part)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation.value,
+            topics=[ListOffsetsTopic(name=name, partitions=p) for name, p in topics.items()],
+            timeout_ms=self._cluster.settings.request_wait_ms_max,
+        )
+        try:
+            said = await node.ask(request)
+        except ConnectionLost:
+            for topic in topics:
+                self._cluster.forget_topic(topic)
+            raise
+        found: dict[TopicPartition, Found] = {}
+        for topic_said in said.topics:
+            for line in topic_said.partitions:
+                partition = TopicPartition(topic_said.name, line.partition_index)
+                if timestamp < EARLIEST and error_code(line.error_code) in MEANS_UNSUPPORTED:
+                    found[partition] = NOT_FOUND
+                    continue
+                self._cluster.check(line.error_code, partition)
+                found[partition] = Found(line.offset, line.timestamp)
+        return found
+
+
+def _private(found: Found, timestamp: int) -> int:
+    """A broker that took the number for a moment answers with some record's own timestamp."""
+    return found.offset if found.timestamp == timestamp else CANNOT_TELL

@@ -1,0 +1,59 @@
+"""Patience: what is tried again, how often, and when it is given up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+from core_log.client.settings import KafkaSettings
+from core_log.errors import HeadwaterError, LogRejected, LogUnavailable
+
+T = TypeVar("T")
+
+
+class TryAgain(Exception):
+    """This attempt is over, but a later one may succeed."""
+
+    def __init__(self, reason: str, **facts: object) -> None:
+        super().__init__(reason)
+        self.reason, self.facts = reason, facts
+
+
+class UnknownTopic(TryAgain):
+    """The cluster does not know the topic, or does not know it yet."""
+
+
+class Patience:
+    """Repeats an attempt, ever more slowly, until it succeeds or time is up."""
+
+    def __init__(self, settings: KafkaSettings, random: Random) -> None:
+        self._settings, self._random = settings, random
+
+    async def until_done(
+        self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None
+    ) -> T:
+        """Raises LogUnavailable with the last reason once `for_ms` (a setting's worth) is over."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        started = loop.time()
+        patience_s = (settings.retry_for_ms if for_ms is None else for_ms) / 1000
+        topic_s = settings.unknown_topic_for_ms / 1000
+        delay_s = settings.retry_delay_ms / 1000
+        while True:
+            try:
+                return await attempt()
+            except TryAgain as again:
+                bound_s = (
+                    min(patience_s, topic_s) if isinstance(again, UnknownTopic) else patience_s
+                )
+                if loop.time() - started + delay_s > bound_s:
+                    raise given_up(again, settings) from again
+            # Jitter keeps clients that lost the same broker from coming back all at once.
+            await asyncio.sleep(delay_s * (0.5 + self._random.random() / 2))
+            delay_s = min(delay_s * 2, settings.retry_delay_ms_max / 1000)
+
+
+def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
+    if isinstance(again, UnknownTopic):
+        return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
+    hint = f"is the cluster at {', '.join(settings.bootstrap)} up?"
+    return LogUnavailable(again.reason, hint=hint, **again.facts)

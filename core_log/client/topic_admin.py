@@ -1,0 +1,167 @@
+"""Topics as people look at them and change them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from core_log.client import topics
+from core_log.client.cluster import Cluster
+from core_log.client.refusals import check
+from core_log.errors import LogRejected
+from core_log.log import Offsets, TopicPartition
+from core_log.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from core_log.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from core_log.protocol.messages.delete_topics import DeleteTopicsRequest
+from core_log.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from core_log.protocol.messages.metadata import MetadataResponseTopic
+from core_log.settings import TopicSettings
+
+NAMES_ONLY = 5  # of DeleteTopics: later versions name topics by id too
+SET, UNSET = 0, 1  # operations of IncrementalAlterConfigs
+DYNAMIC_TOPIC = 1  # the source of a setting that was made for this topic
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    name: str
+    value: str | None
+    is_default: bool
+
+
+class TopicAdmin:
+    """Every answer is the cluster's own, asked for now."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def all(self) -> list[TopicDescription]:
+        async def attempt() -> list[TopicDescription]:
+            said = await self._cluster.metadata(None)
+            return sorted(map(_topic, said.topics), key=lambda topic: topic.name)
+
+        return await self._cluster.persist(attempt)
+
+    async def describe(self, name: str) -> TopicDescription:
+        async def attempt() -> TopicDescription:
+            said = (await self._cluster.metadata([name])).topics[0]
+            check(said.error_code, topic=name)
+            return _topic(said)
+
+        return await self._cluster.persist(attempt)
+
+    async def config(self, name: str) -> list[TopicConfig]:
+        found = await topics.configs(self._cluster, name)
+        return [
+            TopicConfig(each.name, each.value, each.config_source != DYNAMIC_TOPIC)
+            for each in sorted(found.values(), key=lambda config: config.name)
+        ]
+
+    async def create(self, topic: TopicSettings) -> None:
+        if not await topics.create_topic(self._cluster, topic):
+            raise LogRejected("topic exists already", topic=topic.name)
+
+    async def delete(self, name: str) -> None:
+        request = DeleteTopicsRequest(
+            topic_names=[name], timeout_ms=self._cluster.settings.request_wait_ms_max
+        )
+
+        async def attempt() -> None:
+            said = (await self._cluster.ask_any(request, version_max=NAMES_ONLY)).responses[0]
+            check(said.error_code, message=said.error_message, topic=name)
+
+        await self._cluster.persist(attempt)
+        self._cluster.forget_topic(name)
+
+    async def add_partitions(self, name: str, count: int) -> None:
+        """Until the topic has `count`; keys then go elsewhere than before."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+            timeout_ms=self._cluster.settings.request_wait_ms_max,
+        )
+
+        async def attempt() -> None:
+            said = (await self._cluster.ask_any(request)).results[0]
+            check(said.error_code, message=said.error_message, topic=name)
+
+        await self._cluster.persist(attempt)
+        self._cluster.forget_topic(name)
+
+    async def alter(
+        self, name: str, *, set_to: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> None:
+        """What is unset falls back to the cluster's default."""
+        changes = [
+            AlterableConfig(name=key, config_operation=SET, value=value)
+            for key, value in (set_to or {}).items()
+        ]
+        changes += [AlterableConfig(name=key, config_operation=UNSET, value=None) for key in unset]
+        resource = AlterConfigsResource(
+            resource_type=topics.TOPIC, resource_name=name, configs=changes
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+
+        async def attempt() -> None:
+            said = (await self._cluster.ask_any(request)).responses[0]
+            check(said.error_code, message=said.error_message, topic=name)
+
+        await self._cluster.persist(attempt)
+
+    async def delete_records(self, before: Offsets) -> Offsets:
+        """Moves partitions' starts up; returns where they begin now."""
+
+        async def attempt(partition: TopicPartition, offset: int) -> int:
+            node = await self._cluster.leader(partition)
+            part = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+            said = await node.ask(
+                DeleteRecordsRequest(
+                    topics=[DeleteRecordsTopic(name=partition.topic, partitions=[part])],
+                    timeout_ms=self._cluster.settings.request_wait_ms_max,
+                )
+            )
+            result = said.topics[0].partitions[0]
+            self._cluster.check(result.error_code, partition)
+            return result.low_watermark
+
+        return {
+            partition: await self._cluster.persist(partial(attempt, partition, offset))
+            for partition, offset in before.items()
+        }
+
+
+def _topic(said: MetadataResponseTopic) -> TopicDescription:
+    assert said.name is not None, "a topic asked for by name is answered by name"
+    partitions = (
+        PartitionDescription(
+            part.partition_index, part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes)
+        )
+        for part in sorted(said.partitions, key=lambda part: part.partition_index)
+    )
+    return TopicDescription(said.name, said.topic_id, said.is_internal, tuple(partitions))

@@ -1,0 +1,115 @@
+"""Topics as they should be: created, or checked against what they already are."""
+
+from collections.abc import Iterable, Mapping
+
+from core_log.client.cluster import Cluster
+from core_log.client.refusals import check, error_code
+from core_log.client.retrying import TryAgain
+from core_log.errors import ConfigError
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from core_log.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from core_log.settings import TopicSettings
+
+TOPIC = 2  # a resource whose configuration is asked for
+
+
+async def ensure_topic(cluster: Cluster, topic: TopicSettings) -> None:
+    """Returns when every partition has a leader; raises ConfigError where the topic differs."""
+    if await create_topic(cluster, topic):
+        await _until_led(cluster, topic)
+    else:
+        await _check_same(cluster, topic)
+
+
+async def create_topic(cluster: Cluster, topic: TopicSettings) -> bool:
+    """False when it already exists."""
+    wanted = CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=cluster.settings.replication_factor,
+        configs=[CreatableTopicConfig(name=k, value=v) for k, v in topic.config.items()],
+    )
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=cluster.settings.request_wait_ms_max)
+
+    async def attempt() -> bool:
+        said = (await cluster.ask_any(request)).topics[0]
+        if error_code(said.error_code) is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
+        check(said.error_code, message=said.error_message, topic=topic.name)
+        return True
+
+    return await cluster.persist(attempt)
+
+
+async def partition_count(cluster: Cluster, topic: str) -> int:
+    async def attempt() -> int:
+        return len((await cluster.topic(topic)).leaders)
+
+    return await cluster.persist(attempt)
+
+
+async def configs(
+    cluster: Cluster, topic: str, keys: Iterable[str] | None = None
+) -> Mapping[str, DescribeConfigsResourceResult]:
+    """The topic's configuration, defaults included, by Kafka's names."""
+    names = None if keys is None else list(keys)
+    resource = DescribeConfigsResource(
+        resource_type=TOPIC, resource_name=topic, configuration_keys=names
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+
+    async def attempt() -> Mapping[str, DescribeConfigsResourceResult]:
+        said = (await cluster.ask_any(request)).results[0]
+        check(said.error_code, message=said.error_message, topic=topic)
+        return {config.name: config for config in said.configs}
+
+    return await cluster.persist(attempt)
+
+
+async def _until_led(cluster: Cluster, topic: TopicSettings) -> None:
+    async def attempt() -> None:
+        leaders = (await cluster.topic(topic.name)).leaders
+        if len(leaders) < topic.partitions or min(leaders.values()) < 0:
+            raise TryAgain("the topic has no leaders yet", topic=topic.name)
+
+    await cluster.persist(attempt)
+
+
+async def _check_same(cluster: Cluster, topic: TopicSettings) -> None:
+    count = await partition_count(cluster, topic.name)
+    if count != topic.partitions:
+        raise ConfigError(
+            "topic exists with another number of partitions",
+            hint=f"say partitions: {count}, or choose another topic",
+            topic=topic.name,
+            wanted=topic.partitions,
+            found=count,
+        )
+    if not topic.config:
+        return
+    found = await configs(cluster, topic.name, topic.config)
+    for name, wanted in topic.config.items():
+        value = found[name].value if name in found else None
+        if value is None or _parts(value) != _parts(wanted):
+            raise ConfigError(
+                "topic exists with another configuration",
+                hint=f"headwater topics config {topic.name} {name}={wanted}",
+                topic=topic.name,
+                config=name,
+                wanted=wanted,
+                found=value,
+            )
+
+
+def _parts(value: str) -> set[str]:
+    """`compact,delete` and `delete, compact` are the same policy."""
+    return {part.strip() for part in value.split(",")}

@@ -1,0 +1,92 @@
+"""One transaction under way: what its block appends and commits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from core_log.batch import Batch
+from core_log.client.appending import BEFORE_IMPLICIT_ADD, append_once
+from core_log.client.cluster import Cluster
+from core_log.client.lanes import Lane, ProducerIdentity
+from core_log.client.transactions import TransactionCoordinator
+from core_log.errors import LogRejected
+from core_log.log import Offsets, TopicPartition
+
+
+class KafkaTransaction:
+    """Ended by its writer, and of no use afterwards. Appends may run side by side."""
+
+    def __init__(
+        self,
+        name: str,
+        identity: ProducerIdentity,
+        *,
+        lanes: Callable[[TopicPartition], Lane],
+        coordinator: TransactionCoordinator,
+        cluster: Cluster,
+    ) -> None:
+        self._name, self._identity, self._lanes = name, identity, lanes
+        self._coordinator, self._cluster = coordinator, cluster
+        self._announced: set[TopicPartition | str] = set()
+        self._announcing = asyncio.Lock()
+        self._is_open = True
+        self._steps = 0  # under way just now
+        self.is_begun = False  # whether the coordinator may have heard of it
+        self.failure: BaseException | None = None  # of its first step that failed
+
+    async def append(self, partition: TopicPartition, batch: Batch) -> int:
+        async with self._step():
+            await self._announce(
+                partition, lambda: self._coordinator.add_partition(self._identity, partition)
+            )
+            lane = self._lanes(partition)
+            return await lane.append(
+                batch, lambda data: self._send(partition, data), is_transactional=True
+            )
+
+    async def commit_offsets(self, group: str, offsets: Offsets) -> None:
+        async with self._step():
+            await self._announce(group, lambda: self._coordinator.add_group(self._identity, group))
+            await self._coordinator.commit_offsets(self._identity, group, offsets)
+
+    def close(self) -> None:
+        """Nothing can be added any more."""
+        self._is_open = False
+        if self._steps and self.failure is None:
+            self.failure = LogRejected(
+                "the transaction ended before a step of it", hint="await every append inside it"
+            )
+
+    @asynccontextmanager
+    async def _step(self) -> AsyncIterator[None]:
+        if not self._is_open:
+            raise LogRejected("the transaction has ended", hint="append inside its block")
+        self.is_begun = True
+        self._steps += 1
+        try:
+            yield
+        except BaseException as error:
+            self.failure = self.failure or error
+            raise
+        finally:
+            self._steps -= 1
+
+    async def _announce(
+        self, what: TopicPartition | str, announce: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Tells the coordinator beforehand, where it does not learn of `what` by itself."""
+        if self._coordinator.renews_epochs or what in self._announced:
+            return
+        async with self._announcing:
+            if what not in self._announced:
+                await announce()
+                self._announced.add(what)
+
+    async def _send(self, partition: TopicPartition, data: memoryview) -> int:
+        return await append_once(
+            self._cluster,
+            partition,
+            data,
+            transactional_id=self._name,
+            version_max=None if self._coordinator.renews_epochs else BEFORE_IMPLICIT_ADD,
+        )

@@ -1,0 +1,148 @@
+"""A named writer of a Kafka-compatible cluster: one transaction at a time, fenced by its name."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from core_log.batch import Batch
+from core_log.client.cluster import Cluster
+from core_log.client.lanes import Lane, ProducerIdentity
+from core_log.client.transaction import KafkaTransaction
+from core_log.client.transactions import TransactionCoordinator
+from core_log.errors import Fenced, HeadwaterError, LogRejected, LogUnavailable
+from core_log.log import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaWriter:
+    """Once it cannot be known how a transaction ended, the writer refuses to go on: opening a
+    new one of the same name ends what is open, and what it then reads is the truth."""
+
+    def __init__(
+        self,
+        name: str,
+        identity: ProducerIdentity,
+        *,
+        coordinator: TransactionCoordinator,
+        cluster: Cluster,
+    ) -> None:
+        self.name = name
+        self._identity, self._coordinator, self._cluster = identity, coordinator, cluster
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._appending = asyncio.Lock()
+        self._is_in_transaction = False
+        self._end: HeadwaterError | None = None  # why there will be no further transaction
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether the cluster keeps a late message of an ended transaction out of the next one."""
+        return self._coordinator.renews_epochs
+
+    async def append(self, partition: TopicPartition, batch: Batch) -> int:
+        """A transaction of its own: only its coordinator knows of a newer writer in time."""
+        async with self._appending, self.transaction() as transaction:
+            return await transaction.append(partition, batch)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[KafkaTransaction]:
+        transaction = self._begin()
+        try:
+            yield transaction
+            transaction.close()
+            await self._commit(transaction)
+        except Fenced as error:
+            raise await self._verdict(error) from error
+        except BaseException as error:
+            transaction.close()
+            await self._abort(transaction, error)
+            raise
+        finally:
+            self._is_in_transaction = False
+
+    def _begin(self) -> KafkaTransaction:
+        if self._end is not None:
+            raise self._end
+        if self._is_in_transaction:
+            raise LogRejected(
+                "this writer has a transaction open",
+                hint="end it first, or open a writer of another name",
+                writer=self.name,
+            )
+        self._is_in_transaction = True
+        return KafkaTransaction(
+            self.name,
+            self._identity,
+            lanes=self._lane,
+            coordinator=self._coordinator,
+            cluster=self._cluster,
+        )
+
+    def _lane(self, partition: TopicPartition) -> Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = Lane(self._identity, self._cluster)
+        return lane
+
+    async def _commit(self, transaction: KafkaTransaction) -> None:
+        if transaction.failure is not None:
+            raise LogRejected(
+                "part of the transaction was refused, so all of it is aborted", writer=self.name
+            ) from transaction.failure
+        if not transaction.is_begun:
+            return
+        try:
+            self._adopt(await self._coordinator.end(self._identity, commit=True))
+        except Fenced:
+            raise
+        except BaseException:
+            self._lose("it is not known whether the last transaction was committed")
+            raise
+
+    async def _abort(self, transaction: KafkaTransaction, reason: BaseException) -> None:
+        if self._end is not None or not transaction.is_begun:
+            return
+        for_ms = self._cluster.settings.abort_for_ms
+        try:
+            identity = await self._coordinator.end(self._identity, commit=False, for_ms=for_ms)
+            if identity == self._identity and transaction.failure is not None:
+                # A batch may or may not have arrived, so its sequence cannot be used again.
+                identity = await self._coordinator.identify(self._identity, for_ms=for_ms)
+            self._adopt(identity)
+        except HeadwaterError as error:
+            logger.warning("writer %s could not abort after %r: %s", self.name, reason, error)
+            self._lose("the last transaction could not be aborted")
+        except BaseException:
+            self._lose("the last transaction was not ended")
+            raise
+
+    async def _verdict(self, error: Fenced) -> HeadwaterError:
+        """The cluster also fences a transaction that took too long. Only a newer writer of this
+        name makes it refuse to renew our identity."""
+        for_ms = self._cluster.settings.abort_for_ms
+        try:
+            self._adopt(await self._coordinator.identify(self._identity, for_ms=for_ms))
+        except Fenced:
+            self._end = error
+            return error
+        except HeadwaterError as unknown:
+            return self._lose("it is not known whether a newer writer has taken over", unknown)
+        return LogUnavailable(
+            "the transaction was open for too long, and the log aborted it",
+            hint="raise transaction_timeout_ms, or write less in one transaction",
+            writer=self.name,
+        )
+
+    def _adopt(self, identity: ProducerIdentity) -> None:
+        """Sequences begin anew with a new epoch."""
+        if identity != self._identity:
+            self._identity = identity
+            self._lanes.clear()
+
+    def _lose(self, problem: str, cause: BaseException | None = None) -> HeadwaterError:
+        self._end = LogUnavailable(
+            problem, hint="open the writer anew and read its position again", writer=self.name
+        )
+        self._end.__cause__ = cause
+        return self._end

@@ -68,6 +68,10 @@ class Controller:
             return NewTopic(name, self._internal_partitions, config=dict(INTERNAL_CONFIG))
         return NewTopic(name)
 
+    def unknown_topic_code(self, name: str) -> ErrorCode:
+        """What to answer whoever uses a topic that does not exist and is not to be created."""
+        return _unknown_topic(name).code
+
     def create_topics(self, wanted: Sequence[NewTopic]) -> Decision[dict[str, Topic | Refused]]:
         """Per name the topic as it will be, or why not."""
         answer: dict[str, Topic | Refused] = {}

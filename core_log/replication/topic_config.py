@@ -278,6 +278,9 @@ class TopicConfigs:
     def is_compacted(self, config: Mapping[str, str]) -> bool:
         return "compact" in cast(tuple[str, ...], self._value(config, "cleanup.policy"))
 
+    def deletes(self, config: Mapping[str, str]) -> bool:
+        return "delete" in cast(tuple[str, ...], self._value(config, "cleanup.policy"))
+
     def allows_unclean(self, config: Mapping[str, str]) -> bool:
         return bool(self._value(config, "unclean.leader.election.enable"))
 

@@ -1,0 +1,49 @@
+"""CreatePartitions (key 37), versions 0 to 3: more partitions for topics that exist.
+
+Compacted topics are refused, with POLICY_VIOLATION: the newest record of a key would no longer be
+the last in one partition. Deliberately not done: the timeout, quotas.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.administration import decided
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from core_log.replication.decisions import MorePartitions, Refused
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(CreatePartitionsRequest)
+async def handle_create_partitions(
+    broker: "Broker", request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    wanted = [read(each) for each in request.topics]
+    outcome = await decided(
+        broker,
+        lambda: broker.controller.create_partitions(wanted),
+        validate_only=request.validate_only,
+    )
+    if isinstance(outcome, Refused):
+        outcome = {each.name: outcome for each in wanted}
+    return CreatePartitionsResponse(results=[answer(name, each) for name, each in outcome.items()])
+
+
+def read(topic: CreatePartitionsTopic) -> MorePartitions:
+    given = topic.assignments
+    assignments = None if given is None else tuple(tuple(each.broker_ids) for each in given)
+    return MorePartitions(topic.name, topic.count, assignments)
+
+
+def answer(name: str, refused: Refused | None) -> CreatePartitionsTopicResult:
+    refused = refused or Refused(ErrorCode.NONE)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=refused.code, error_message=refused.message
+    )

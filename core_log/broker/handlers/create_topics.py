@@ -1,0 +1,76 @@
+"""CreateTopics (key 19), versions 2 to 7: topics with their partitions and configuration.
+
+Deliberately not done: the timeout (topics exist when the answer is sent), quotas, and policies of
+the user's own.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.administration import decided
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from core_log.protocol.primitives import ZERO_UUID
+from core_log.replication.decisions import NewTopic, Refused
+from core_log.replication.metadata import Topic
+from core_log.replication.topic_config import TopicConfigs
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(CreateTopicsRequest)
+async def handle_create_topics(
+    broker: "Broker", request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse:
+    wanted = [read(each) for each in request.topics]
+    outcome = await decided(
+        broker,
+        lambda: broker.controller.create_topics(wanted),
+        validate_only=request.validate_only,
+    )
+    if isinstance(outcome, Refused):
+        outcome = {each.name: outcome for each in wanted}
+    configs = broker.configs
+    return CreateTopicsResponse(
+        topics=[
+            refused(name, each)
+            if isinstance(each, Refused)
+            else created(each, configs, exists=not request.validate_only)
+            for name, each in outcome.items()
+        ]
+    )
+
+
+def read(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((each.partition_index, tuple(each.broker_ids)) for each in topic.assignments),
+        {each.name: each.value for each in topic.configs},
+    )
+
+
+def refused(name: str, why: Refused) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=why.code, error_message=why.message)
+
+
+def created(topic: Topic, configs: TopicConfigs, *, exists: bool) -> CreatableTopicResult:
+    """A topic that was only validated has no id."""
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id if exists else ZERO_UUID,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(name=each.key.name, value=each.value, config_source=each.source)
+            for each in configs.describe(topic.config)
+        ],
+    )

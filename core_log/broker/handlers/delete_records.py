@@ -1,0 +1,73 @@
+"""DeleteRecords (key 21), versions 0 to 2: moves up the start of partitions.
+
+Refused for internal topics, and for topics that are compacted only. Deliberately not done: waiting
+for followers to follow, until there are any.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.refusals import code_of
+from core_log.errors import HeadwaterError
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from core_log.replication.metadata import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+TO_HIGH_WATERMARK = -1
+NO_WATERMARK = -1
+
+
+@handles(DeleteRecordsRequest)
+async def handle_delete_records(
+    broker: "Broker", request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[answer(broker, topic.name, each) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def answer(
+    broker: "Broker", topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    index = wanted.partition_index
+    try:
+        outcome = delete(broker, topic, index, wanted.offset)
+    except HeadwaterError as error:
+        outcome = code_of(error)
+    if isinstance(outcome, ErrorCode):
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=NO_WATERMARK, error_code=outcome
+        )
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=outcome)
+
+
+def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | ErrorCode:
+    """The offset the partition starts at afterwards, or why it was left alone."""
+    partition = broker.led(topic, index)
+    if partition is None:
+        return broker.why_not_led(topic, index)
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not broker.configs.deletes(broker.image.topic_config(topic)):
+        return ErrorCode.POLICY_VIOLATION
+    if offset == TO_HIGH_WATERMARK:
+        offset = partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    partition.log.delete_records_before(offset)
+    return partition.log.start_offset

@@ -1,0 +1,115 @@
+"""DescribeConfigs (key 32), versions 1 to 4: what is set on topics and on this broker, and why.
+
+Deliberately not done: settings that could be changed on a running broker (there are none, so the
+cluster-wide defaults of brokers are empty), log levels, groups and client metrics.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from core_log.broker.administration import ResourceType, broker_name_refused, unknown_resource
+from core_log.broker.broker_config import BrokerConfigEntry, broker_entries
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from core_log.replication.config_keys import ConfigSource
+from core_log.replication.decisions import Refused
+from core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
+from core_log.replication.topic_names import name_problem
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+Described = list[DescribeConfigsResourceResult]
+
+
+@handles(DescribeConfigsRequest)
+async def handle_describe_configs(
+    broker: "Broker", request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[answer(broker, each, request) for each in request.resources]
+    )
+
+
+def answer(
+    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    outcome = describe(broker, resource, request)
+    refused = outcome if isinstance(outcome, Refused) else Refused(ErrorCode.NONE)
+    return DescribeConfigsResult(
+        error_code=refused.code,
+        error_message=refused.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=() if isinstance(outcome, Refused) else outcome,
+    )
+
+
+def describe(
+    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> Described | Refused:
+    name, wanted = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == ResourceType.TOPIC:
+        problem = name_problem(name)
+        if problem is not None:
+            return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        topic = broker.image.topic(name)
+        if topic is None:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+        entries = broker.configs.describe(topic.config, wanted or KEYS)
+        return [topic_line(each, request) for each in entries]
+    if resource.resource_type == ResourceType.BROKER:
+        refused = broker_name_refused(broker, name)
+        if refused is not None:
+            return refused
+        settings = broker_entries(broker.settings, broker.configs) if name else []
+        return [broker_line(each, request) for each in chosen(settings, wanted)]
+    return unknown_resource(resource.resource_type)
+
+
+def chosen(
+    entries: Iterable[BrokerConfigEntry], wanted: Collection[str] | None
+) -> Iterable[BrokerConfigEntry]:
+    return (each for each in entries if not wanted or each.name in wanted)
+
+
+def topic_line(
+    entry: ConfigEntry, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.key.name,
+        value=entry.value,
+        config_source=entry.source,
+        synonyms=synonyms(entry.synonyms) if request.include_synonyms else (),
+        config_type=entry.key.type,
+        documentation=entry.key.documentation if request.include_documentation else None,
+    )
+
+
+def broker_line(
+    entry: BrokerConfigEntry, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=True,
+        config_source=entry.source,
+        synonyms=synonyms(entry.synonyms) if request.include_synonyms else (),
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def synonyms(known: Iterable[ConfigSynonym]) -> list[DescribeConfigsSynonym]:
+    return [
+        DescribeConfigsSynonym(name=each.name, value=each.value, source=ConfigSource(each.source))
+        for each in known
+    ]

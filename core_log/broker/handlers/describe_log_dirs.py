@@ -1,0 +1,49 @@
+"""DescribeLogDirs (key 35), versions 1 to 5: how many bytes each partition takes here.
+
+There is one directory. Deliberately not done: the size of its disk, and moves between directories.
+"""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.partition import Partition
+from core_log.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from core_log.replication.metadata import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(DescribeLogDirsRequest)
+async def handle_describe_log_dirs(
+    broker: "Broker", request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    wanted: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        wanted = {(each.topic, index) for each in request.topics for index in each.partitions}
+    topics = defaultdict(list)
+    for partition in broker.partitions:
+        place = (partition.topic, partition.index)
+        if partition.topic != METADATA_TOPIC and (wanted is None or place in wanted):
+            topics[partition.topic].append(line(partition))
+    directory = DescribeLogDirsResult(
+        log_dir=str(broker.store.log_directory),
+        topics=[
+            DescribeLogDirsTopic(name=name, partitions=lines) for name, lines in topics.items()
+        ],
+    )
+    return DescribeLogDirsResponse(results=[directory])
+
+
+def line(partition: Partition) -> DescribeLogDirsPartition:
+    """The leader of a partition lags behind nobody."""
+    return DescribeLogDirsPartition(
+        partition_index=partition.index, partition_size=partition.log.size, offset_lag=0
+    )

@@ -1,0 +1,148 @@
+"""Imports only point down, and what is heavy or touches the world stays in its room."""
+
+import ast
+import re
+import subprocess
+import sys
+
+from tests.architecture.sources import (
+    PRODUCT,
+    ROOT,
+    imports_of,
+    module_of,
+    python_files,
+    text_of,
+    tree_of,
+)
+
+MAY_IMPORT = {
+    "core_log": set[str](),
+    "connectors": {"core_log"},
+    "sinks": {"core_log"},
+    "config": {"core_log"},
+    "pipelines": {"core_log", "connectors", "sinks", "config"},
+}
+"""Package to packages: the three floors."""
+
+ROOMS_MAY_IMPORT = {
+    "vocabulary": set[str](),
+    "protocol": {"vocabulary"},
+    "storage": {"vocabulary"},
+    "groups": {"vocabulary", "protocol", "storage"},
+    "replication": {"vocabulary", "protocol", "storage"},
+    "broker": {"vocabulary", "protocol", "storage", "groups", "replication"},
+    "client": {"vocabulary", "protocol"},
+    "embedded": {"vocabulary", "protocol", "storage", "groups", "replication", "broker", "client"},
+    "the package root": {"vocabulary", "client", "embedded"},
+}
+"""The same inside core_log. A module straight below it is vocabulary unless it is named here."""
+
+CONFINED = {
+    r"yaml": r"config/",
+    r"pydantic": r"(.*/)?settings\.py|config/.*|pipelines/.*",
+    r"click|rich": r"pipelines/",
+    r"socket": r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*",
+    r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
+    r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
+    r"secrets": r"core_log/broker/running\.py|pipelines/.*",
+    r"confluent_kafka|kafka|aiokafka|hypothesis|pytest": r"$",
+}
+"""Module, third-party or of the world, to the paths (from their beginning) that may import it."""
+
+HEAVY = ("pyarrow", "numpy", "pandas", "duckdb", "numba", "sqlalchemy", "pyspark", "rich", "yaml")
+"""What the broker's process never loads."""
+
+FILE_CALLS = {"open", "os.open", "os.write", "os.pread", "os.fsync", "os.fdatasync"}
+PATH_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "mkdir", "unlink", "touch"}
+
+PATHS, LOG_PATHS = python_files(*PRODUCT), python_files("core_log")
+
+
+def test_imports_only_point_down() -> None:
+    strays = {
+        path: upward
+        for path in PATHS
+        if (upward := packages_imported_by(path) - MAY_IMPORT[path.split("/")[0]])
+    }
+
+    assert not strays
+
+
+def packages_imported_by(path: str) -> set[str]:
+    return {name.split(".")[0] for name in imports_of(path)} & set(PRODUCT) - {path.split("/")[0]}
+
+
+def test_inside_the_log_imports_point_down_as_well() -> None:
+    strays = {
+        path: upward
+        for path in LOG_PATHS
+        if (upward := rooms_imported_by(path) - ROOMS_MAY_IMPORT[room_of(module_of(path))])
+    }
+
+    assert not strays
+
+
+def rooms_imported_by(path: str) -> set[str]:
+    names = {name for name in imports_of(path) if name.startswith("core_log.")}
+    return {room_of(name) for name in names} - {room_of(module_of(path))}
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "the package root"
+    return parts[1] if parts[1] in ROOMS_MAY_IMPORT else "vocabulary"
+
+
+def test_the_world_and_other_peoples_packages_stay_in_their_room() -> None:
+    strays = [
+        (path, name)
+        for path in PATHS
+        for name in {name.split(".")[0] for name in imports_of(path)}
+        for module, rooms in CONFINED.items()
+        if re.fullmatch(module, name) and not re.match(rooms, path)
+    ]
+
+    assert not strays
+
+
+def test_the_log_touches_files_in_one_module() -> None:
+    """So that a test can put files in memory, and make them fail."""
+    strays = [
+        f"{path}:{node.lineno}"
+        for path in LOG_PATHS
+        for node in ast.walk(tree_of(path))
+        if path != "core_log/storage/files.py" and isinstance(node, ast.Call) and opens(node)
+    ]
+
+    assert not strays
+
+
+def opens(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    return name in FILE_CALLS or name.split(".")[-1] in PATH_METHODS
+
+
+def test_the_log_draws_no_time_and_no_chance_of_its_own() -> None:
+    """Clocks and randomness are arguments, so that a history can be run again."""
+    drawn = {
+        path: found
+        for path in LOG_PATHS
+        if (found := re.findall(r"datetime\.now|\buuid4\(|\brandom\.(?!Random)", text_of(path)))
+    }
+
+    assert not drawn
+
+
+def test_the_broker_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, core_log.broker.running, core_log.broker.dispatch\n"
+        "core_log.broker.dispatch.load_handlers()\n"
+        f"print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

@@ -48,6 +48,10 @@ FLEXIBLE_FROM = {
     35: 2,  # DescribeLogDirs
     36: 2,  # SaslAuthenticate
     37: 2,  # CreatePartitions
+    38: 2,  # CreateDelegationToken
+    39: 2,  # RenewDelegationToken
+    40: 2,  # ExpireDelegationToken
+    41: 2,  # DescribeDelegationToken
     42: 2,  # DeleteGroups
     43: 2,  # ElectLeaders
     44: 1,  # IncrementalAlterConfigs
@@ -61,13 +65,34 @@ FLEXIBLE_FROM = {
     57: 0,  # UpdateFeatures
     60: 0,  # DescribeCluster
     61: 0,  # DescribeProducers
+    64: 0,  # UnregisterBroker
     65: 0,  # DescribeTransactions
     66: 0,  # ListTransactions
+    68: 0,  # ConsumerGroupHeartbeat
+    69: 0,  # ConsumerGroupDescribe
+    71: 0,  # GetTelemetrySubscriptions
+    72: 0,  # PushTelemetry
     74: 0,  # ListConfigResources
     75: 0,  # DescribeTopicPartitions
+    76: 0,  # ShareGroupHeartbeat
+    77: 0,  # ShareGroupDescribe
+    78: 0,  # ShareFetch
+    79: 0,  # ShareAcknowledge
+    80: 0,  # AddRaftVoter
+    81: 0,  # RemoveRaftVoter
+    83: 0,  # InitializeShareGroupState
+    84: 0,  # ReadShareGroupState
+    85: 0,  # WriteShareGroupState
+    86: 0,  # DeleteShareGroupState
+    87: 0,  # ReadShareGroupStateSummary
+    88: 0,  # StreamsGroupHeartbeat
+    89: 0,  # StreamsGroupDescribe
+    90: 0,  # DescribeShareGroupOffsets
+    91: 0,  # AlterShareGroupOffsets
+    92: 0,  # DeleteShareGroupOffsets
 }
-"""The first version of each API whose headers have a tag section. Any key that a client may send
-is here, so that a header can be read before it is known whether we serve the API."""
+"""The first version of each API whose headers have a tag section: of all APIs that Kafka's brokers
+offer to clients, so that a header can be read before it is known whether we serve the API."""
 
 _REQUEST = Struct(">hhi")
 _RESPONSE = Struct(">i")

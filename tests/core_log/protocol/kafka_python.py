@@ -1,11 +1,12 @@
 """kafka-python's copy of Kafka's own schemas, and its codec, as an independent opinion."""
 
 from functools import cache
+from importlib.resources import files
 from io import BytesIO
 from typing import Any
 from uuid import UUID
 
-from kafka.protocol.schemas import StructField, load_json
+from kafka.protocol.schemas import BaseField, StructField, load_json
 
 from core_log.protocol.fields import Field, Number, fields_of
 
@@ -13,6 +14,18 @@ from core_log.protocol.fields import Field, Number, fields_of
 @cache
 def schema(name: str) -> Any:
     return load_json(name)
+
+
+def request_schemas() -> list[Any]:
+    names = (each.name for each in files("kafka.protocol.schemas.resources").iterdir())
+    return [
+        schema(name.removesuffix(".json")) for name in names if name.endswith("Request.json")
+    ]
+
+
+def field_name(name: str) -> str:
+    underscored: str = BaseField.underscore_name(name)
+    return underscored
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core_log.errors import StorageFailed
+from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Leader
 from core_log.storage.partition_log import PartitionLog
 
@@ -39,6 +40,7 @@ class Partition:
         self.topic, self.index, self.topic_id = log.topic, log.partition, topic_id
         self.log, self.leader, self._flusher = log, leader, flusher
         self._commit_waiters: deque[tuple[int, Wake]] = deque()
+        self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: set[Wake] = set()
         self.is_deleted = False
 
@@ -76,9 +78,28 @@ class Partition:
         committed, waiters = self.leader.high_watermark, self._commit_waiters
         while waiters and (waiters[0][0] <= committed or self.is_offline):
             waiters.popleft()[1]()
+        synced, waiters = self.log.recovery_point, self._sync_waiters
+        while waiters and (waiters[0][0] <= synced or self.is_offline):
+            waiters.popleft()[1]()
         if self._fetch_waiters:
             for wake in tuple(self._fetch_waiters):
                 wake()
+
+    def on_follower_fetch(self, follower: int, offset: int, now_ms: int) -> None:
+        """A replica of ours asks for more; anybody else who says so is only a reader."""
+        if follower in self.leader.progress and offset <= self.log.end_offset:
+            self.leader.on_follower_fetch(follower, offset, now_ms)
+            self.wake()
+
+    def on_record(self, record: PartitionRecord, now_ms: int) -> None:
+        """The cluster's metadata says something new about this partition."""
+        leader = self.leader
+        if record.leader_epoch > leader.leader_epoch:
+            self.log.epochs.assign(record.leader_epoch, self.log.end_offset)
+            leader.on_epoch(record.leader_epoch, record.in_sync, record.partition_epoch, now_ms)
+        else:
+            leader.on_in_sync(record.in_sync, record.partition_epoch)
+        self.wake()
 
     @property
     def is_offline(self) -> bool:
@@ -101,10 +122,23 @@ class Partition:
             self._flusher.written(self, is_urgent=True)
             self.when_committed(end_offset, lambda: done.done() or done.set_result(None))
             await done
+        self._check_online()
+
+    async def synced(self, end_offset: int) -> None:
+        """Returns once our own disk holds everything below, markers included. The high watermark
+        does not tell: a decided marker lets it pass without a sync. A deleted partition needs none.
+        """
+        if self.log.recovery_point < end_offset and not self.is_deleted:
+            done = asyncio.get_running_loop().create_future()
+            self._sync_waiters.append((end_offset, lambda: done.done() or done.set_result(None)))
+            self._flusher.written(self, is_urgent=True)
+            await done
+        if not self.is_deleted:
+            self._check_online()
+
+    def _check_online(self) -> None:
         if self.is_offline:
-            raise StorageFailed(
-                "partition is offline", topic=self.topic, partition=self.index
-            )
+            raise StorageFailed("partition is offline", topic=self.topic, partition=self.index)
 
     def park(self, wake: Wake) -> None:
         """Calls `wake` whenever more may have become readable, until `unpark`."""
@@ -127,7 +161,7 @@ class Partition:
         """Ends a transaction here. The decision is on disk already, so the marker needs no sync:
         recovery would write it again.
         """
-        self.log.append_marker(
+        offset = self.log.append_marker(
             producer_id,
             producer_epoch,
             commit=commit,
@@ -136,7 +170,7 @@ class Partition:
             now_ms=now_ms,
         )
         self.leader.on_append(self.log.end_offset)
-        self.log.note_marker_durable()
+        self.log.note_marker_durable(offset)
         self._flusher.written(self, is_urgent=False)
         self.on_durable()
 

@@ -1,0 +1,266 @@
+"""One broker: what it stores, what it leads, what it knows of the cluster, wired together."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from random import Random
+from uuid import UUID
+
+from core_log.broker.committer import Committer
+from core_log.broker.coordination import Coordination
+from core_log.broker.dispatch import Served
+from core_log.broker.partition import Partition
+from core_log.broker.state_log import PartitionStateLog
+from core_log.clock import Clock
+from core_log.errors import LogUnavailable
+from core_log.groups.group_coordinator import GroupCoordinator
+from core_log.groups.transaction_coordinator import TransactionCoordinator
+from core_log.protocol.error_codes import ErrorCode
+from core_log.replication.controller import FEATURES, Controller
+from core_log.replication.decisions import ProducerIdBlock
+from core_log.replication.metadata import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    MetadataChanges,
+    MetadataImage,
+    Topic,
+)
+from core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from core_log.replication.metadata_records import PartitionRecord
+from core_log.replication.replica import Leader
+from core_log.replication.snapshots import Snapshots
+from core_log.replication.topic_config import TopicConfigs
+from core_log.settings import BrokerSettings
+from core_log.storage.partition_log import PartitionLog
+from core_log.storage.store import Store
+
+logger = logging.getLogger(__name__)
+METADATA_ID = UUID("00000000-0000-0000-0000-000000000001")
+"""The id that Kafka reserves for the metadata topic."""
+
+
+class Broker:
+    """Everything a handler may ask for. Its state changes only on the event loop, so there are no
+    locks: between two awaits a handler sees one state of the world.
+    """
+
+    supported_features: Mapping[str, tuple[int, int]] = {
+        name: (0, level) for name, level in FEATURES.items()
+    }
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        served: Mapping[int, Served],
+        *,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.settings, self.store, self.served, self.clock = settings, store, served, clock
+        self.node_id, self.cluster_id = settings.node_id, store.cluster_id
+        self._random, self.broker_epoch = random, -1
+        self.configs = TopicConfigs(settings.config)
+        self.committer = Committer(
+            syncs=settings.fsync == "group",
+            flush_wait_ms_max=settings.flush_wait_ms_max,
+            after_round=self._after_round,
+        )
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[bytes, int], Partition] = {}
+        metadata_partition = self._lead_metadata()
+        self.metadata = MetadataLog(
+            PartitionStateLog(metadata_partition, clock),
+            Snapshots(store.files, metadata_partition.log.directory),
+            self._follow,
+        )
+        self.controller = Controller(
+            self.metadata.image,
+            self.configs,
+            default_partitions=settings.default_partitions,
+            internal_partitions=settings.internal_partitions,
+            new_id=self._new_id,
+        )
+        self._coordination: Coordination | None = None
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        assert self._coordination is not None, "requests are served once the broker is open"
+        return self._coordination.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        assert self._coordination is not None, "requests are served once the broker is open"
+        return self._coordination.transactions
+
+    @property
+    def partitions(self) -> Sequence[Partition]:
+        """All that are led here, the cluster's metadata included."""
+        return list(self._by_name.values())
+
+    async def open(self, host: str, port: int) -> None:
+        """Reads the cluster's metadata, takes up this broker's place in it, and makes every
+        partition and coordinator ready to serve.
+        """
+        await self.metadata.load()
+        await self.metadata.change(self.controller.finalize_features)
+        incarnation = self._new_id()
+        self.broker_epoch = await self.metadata.change(
+            lambda: self.controller.register_broker(
+                self.node_id, incarnation, host=host, port=port
+            )
+        )
+        for topic in self.image.topics.values():
+            for record in topic.partitions.values():
+                if (topic.name, record.partition) not in self._by_name:
+                    self._lead(topic, record)
+        self._coordination = Coordination(self, self._random)
+        await self._coordination.load()
+
+    def _lead_metadata(self) -> Partition:
+        log = self.store.open_partition(
+            METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
+        )
+        record = PartitionRecord(
+            METADATA_ID, 0, (self.node_id,), (self.node_id,), self.node_id, log.epochs.latest + 1, 0
+        )
+        return self._enter(METADATA_TOPIC, METADATA_ID, log, record, min_in_sync=1)
+
+    def _lead(self, topic: Topic, record: PartitionRecord) -> None:
+        if record.leader != self.node_id:
+            return
+        config = self.configs.log_config(topic.config, partition=record.partition)
+        log = self.store.open_partition(
+            topic.name, record.partition, topic_id=topic.topic_id, config=config
+        )
+        min_in_sync = self.configs.min_in_sync(topic.config)
+        partition = self._enter(topic.name, topic.topic_id, log, record, min_in_sync=min_in_sync)
+        if self._coordination is not None:
+            self._coordination.on_led(partition)
+
+    def _enter(
+        self,
+        name: str,
+        topic_id: UUID,
+        log: PartitionLog,
+        record: PartitionRecord,
+        *,
+        min_in_sync: int,
+    ) -> Partition:
+        log.epochs.assign(record.leader_epoch, log.end_offset)
+        leader = Leader(
+            broker_id=self.node_id,
+            leader_epoch=record.leader_epoch,
+            replicas=record.replicas,
+            in_sync=frozenset(record.in_sync),
+            partition_epoch=record.partition_epoch,
+            end_offset=log.end_offset,
+            min_in_sync=min_in_sync,
+            started_ms=self.clock.monotonic_ms(),
+        )
+        partition = Partition(topic_id, log, leader, self.committer)
+        partition.on_durable()
+        self._by_name[name, record.partition] = partition
+        self._by_id[topic_id.bytes, record.partition] = partition
+        return partition
+
+    def _follow(self, changes: MetadataChanges) -> None:
+        """The cluster's metadata has changed: do what it says."""
+        for topic_id, topic in changes.topics_removed.items():
+            for index in topic.partitions:
+                self._drop(topic.name, topic_id, index)
+        for (topic_id, _), record in changes.partitions_added.items():
+            known = self.image.topic_by_id(topic_id)
+            assert known is not None, "an added partition belongs to a topic"
+            self._lead(known, record)
+        for (topic_id, index), record in changes.partitions_changed.items():
+            led = self._by_id.get((topic_id.bytes, index))
+            if led is not None:
+                led.on_record(record, self.clock.monotonic_ms())
+        for topic in changes.configs_changed.values():
+            self._configure(topic)
+
+    def _drop(self, name: str, topic_id: UUID, index: int) -> None:
+        partition = self._by_name.pop((name, index), None)
+        self._by_id.pop((topic_id.bytes, index), None)
+        if partition is not None:
+            partition.close_waiters()
+            self.store.delete_partition(name, index)
+
+    def _configure(self, topic: Topic) -> None:
+        for index in topic.partitions:
+            partition = self._by_name.get((topic.name, index))
+            if partition is not None:
+                partition.log.config = self.configs.log_config(topic.config, partition=index)
+                partition.leader.min_in_sync = self.configs.min_in_sync(topic.config)
+
+    def _after_round(self, partitions: Sequence[Partition]) -> None:
+        self.store.write_recovery_points([partition.log for partition in partitions])
+
+    def led(self, topic: str | bytes, index: int) -> Partition | None:
+        """The partition of that topic, by name or id, if this broker leads it."""
+        if isinstance(topic, str):
+            return self._by_name.get((topic, index))
+        return self._by_id.get((topic, index))
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self._by_name.get((topic, index))
+
+    def why_not_led(self, topic: str | bytes, index: int) -> ErrorCode:
+        if isinstance(topic, str):
+            known = self.image.topic(topic)
+        else:
+            known = self.image.topic_by_id(UUID(bytes=topic))
+            if known is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+        if known is None or index not in known.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def topic_name(self, topic: str | bytes) -> str:
+        """Of a topic that is led here."""
+        if isinstance(topic, str):
+            return topic
+        known = self.image.topic_by_id(UUID(bytes=topic))
+        assert known is not None, "a led partition's topic is known"
+        return known.name
+
+    def is_internal(self, topic: str | bytes) -> bool:
+        name = topic if isinstance(topic, str) else self.topic_name(topic)
+        return name in INTERNAL_TOPICS or name == METADATA_TOPIC
+
+    async def create_unknown(self, name: str, *, may_create: bool) -> ErrorCode:
+        """A client has asked for a topic that does not exist. NONE once it does."""
+        if name == METADATA_TOPIC:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_wanted = name in INTERNAL_TOPICS or (may_create and self.settings.auto_create_topics)
+        if not is_wanted:
+            return self.controller.unknown_topic_code(name)
+        created = await self.metadata.change(
+            lambda: self.controller.create_topics([self.controller.topic_on_demand(name)])
+        )
+        outcome = created[name]
+        if isinstance(outcome, Topic) or outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return ErrorCode.NONE
+        return outcome.code
+
+    async def allocate_producer_ids(self) -> range:
+        block = await self.metadata.change(
+            lambda: self.controller.allocate_producer_ids(self.node_id, self.broker_epoch)
+        )
+        if not isinstance(block, ProducerIdBlock):
+            raise LogUnavailable("the controller gives no producer ids", code=block.code.name)
+        return range(block.first, block.first + block.count)
+
+    async def close(self) -> None:
+        """Syncs and closes everything, and marks the stop as clean."""
+        if self._coordination is not None:
+            await self._coordination.close()
+        await self.committer.close()
+        self.store.close()

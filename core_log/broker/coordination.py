@@ -1,0 +1,112 @@
+"""The coordinators of this broker, on the internal partitions that it leads."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from core_log.broker.partition import Partition
+from core_log.broker.state_log import PartitionStateLog
+from core_log.broker.transaction_partitions import LedTransactionPartitions
+from core_log.errors import HeadwaterError
+from core_log.groups.group_coordinator import GroupCoordinator
+from core_log.groups.transaction_coordinator import TransactionCoordinator
+from core_log.log import TopicPartition
+from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+TICK_S = 0.05
+"""How closely deadlines of groups and transactions are kept."""
+
+
+class Coordination:
+    """Loads the coordinators' state before anything is served, and gives them the time."""
+
+    def __init__(self, broker: "Broker", random: Random) -> None:
+        self._broker = broker
+        self._is_loaded = False
+        self._ticker: asyncio.Task[None] | None = None
+        self.groups = GroupCoordinator(
+            partition_count=self._partition_count(OFFSETS_TOPIC),
+            open_state_log=self._state_log(OFFSETS_TOPIC),
+            clock=broker.clock,
+            random=random,
+            rebalance_delay_ms=broker.settings.group_rebalance_delay_ms,
+        )
+        self.transactions = TransactionCoordinator(
+            partition_count=self._partition_count(TRANSACTIONS_TOPIC),
+            open_state_log=self._state_log(TRANSACTIONS_TOPIC),
+            partitions=LedTransactionPartitions(
+                broker.partition, broker.why_not_led, broker.clock, self._on_ended
+            ),
+            allocate_producer_ids=broker.allocate_producer_ids,
+            clock=broker.clock,
+        )
+
+    def _partition_count(self, topic: str) -> int:
+        """As the topic was created, whatever the setting says today."""
+        known = self._broker.image.topic(topic)
+        return len(known.partitions) if known else self._broker.settings.internal_partitions
+
+    def _state_log(self, topic: str) -> Callable[[int], PartitionStateLog]:
+        def open_state_log(index: int) -> PartitionStateLog:
+            partition = self._broker.partition(topic, index)
+            assert partition is not None, "a coordinator's state is led where it is loaded"
+            return PartitionStateLog(partition, self._broker.clock)
+
+        return open_state_log
+
+    def _on_ended(self, partition: Partition, producer_id: int, commit: bool) -> None:
+        if partition.topic == OFFSETS_TOPIC:
+            self.groups.on_transaction_end(partition.index, producer_id, commit=commit)
+
+    async def load(self) -> None:
+        """At start: offsets first, since ending transactions materialises offsets in them."""
+        for partition in self._broker.partitions:
+            if partition.topic == OFFSETS_TOPIC:
+                self.groups.load(partition.index)
+        for partition in self._broker.partitions:
+            if partition.topic == TRANSACTIONS_TOPIC:
+                self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
+        open_transactions = {
+            TopicPartition(partition.topic, partition.index): [
+                (each.producer_id, each.epoch)
+                for each in partition.log.producers.open_transactions()
+            ]
+            for partition in self._broker.partitions
+        }
+        await self.transactions.recover(
+            open_transactions, was_clean=self._broker.store.was_clean
+        )
+        self._is_loaded = True
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+
+    def on_led(self, partition: Partition) -> None:
+        """An internal topic has just been created: its partitions hold nothing yet."""
+        if not self._is_loaded:
+            return
+        if partition.topic == OFFSETS_TOPIC:
+            self.groups.load(partition.index)
+        elif partition.topic == TRANSACTIONS_TOPIC:
+            self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_ms = self._broker.clock.now_ms()
+            try:
+                self.groups.tick(now_ms)
+                await self.transactions.tick(now_ms)
+            except HeadwaterError as error:
+                logger.error("coordinators: %s", error)
+
+    async def close(self) -> None:
+        """Nothing may be asked any more; what is known is written down."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait([self._ticker])
+        await self.transactions.drain()

@@ -1,0 +1,77 @@
+"""A whole broker in this process: opened, listening, looked after, and stopped cleanly."""
+
+import os
+import secrets
+from random import Random, SystemRandom
+from typing import Self
+
+from core_log.broker.broker import Broker
+from core_log.broker.dispatch import load_handlers
+from core_log.broker.housekeeping import Housekeeping
+from core_log.broker.server import Server, parse_address, refuse_unsafe
+from core_log.clock import Clock, SystemClock
+from core_log.endpoint import Endpoint, encode_endpoint
+from core_log.settings import BrokerSettings
+from core_log.storage.files import Files, OsFiles
+from core_log.storage.store import Store
+
+DRAIN_S_MAX = 10.0
+
+
+class RunningBroker:
+    """Owns the data directory and the listener for as long as it runs."""
+
+    def __init__(self, broker: Broker, server: Server, housekeeping: Housekeeping) -> None:
+        self.broker, self.server, self._housekeeping = broker, server, housekeeping
+
+    @classmethod
+    async def start(
+        cls,
+        settings: BrokerSettings,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        random: Random | None = None,
+    ) -> Self:
+        """Returns once every partition and coordinator is ready and the listener accepts."""
+        clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
+        refuse_unsafe(parse_address(settings.listen)[0])
+        store = Store.open(settings.data, files=files, clock=clock, node_id=settings.node_id)
+        try:
+            broker = Broker(settings, store, load_handlers(), clock=clock, random=random)
+            server = Server(broker, broker.served)
+            server.bind(settings.listen)
+        except BaseException:
+            store.close(clean=False)
+            raise
+        try:
+            await broker.open(*server.address)
+        except BaseException:
+            server.stop_accepting()
+            store.close(clean=False)
+            raise
+        server.start_accepting()
+        housekeeping = Housekeeping(broker)
+        housekeeping.start()
+        running = cls(broker, server, housekeeping)
+        running._write_endpoint()
+        return running
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT of the Kafka listener."""
+        host, port = self.server.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _write_endpoint(self) -> None:
+        """Where everybody else finds the one owner of this data directory (decision B1)."""
+        endpoint = Endpoint(os.getpid(), self.endpoint, token=secrets.token_urlsafe(24))
+        self.broker.store.write_endpoint(encode_endpoint(endpoint))
+
+    async def stop(self) -> None:
+        """Answers what has been asked, syncs everything and marks the stop as clean."""
+        await self._housekeeping.stop()
+        self.broker.store.remove_endpoint()
+        await self.server.drain(DRAIN_S_MAX)
+        await self.broker.close()
+

@@ -1,0 +1,65 @@
+"""The partitions that transactions write to, as this broker leads them."""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from core_log.broker.partition import Partition
+from core_log.clock import Clock
+from core_log.errors import HeadwaterError
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+
+OnEnded = Callable[[Partition, int, bool], None]
+"""Told of every marker: the partition it is in, the producer, and whether it commits."""
+
+
+class LedTransactionPartitions:
+    """Syncs them side by side, and writes the markers that end a transaction in them."""
+
+    def __init__(
+        self,
+        led: Callable[[str, int], Partition | None],
+        why_not_led: Callable[[str, int], ErrorCode],
+        clock: Clock,
+        on_ended: OnEnded,
+    ) -> None:
+        self._led, self._why_not_led = led, why_not_led
+        self._clock, self._on_ended = clock, on_ended
+
+    async def sync(self, partitions: Collection[TopicPartition]) -> None:
+        waits = [
+            partition.synced(partition.log.end_offset)
+            for each in partitions
+            if (partition := self._led(*each)) is not None
+        ]
+        await asyncio.gather(*waits)
+
+    async def write_markers(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> Collection[TopicPartition]:
+        left = []
+        for each in sorted(partitions):
+            partition = self._led(*each)
+            if partition is None:
+                if self._why_not_led(*each) is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    left.append(each)
+                continue
+            try:
+                partition.append_marker(
+                    producer_id,
+                    producer_epoch,
+                    commit=commit,
+                    coordinator_epoch=coordinator_epoch,
+                    now_ms=self._clock.now_ms(),
+                )
+            except HeadwaterError:
+                left.append(each)
+                continue
+            self._on_ended(partition, producer_id, commit)
+        return left

@@ -12,7 +12,8 @@ class ErrorCode(IntEnum):
     is_retriable: bool
     meaning: str
 
-    def __new__(cls, code: int, is_retriable: bool, meaning: str) -> Self:
+    def __new__(cls, code: int, is_retriable: bool = False, meaning: str = "") -> Self:
+        # The defaults are for type checkers, to whom a look-up, ErrorCode(3), is a call of this.
         member = int.__new__(cls, code)
         member._value_ = code
         member.is_retriable = is_retriable

@@ -18,9 +18,7 @@ def schema(name: str) -> Any:
 
 def request_schemas() -> list[Any]:
     names = (each.name for each in files("kafka.protocol.schemas.resources").iterdir())
-    return [
-        schema(name.removesuffix(".json")) for name in names if name.endswith("Request.json")
-    ]
+    return [schema(name.removesuffix(".json")) for name in names if name.endswith("Request.json")]
 
 
 def field_name(name: str) -> str:
@@ -53,7 +51,7 @@ def decode(name: str, data: bytes, version: int, *, is_flexible: bool) -> tuple[
 def as_dict(message: Any, version: int) -> dict[str, Any]:
     """What of a message is sent, under kafka-python's names for the fields."""
     sent: dict[str, Any] = {}
-    for field in fields_of(type(message)):
+    for field in fields_of(message.__class__):
         value = getattr(message, field.name)
         if field.is_in(version) and (field.tag is None or not field.is_default(value)):
             sent[field.name] = _plain(field, value, version)

@@ -112,9 +112,7 @@ class Broker:
         await self.metadata.change(self.controller.finalize_features)
         incarnation = self._new_id()
         self.broker_epoch = await self.metadata.change(
-            lambda: self.controller.register_broker(
-                self.node_id, incarnation, host=host, port=port
-            )
+            lambda: self.controller.register_broker(self.node_id, incarnation, host=host, port=port)
         )
         for topic in self.image.topics.values():
             for record in topic.partitions.values():

@@ -171,9 +171,7 @@ class Connection:
     def _takes_requests(self) -> bool:
         waiting = len(self._answers) + len(self._ready)
         self._is_full = waiting >= ANSWERS_WAITING_MAX
-        return not (
-            self._is_blocked or self._is_full or self.is_closed or self._closes_when_sent
-        )
+        return not (self._is_blocked or self._is_full or self.is_closed or self._closes_when_sent)
 
     def _next_frame_bytes(self) -> int:
         """The size of the frame at the parse position; 0 until it is whole, or when refused."""
@@ -307,9 +305,7 @@ class Connection:
 
     def _send_file(self, stretch: FileRange) -> bool:
         count = min(stretch.size - self._sent, SENDFILE_BYTES_MAX)
-        sent = os.sendfile(
-            self.fileno, stretch.file.fileno(), stretch.position + self._sent, count
-        )
+        sent = os.sendfile(self.fileno, stretch.file.fileno(), stretch.position + self._sent, count)
         if sent == 0:
             raise OSError("segment file is shorter than the range promised from it")
         self._sent += sent

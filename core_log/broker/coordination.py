@@ -74,14 +74,12 @@ class Coordination:
                 self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
         open_transactions = {
             TopicPartition(partition.topic, partition.index): [
-                (each.producer_id, each.epoch)
+                (each.producer_id, each.producer_epoch)
                 for each in partition.log.producers.open_transactions()
             ]
             for partition in self._broker.partitions
         }
-        await self.transactions.recover(
-            open_transactions, was_clean=self._broker.store.was_clean
-        )
+        await self.transactions.recover(open_transactions, was_clean=self._broker.store.was_clean)
         self._is_loaded = True
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
 

@@ -10,7 +10,6 @@ from core_log.broker import handlers
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
-    from core_log.broker.connection import Reply
 
 
 class RequestContext(NamedTuple):

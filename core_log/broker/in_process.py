@@ -3,6 +3,7 @@
 import asyncio
 from asyncio import Future
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core_log.broker.connection import Answer, Chunk, Reply
@@ -10,7 +11,7 @@ from core_log.broker.server import Server
 from core_log.errors import HeadwaterError, LogUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
 LENGTH_BYTES = 4
 
@@ -67,10 +68,10 @@ class InProcessChannel:
             else:
                 self._is_blocked = True
                 task = asyncio.ensure_future(answer)
-                task.add_done_callback(lambda done, to=waiting: self._on_answered(done, to))
+                task.add_done_callback(partial(self._on_answered, waiting))
 
     def _on_answered(
-        self, task: "asyncio.Future[Answer]", waiting: "Future[memoryview] | None"
+        self, waiting: "Future[memoryview] | None", task: "asyncio.Future[Answer]"
     ) -> None:
         self._is_blocked = False
         if task.cancelled():

@@ -1,4 +1,4 @@
-"""One partition as this broker leads it: its log, its replicas' progress, and who waits for either."""
+"""One partition as this broker leads it: its log, its replicas, and who waits for either."""
 
 import asyncio
 from collections import deque
@@ -34,9 +34,7 @@ class Partition:
     so that waiting producers and parked fetches are woken in one place.
     """
 
-    def __init__(
-        self, topic_id: UUID, log: PartitionLog, leader: Leader, flusher: Flusher
-    ) -> None:
+    def __init__(self, topic_id: UUID, log: PartitionLog, leader: Leader, flusher: Flusher) -> None:
         self.topic, self.index, self.topic_id = log.topic, log.partition, topic_id
         self.log, self.leader, self._flusher = log, leader, flusher
         self._commit_waiters: deque[tuple[int, Wake]] = deque()
@@ -118,10 +116,10 @@ class Partition:
     async def committed(self, end_offset: int) -> None:
         """Returns once the high watermark has reached `end_offset`."""
         if self.leader.high_watermark < end_offset:
-            done = asyncio.get_running_loop().create_future()
+            done = asyncio.Event()
             self._flusher.written(self, is_urgent=True)
-            self.when_committed(end_offset, lambda: done.done() or done.set_result(None))
-            await done
+            self.when_committed(end_offset, done.set)
+            await done.wait()
         self._check_online()
 
     async def synced(self, end_offset: int) -> None:
@@ -129,10 +127,10 @@ class Partition:
         does not tell: a decided marker lets it pass without a sync. A deleted partition needs none.
         """
         if self.log.recovery_point < end_offset and not self.is_deleted:
-            done = asyncio.get_running_loop().create_future()
-            self._sync_waiters.append((end_offset, lambda: done.done() or done.set_result(None)))
+            done = asyncio.Event()
+            self._sync_waiters.append((end_offset, done.set))
             self._flusher.written(self, is_urgent=True)
-            await done
+            await done.wait()
         if not self.is_deleted:
             self._check_online()
 

@@ -74,4 +74,3 @@ class RunningBroker:
         self.broker.store.remove_endpoint()
         await self.server.drain(DRAIN_S_MAX)
         await self.broker.close()
-

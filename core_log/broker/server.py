@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from core_log.broker.connection import Answer, Connection, Peer
@@ -33,6 +34,7 @@ class Server:
         self._broker, self._served = broker, served
         self.request_bytes_max = broker.settings.request_bytes_max
         self._connections: set[Peer] = set()
+        self._is_empty = asyncio.Event()
         self._socket: socket.socket | None = None
 
     @property
@@ -126,7 +128,7 @@ class Server:
                 self._broker, frame, header.body_position, header.correlation_id, context
             )
             return answer
-        request = decode(served.request, frame, header.api_version, header.body_position)
+        request: Any = decode(served.request, frame, header.api_version, header.body_position)
         return self._respond(served, request, header.correlation_id, context)
 
     async def _respond(
@@ -140,9 +142,7 @@ class Server:
         """The one API whose unknown versions are answered: in version 0, with what we speak."""
         low, high = self._served[API_VERSIONS].versions
         keys = (ApiVersion(api_key=API_VERSIONS, min_version=low, max_version=high),)
-        response = ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys
-        )
+        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
         return encode_response(response, API_VERSIONS, 0, correlation_id)
 
     def join(self, peer: Peer) -> None:
@@ -151,6 +151,8 @@ class Server:
 
     def on_closed(self, peer: Peer) -> None:
         self._connections.discard(peer)
+        if not self._connections:
+            self._is_empty.set()
 
     def stop_accepting(self) -> None:
         if self._socket is not None:
@@ -161,12 +163,13 @@ class Server:
     async def drain(self, wait_s_max: float) -> None:
         """Answers what has been asked, then closes every connection."""
         self.stop_accepting()
+        self._is_empty.clear()
         for connection in list(self._connections):
             connection.close_when_sent()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s_max
-        while self._connections and loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        if self._connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s_max):
+                    await self._is_empty.wait()
         for connection in list(self._connections):
             connection.close()
 

@@ -27,14 +27,6 @@ class PartitionStateLog:
         """Lets older segments go, because something else holds what they came to."""
         self.partition.log.delete_records_before(offset)
 
-    @property
-    def end_offset(self) -> int:
-        return self.partition.log.end_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.partition.leader_epoch
-
     def append(
         self,
         records: Sequence[tuple[bytes | None, bytes | None]],
@@ -72,7 +64,3 @@ class PartitionStateLog:
             yield StoredBatch(
                 header, [StoredRecord(each.offset, each.key, each.value) for each in records]
             )
-
-    def forget_before(self, offset: int) -> None:
-        """Lets older segments go; the rest begins at `offset`."""
-        self.partition.log.delete_records_before(offset)

@@ -3,9 +3,9 @@
 The declared message in `messages/fetch.py` is its reference; a test compares the two.
 """
 
+import struct
 from collections.abc import Sequence
 from struct import Struct
-from struct import error as StructError
 from typing import Generic, NamedTuple, TypeVar
 
 from core_log.errors import DecodeError
@@ -71,7 +71,7 @@ def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
     """Raises DecodeError for anything that is not one whole request."""
     try:
         return _read_fetch(frame, position, version)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError("fetch request ends too early or is malformed") from error
 
 
@@ -244,9 +244,7 @@ def _write_plain(
             writer.add_records(line)
 
 
-def _write_line_head(
-    pieces: list[bytes], index: int, line: FetchLine[S], version: int
-) -> None:
+def _write_line_head(pieces: list[bytes], index: int, line: FetchLine[S], version: int) -> None:
     if version >= 5:
         pieces.append(
             _LINE.pack(
@@ -259,9 +257,7 @@ def _write_line_head(
         )
     else:
         pieces.append(
-            _LINE_TO_V4.pack(
-                index, line.error_code, line.high_watermark, line.last_stable_offset
-            )
+            _LINE_TO_V4.pack(index, line.error_code, line.high_watermark, line.last_stable_offset)
         )
 
 

@@ -3,8 +3,8 @@
 The declared message in `messages/produce.py` is its reference; a test compares the two.
 """
 
+import struct
 from struct import Struct
-from struct import error as StructError
 from typing import NamedTuple
 
 from core_log.errors import DecodeError
@@ -57,7 +57,7 @@ def read_produce(frame: memoryview, position: int, version: int) -> ProduceFrame
     try:
         read = _read_flexible if version >= FLEXIBLE_FROM else _read_plain
         return read(frame, position, version)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError("produce request ends too early or is malformed") from error
 
 

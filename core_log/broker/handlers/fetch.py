@@ -5,9 +5,10 @@ preferred read replicas, down-conversion, throttling, tiered storage.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from core_log.broker.connection import Reply
+from core_log.broker.connection import Chunk, Reply
 from core_log.broker.dispatch import RequestContext, handles_raw
 from core_log.broker.partition import Reach
 from core_log.broker.reading import Line, read_line
@@ -38,10 +39,12 @@ def handle_fetch(
 ) -> Reply:
     request = read_fetch(frame, position, context.api_version)
     if request.session_id != 0:
+        nothing: list[Line] = []
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return Reply(
-            write_fetch_answer((), (), correlation_id, context.api_version, error_code=code)
+        refusal = write_fetch_answer(
+            (), nothing, correlation_id, context.api_version, error_code=code
         )
+        return Reply(refusal)
     return Fetching(broker, request, correlation_id, context.api_version).start()
 
 
@@ -117,7 +120,7 @@ class Fetching:
             size += line.record_bytes
         return size >= self.request.bytes_min or not lines
 
-    def _answer(self, lines: list[Line]) -> list[object]:
+    def _answer(self, lines: list[Line]) -> Sequence[Chunk]:
         return write_fetch_answer(self.request.parts, lines, self.correlation_id, self.version)
 
     def _wake(self) -> None:

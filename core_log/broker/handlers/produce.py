@@ -20,6 +20,7 @@ from core_log.broker.connection import Reply
 from core_log.broker.dispatch import RequestContext, handles_raw
 from core_log.broker.refusals import code_of
 from core_log.errors import BatchRejected, HeadwaterError, LogRejected
+from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.produce import ProduceRequest
 from core_log.protocol.produce_frames import (
@@ -165,14 +166,17 @@ class Production:
 
     async def verify_and_append(self) -> Answer:
         """Asks the coordinator first, so that no batch joins a transaction that is over."""
-        wanted = [place for place, part in enumerate(self.request.parts)
-                  if self._opens_transaction(part)]
+        wanted = [
+            place for place, part in enumerate(self.request.parts) if self._opens_transaction(part)
+        ]
         parts = [self.request.parts[place] for place in wanted]
         header = BatchHeader.read(parts[0].records or b"") if parts else None
         verdicts = [ErrorCode.NONE] * len(self.request.parts)
         if header is not None:
             assert self.request.transactional_id is not None, "only transactions are verified"
-            names = [(self.broker.topic_name(part.topic), part.index) for part in parts]
+            names = [
+                TopicPartition(self.broker.topic_name(part.topic), part.index) for part in parts
+            ]
             answer = await self.broker.transactions.verify_or_add(
                 self.request.transactional_id,
                 header.producer_id,

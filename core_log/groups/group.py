@@ -194,6 +194,11 @@ class Group:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
+    def on_offset_commit(self, member_id: str, *, now_ms: int) -> None:
+        """A member that commits is alive."""
+        if member_id in self.roster:
+            self.roster[member_id].hear(now_ms)
+
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member may be reading `topic`; in doubt it is."""
         rebalance = self.rebalance

@@ -72,8 +72,16 @@ class StoredTransaction:
         return self.producer_epoch >= EPOCH_LAST
 
     @property
+    def needs_fresh_id(self) -> bool:
+        """Whether its next step may use up the epochs; fencing takes two, a new run one more."""
+        return self.producer_epoch >= EPOCH_LAST - 2
+
+    @property
     def bumps_epoch(self) -> bool:
         return self.client_version >= VERSION_2
+
+    def with_last_epoch(self, epoch: int) -> "StoredTransaction":
+        return replace(self, last_epoch=epoch)
 
     def completed(self, now_ms: int) -> "StoredTransaction":
         """After the markers are written."""
@@ -99,7 +107,7 @@ Verdict = StoredTransaction | ErrorCode
 
 @dataclass(slots=True)
 class Transaction:
-    """Every question is answered by a verdict; the caller stores the new state, then `enter`s it."""
+    """Answers every question by a verdict; the caller stores the new state, then `enter`s it."""
 
     current: StoredTransaction
     pending: StoredTransaction | None = None
@@ -290,7 +298,7 @@ class Transaction:
         return None
 
     def _check_end_version_1(self, producer: ProducerIdentity, *, commit: bool) -> ErrorCode | None:
-        """None where a transaction is to be ended. The epoch stays, so that only the state tells."""
+        """None where a transaction is to be ended. The epoch stays, so only the state can tell."""
         current, state = self.current, self.current.state
         if producer.producer_id != current.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING

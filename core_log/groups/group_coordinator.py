@@ -1,0 +1,300 @@
+"""The consumer groups of this broker: found, timed, persisted, and asked by the handlers."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from uuid import UUID
+
+from core_log.clock import Clock
+from core_log.errors import HeadwaterError, InvalidProducerEpoch, StorageFailed
+from core_log.groups.group import CONSUMER_PROTOCOL, Group
+from core_log.groups.group_shard import GroupShard, deliver
+from core_log.groups.membership import (
+    NO_MEMBER,
+    GroupState,
+    JoinAnswer,
+    Joining,
+    SyncAnswer,
+    Syncing,
+)
+from core_log.groups.offsets import CommittedOffset
+from core_log.groups.placement import partition_of
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.state_log import ProducerStamp, StateLog
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """By Kafka's defaults, where Kafka has them."""
+
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    initial_delay_ms: int = 0
+    """How long a new, empty group waits for more members before its first rebalance."""
+    size_max: int = 1 << 31
+    metadata_chars_max: int = 4_096
+    """Longest text a client may keep with an offset."""
+    offset_retention_ms: int = 7 * 24 * 3_600_000
+    """How long offsets outlive the last use of their group."""
+    expiry_interval_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who commits offsets: a member of a generation, or, with the defaults, somebody outside."""
+
+    member_id: str = NO_MEMBER
+    generation: int = -1
+    instance_id: str | None = None
+
+
+class GroupCoordinator:
+    """Groups live where their name's hash puts them; `load` makes a partition's groups ours."""
+
+    def __init__(
+        self,
+        *,
+        partition_count: int,
+        open_state_log: Callable[[int], StateLog],
+        clock: Clock,
+        random: Random,
+        limits: GroupLimits | None = None,
+    ) -> None:
+        self._partition_count = partition_count
+        self._open_state_log = open_state_log
+        self._clock, self._random = clock, random
+        self._limits = limits or GroupLimits()
+        self._shards: dict[int, GroupShard] = {}
+        self._expiry_due_ms = clock.now_ms() + self._limits.expiry_interval_ms
+
+    def load(self, index: int) -> None:
+        shard = GroupShard(
+            self._open_state_log(index),
+            initial_delay_ms=self._limits.initial_delay_ms,
+            size_max=self._limits.size_max,
+        )
+        shard.replay(self._clock.now_ms())
+        self._shards[index] = shard
+
+    def unload(self, index: int) -> None:
+        """Another broker looks after these groups from now on; whoever waits here is told so."""
+        shard = self._shards.pop(index, None)
+        for group in shard.groups.values() if shard else ():
+            deliver(group.on_unload())
+
+    def check(self, group_id: str) -> ErrorCode:
+        """Whether this broker looks after the group."""
+        is_ours = self.partition_of(group_id) in self._shards
+        return ErrorCode.NONE if is_ours else ErrorCode.NOT_COORDINATOR
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_of(group_id, self._partition_count)
+
+    async def join(self, group_id: str, joining: Joining) -> JoinAnswer:
+        error = self._check_name(group_id)
+        limits, timeout_ms = self._limits, joining.session_timeout_ms
+        if error is ErrorCode.NONE and not (
+            limits.session_timeout_ms_min <= timeout_ms <= limits.session_timeout_ms_max
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error is not ErrorCode.NONE:
+            return JoinAnswer(joining.member_id, error)
+        shard, now_ms = self._shard(group_id), self._clock.now_ms()
+        group = self.find(group_id)
+        if group is None:
+            if joining.member_id != NO_MEMBER:
+                return JoinAnswer(joining.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            group = shard.create(group_id)
+        ticket = asyncio.get_running_loop().create_future()
+        member_id = self._new_member_id(joining)
+        effects = group.join(joining, ticket, now_ms=now_ms, new_member_id=member_id)
+        shard.drop_if_unused(group)
+        await shard.carry_out(group, effects, now_ms)
+        answer: JoinAnswer = await ticket
+        return answer
+
+    async def sync(self, group_id: str, syncing: Syncing) -> SyncAnswer:
+        group, error = self._member_group(group_id)
+        if group is None:
+            return SyncAnswer(error)
+        now_ms = self._clock.now_ms()
+        ticket = asyncio.get_running_loop().create_future()
+        effects = group.sync(syncing, ticket, now_ms=now_ms)
+        await self._shard(group_id).carry_out(group, effects, now_ms)
+        answer: SyncAnswer = await ticket
+        return answer
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation: int, *, instance_id: str | None = None
+    ) -> ErrorCode:
+        group, error = self._member_group(group_id)
+        if group is None:
+            return error
+        return group.heartbeat(
+            member_id, generation, instance_id=instance_id, now_ms=self._clock.now_ms()
+        )
+
+    async def leave(
+        self, group_id: str, leaving: Sequence[tuple[str, str | None]]
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
+        """An error of the whole, and one of each (member id, instance id)."""
+        error = self._check_name(group_id)
+        if error is not ErrorCode.NONE:
+            return error, []
+        group = self.find(group_id)
+        if group is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+        now_ms = self._clock.now_ms()
+        errors, effects = group.leave(leaving, now_ms=now_ms)
+        await self._shard(group_id).carry_out(group, effects, now_ms)
+        return ErrorCode.NONE, errors
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        by: Committer,
+        producer: ProducerStamp | None = None,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """In a producer's transaction they count, and are durable, from its commit on."""
+        error = self._check_committer(group_id, by, is_transactional=producer is not None)
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(offsets, error)
+        limit = self._limits.metadata_chars_max
+        fitting = {at: each for at, each in offsets.items() if len(each.metadata) <= limit}
+        try:
+            if fitting and producer is not None:
+                self._shard(group_id).commit_in_transaction(group_id, fitting, producer)
+            elif fitting:
+                await self._shard(group_id).commit(group_id, fitting)
+        except StorageFailed:
+            return dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except InvalidProducerEpoch:
+            return dict.fromkeys(offsets, ErrorCode.INVALID_PRODUCER_EPOCH)
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return {at: ErrorCode.NONE if at in fitting else too_large for at in offsets}
+
+    def offsets_of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        return self._shard(group_id).offsets.of(group_id)
+
+    def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a transaction that is still open is going to commit an offset of it."""
+        return self._shard(group_id).offsets.is_pending(group_id, partition)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
+        group, error = self._existing(group_id)
+        if group is None:
+            return error, {}
+        is_consumer = group.rebalance.protocol_type == CONSUMER_PROTOCOL
+        if group.state is not GroupState.EMPTY and not is_consumer:
+            return ErrorCode.NON_EMPTY_GROUP, {}
+        shard = self._shard(group_id)
+        in_use = {each for each in partitions if group.is_subscribed_to(each.topic)}
+        known = shard.offsets.partitions_of(group_id)
+        try:
+            await shard.delete_offsets(group_id, (set(partitions) - in_use) & known)
+        except HeadwaterError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, {}
+        subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return ErrorCode.NONE, {
+            each: subscribed if each in in_use else ErrorCode.NONE for each in partitions
+        }
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        group, error = self._existing(group_id)
+        if group is None:
+            return error
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        try:
+            await self._shard(group_id).delete_group(group)
+        except HeadwaterError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    def groups(self) -> Iterator[Group]:
+        for shard in self._shards.values():
+            yield from shard.groups.values()
+
+    def find(self, group_id: str) -> Group | None:
+        """None also where only somebody else would know."""
+        shard = self._shards.get(self.partition_of(group_id))
+        return None if shard is None else shard.groups.get(group_id)
+
+    def on_transaction_end(self, index: int, producer_id: int, *, commit: bool) -> None:
+        """A marker was written to this partition of `__consumer_offsets`."""
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.offsets.end_transaction(producer_id, commit=commit)
+
+    def on_partitions_deleted(self, partitions: Collection[TopicPartition]) -> None:
+        for shard in self._shards.values():
+            with suppress(StorageFailed):  # then they go by their age
+                shard.forget_partitions(partitions)
+
+    def tick(self, now_ms: int) -> None:
+        for shard in self._shards.values():
+            for group in list(shard.groups.values()):
+                deadline_ms = group.next_deadline_ms()
+                if deadline_ms is not None and deadline_ms <= now_ms:
+                    shard.carry_out_unheard(group, group.on_tick(now_ms), now_ms)
+            if now_ms >= self._expiry_due_ms:
+                with suppress(StorageFailed):  # the next round tries again
+                    shard.expire(now_ms, self._limits.offset_retention_ms)
+        if now_ms >= self._expiry_due_ms:
+            self._expiry_due_ms = now_ms + self._limits.expiry_interval_ms
+
+    def next_deadline_ms(self) -> int:
+        deadlines = (group.next_deadline_ms() for group in self.groups())
+        return min((each for each in deadlines if each is not None), default=self._expiry_due_ms)
+
+    def _check_committer(
+        self, group_id: str, by: Committer, *, is_transactional: bool
+    ) -> ErrorCode:
+        error = self.check(group_id)
+        if error is not ErrorCode.NONE:
+            return error
+        group = self.find(group_id)
+        if group is None:
+            if by.generation >= 0:
+                return (
+                    ErrorCode.ILLEGAL_GENERATION
+                    if is_transactional
+                    else ErrorCode.GROUP_ID_NOT_FOUND
+                )
+            group = self._shard(group_id).create(group_id)
+        error = group.check_offset_commit(
+            by.member_id, by.instance_id, by.generation, is_transactional=is_transactional
+        )
+        if error is ErrorCode.NONE and not is_transactional:
+            group.on_offset_commit(by.member_id, now_ms=self._clock.now_ms())
+        return error
+
+    def _check_name(self, group_id: str) -> ErrorCode:
+        return self.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+
+    def _member_group(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+        """Members speak only of groups that exist."""
+        error = self._check_name(group_id)
+        if error is not ErrorCode.NONE:
+            return None, error
+        return self.find(group_id), ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _existing(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+        error = self._check_name(group_id)
+        if error is not ErrorCode.NONE:
+            return None, error
+        return self.find(group_id), ErrorCode.GROUP_ID_NOT_FOUND
+
+    def _shard(self, group_id: str) -> GroupShard:
+        return self._shards[self.partition_of(group_id)]
+
+    def _new_member_id(self, joining: Joining) -> str:
+        unique = UUID(int=self._random.getrandbits(128), version=4)
+        return f"{joining.instance_id or joining.client_id}-{unique}"

@@ -1,0 +1,219 @@
+"""One partition of `__consumer_offsets`: the groups it keeps, and what they have committed."""
+
+from asyncio import Future
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from core_log.batch import BatchHeader
+from core_log.errors import HeadwaterError, StorageFailed
+from core_log.groups.group import Group
+from core_log.groups.group_log import (
+    decode_group,
+    decode_offset,
+    encode_group,
+    encode_group_key,
+    encode_offset,
+    encode_offset_key,
+    is_commit_marker,
+)
+from core_log.groups.journal import Journal
+from core_log.groups.membership import Effects, GroupState, JoinAnswer, StoredGroup
+from core_log.groups.offsets import CommittedOffset, GroupOffsets
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.group_records import OffsetCommitKey, decode_group_key
+from core_log.state_log import ProducerStamp, StateLog, StoredRecord
+
+StoredGroups = dict[str, StoredGroup]
+
+
+class GroupShard:
+    """Replays its log at the start; afterwards everything goes through the journal first."""
+
+    def __init__(self, log: StateLog, *, initial_delay_ms: int, size_max: int) -> None:
+        self._log, self._journal = log, Journal(log)
+        self._initial_delay_ms, self._size_max = initial_delay_ms, size_max
+        self.offsets = GroupOffsets()
+        self.groups: dict[str, Group] = {}
+
+    def replay(self, now_ms: int) -> None:
+        stored: StoredGroups = {}
+        for batch in self._log.read():
+            for record in batch.records:
+                if record.key is not None:
+                    self._replay(batch.header, record, record.key, stored)
+        for group_id, each in stored.items():
+            self._enter(Group.restored(group_id, each, now_ms=now_ms))
+        for group_id in self.offsets.groups() - stored.keys():
+            self.create(group_id)
+
+    def _replay(
+        self, header: BatchHeader, record: StoredRecord, data: bytes, stored: StoredGroups
+    ) -> None:
+        if header.is_control:
+            self.offsets.end_transaction(header.producer_id, commit=is_commit_marker(data))
+            return
+        key = decode_group_key(data)
+        if key is None:
+            return
+        if not isinstance(key, OffsetCommitKey):
+            stored.pop(key.group, None)
+            if record.value is not None:
+                stored[key.group] = decode_group(record.value)
+            return
+        partition = TopicPartition(key.topic, key.partition)
+        if record.value is None:
+            self.offsets.delete(key.group, partition, log_offset=record.offset)
+        elif header.is_transactional:
+            offset = decode_offset(record.value)
+            self.offsets.commit_pending(
+                header.producer_id, key.group, partition, offset, log_offset=record.offset
+            )
+        else:
+            offset = decode_offset(record.value)
+            self.offsets.commit(key.group, partition, offset, log_offset=record.offset)
+
+    def create(self, group_id: str) -> Group:
+        return self._enter(Group(group_id))
+
+    def _enter(self, group: Group) -> Group:
+        group.size_max = self._size_max
+        group.rebalance.initial_delay_ms = self._initial_delay_ms
+        self.groups[group.group_id] = group
+        return group
+
+    def drop_if_unused(self, group: Group) -> None:
+        """A group that never came to be leaves no trace."""
+        is_new = group.state is GroupState.EMPTY and group.generation == 0
+        if is_new and not group.rebalance.expected and not self._has_offsets(group.group_id):
+            self.groups.pop(group.group_id, None)
+
+    async def carry_out(self, group: Group, effects: Effects, now_ms: int) -> None:
+        """Stores first, answers then."""
+        if effects.store is not None:
+            try:
+                await self._journal.settle(self._append_group(group, effects.store, now_ms))
+            except HeadwaterError:
+                refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                deliver(group.on_store_failed(effects.store, refused, now_ms=now_ms))
+                effects.answers = [
+                    (ticket, JoinAnswer(answer.member_id, refused))
+                    if isinstance(answer, JoinAnswer) and answer.error is ErrorCode.NONE
+                    else (ticket, answer)
+                    for ticket, answer in effects.answers
+                ]
+        deliver(effects)
+
+    def carry_out_unheard(self, group: Group, effects: Effects, now_ms: int) -> None:
+        """What time alone brought about: nobody waits until it is stored, and it may be lost."""
+        if effects.store is not None:
+            with suppress(StorageFailed):
+                self._append_group(group, effects.store, now_ms)
+        deliver(effects)
+
+    def _append_group(self, group: Group, stored: StoredGroup, now_ms: int) -> int:
+        record = (encode_group_key(group.group_id), encode_group(stored))
+        return self._journal.append(
+            [record], lambda _: deliver(group.on_stored(stored, now_ms=now_ms))
+        )
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        def take_effect(base_offset: int) -> None:
+            for place, (partition, offset) in enumerate(offsets.items()):
+                self.offsets.commit(group_id, partition, offset, log_offset=base_offset + place)
+
+        records = _offset_records(group_id, offsets)
+        await self._journal.settle(self._journal.append(records, take_effect))
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer: ProducerStamp,
+    ) -> None:
+        """Answered after the write: the transaction's end makes it durable, and only then it
+        counts.
+        """
+        records = _offset_records(group_id, offsets)
+        end_offset = self._log.append(records, producer=producer)
+        for place, (partition, offset) in enumerate(offsets.items(), end_offset - len(records)):
+            self.offsets.commit_pending(
+                producer.producer_id, group_id, partition, offset, log_offset=place
+            )
+
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
+        await self._journal.settle(self._append_deletion(group_id, partitions, with_group=False))
+
+    async def delete_group(self, group: Group) -> None:
+        partitions = self.offsets.partitions_of(group.group_id)
+        end_offset = self._append_deletion(group.group_id, partitions, with_group=True)
+        self._retire(group)
+        await self._journal.settle(end_offset)
+
+    def _retire(self, group: Group) -> None:
+        del self.groups[group.group_id]
+        deliver(group.on_unload())
+
+    def _append_deletion(
+        self, group_id: str, partitions: Collection[TopicPartition], *, with_group: bool
+    ) -> int:
+        def take_effect(base_offset: int) -> None:
+            for place, partition in enumerate(partitions):
+                self.offsets.delete(group_id, partition, log_offset=base_offset + place)
+
+        records = [(encode_offset_key(group_id, partition), None) for partition in partitions]
+        if with_group:
+            records.append((encode_group_key(group_id), None))
+        return self._journal.append(records, take_effect)
+
+    def expire(self, now_ms: int, retention_ms: int) -> None:
+        """Offsets nobody came back for, then groups without any."""
+        for group_id in self.offsets.groups() - self.groups.keys():
+            self.create(group_id)
+        for group in list(self.groups.values()):
+            is_idle = group.state is GroupState.EMPTY and group.rebalance.protocol_type is not None
+            expired = [
+                partition
+                for partition in self.offsets.expired(
+                    group.group_id,
+                    now_ms=now_ms,
+                    retention_ms=retention_ms,
+                    unused_since_ms=group.rebalance.state_since_ms if is_idle else None,
+                )
+                if not group.is_subscribed_to(partition.topic)
+            ]
+            left = self.offsets.partitions_of(group.group_id) - set(expired)
+            is_over = not left and group.state is GroupState.EMPTY and not group.rebalance.expected
+            if expired or is_over:
+                self._append_deletion(group.group_id, expired, with_group=is_over)
+            if is_over:
+                self._retire(group)
+
+    def forget_partitions(self, gone: Collection[TopicPartition]) -> None:
+        """Their topic was deleted; a new one of that name begins anew."""
+        for group_id in self.offsets.groups():
+            here = self.offsets.partitions_of(group_id).intersection(gone)
+            if here:
+                self._append_deletion(group_id, here, with_group=False)
+
+    def _has_offsets(self, group_id: str) -> bool:
+        return bool(self.offsets.partitions_of(group_id))
+
+
+def deliver(effects: Effects) -> None:
+    """A ticket is a future; whoever gave up waiting has cancelled it."""
+    for ticket, answer in effects.answers:
+        assert isinstance(ticket, Future), "tickets of this broker are futures"
+        if not ticket.done():
+            ticket.set_result(answer)
+
+
+def _offset_records(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> list[tuple[bytes | None, bytes | None]]:
+    return [
+        (encode_offset_key(group_id, partition), encode_offset(offset))
+        for partition, offset in offsets.items()
+    ]

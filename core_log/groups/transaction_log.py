@@ -1,0 +1,84 @@
+"""How transactional ids look in `__transaction_state`: Kafka's own records."""
+
+from collections.abc import Iterable
+
+from core_log.groups.transactions import (
+    EPOCH_LAST,
+    NO_EPOCH,
+    StoredTransaction,
+    TransactionState,
+)
+from core_log.log import TopicPartition
+from core_log.protocol.message import decode_record, encode_record
+from core_log.protocol.messages.transaction_records import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+
+KEY_VERSION, VALUE_VERSION = 0, 1
+
+
+def encode_key(transactional_id: str) -> bytes:
+    return encode_record(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+
+
+def encode_value(stored: StoredTransaction) -> bytes:
+    is_empty = stored.state is TransactionState.EMPTY
+    value = TransactionLogValue(
+        producer_id=stored.producer_id,
+        previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        producer_epoch=stored.producer_epoch,
+        transaction_timeout_ms=stored.timeout_ms,
+        transaction_status=stored.state,
+        transaction_partitions=None if is_empty else _by_topic(stored.partitions),
+        transaction_last_update_timestamp_ms=stored.updated_ms,
+        transaction_start_timestamp_ms=stored.started_ms,
+        client_transaction_version=stored.client_version,
+    )
+    return encode_record(value, VALUE_VERSION)
+
+
+def decode_key(data: bytes) -> str:
+    return decode_record(TransactionLogKey, data).transactional_id
+
+
+def decode_value(data: bytes) -> StoredTransaction:
+    value = decode_record(TransactionLogValue, data)
+    stored = StoredTransaction(
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        state=TransactionState(value.transaction_status),
+        partitions=frozenset(
+            TopicPartition(each.topic, partition)
+            for each in value.transaction_partitions or ()
+            for partition in each.partition_ids
+        ),
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        client_version=value.client_transaction_version,
+        started_ms=value.transaction_start_timestamp_ms,
+        updated_ms=value.transaction_last_update_timestamp_ms,
+    )
+    return stored.with_last_epoch(_last_epoch(stored))
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[PartitionsSchema, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return tuple(
+        PartitionsSchema(topic=topic, partition_ids=tuple(indexes))
+        for topic, indexes in topics.items()
+    )
+
+
+def _last_epoch(stored: StoredTransaction) -> int:
+    """The record does not say, but where the end of a transaction raised the epoch it is clear."""
+    is_ended = stored.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+    if not is_ended or not stored.bumps_epoch:
+        return NO_EPOCH
+    is_rotated = stored.producer_epoch == 0 and stored.previous_producer_id != stored.producer_id
+    return EPOCH_LAST if is_rotated else stored.producer_epoch - 1

@@ -1,0 +1,116 @@
+"""What has to be done about one transactional id after a restart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from core_log.groups.transactions import (
+    EPOCH_LAST,
+    ProducerIdentity,
+    StoredTransaction,
+    TransactionState,
+)
+from core_log.log import TopicPartition
+
+
+class OpenTransaction(NamedTuple):
+    """A partition in which a producer's transaction has no marker yet."""
+
+    partition: TopicPartition
+    producer: ProducerIdentity
+
+
+class MarkerBatch(NamedTuple):
+    """One decision, and where it still has to be written."""
+
+    producer: ProducerIdentity
+    commit: bool
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(slots=True)
+class Recovery:
+    """First the markers, then, once they are durable, the new state."""
+
+    markers: list[MarkerBatch] = field(default_factory=list)
+    state: StoredTransaction | None = None
+    earlier: tuple[ProducerIdentity, bool] | None = None
+
+
+def recover_transaction(
+    stored: StoredTransaction,
+    open_here: Sequence[OpenTransaction],
+    *,
+    was_clean: bool,
+    fresh_producer_id: int,
+    now_ms: int,
+) -> Recovery:
+    """Finishes what was decided and aborts what was not.
+
+    No record of an id is appended while a marker of its previous decision may be lost, so its
+    last record tells everything. After an unclean start a transaction may also have begun of
+    which no record is left: a client of version 2 that goes from one transaction straight to the
+    next saves a disk round by not recording the second's beginning. Its epoch tells the two
+    apart, and is raised so that the client cannot commit what was lost.
+    """
+    recovery = Recovery()
+    if was_clean and stored.state is TransactionState.ONGOING:
+        return recovery
+    finished, undecided = stored, list(open_here)
+    if stored.state.is_prepared:
+        finished = stored.completed(now_ms)
+        decided = [each for each in open_here if _is_decided(stored, each)]
+        undecided = [each for each in open_here if each not in decided]
+        _mark(recovery, stored.identity, decided, commit=stored.state.is_commit)
+        recovery.state = finished
+    may_have_lost = not was_clean and (
+        stored.state is TransactionState.ONGOING
+        or (stored.state.is_prepared and stored.bumps_epoch)
+    )
+    if undecided or may_have_lost:
+        if stored.state.is_prepared:
+            asked_by = ProducerIdentity(stored.producer_id, stored.last_epoch)
+            recovery.earlier = (asked_by, stored.state.is_commit)
+        raised = ProducerIdentity(finished.producer_id, finished.producer_epoch + 1)
+        for producer_id in sorted({each.producer.producer_id for each in undecided}):
+            of_producer = [each for each in undecided if each.producer.producer_id == producer_id]
+            marker = raised if producer_id == raised.producer_id else of_producer[0].producer
+            _mark(recovery, marker, of_producer, commit=False)
+        recovery.state = _aborted(finished, raised, fresh_producer_id, now_ms)
+    return recovery
+
+
+def _is_decided(stored: StoredTransaction, each: OpenTransaction) -> bool:
+    if each.producer.producer_id != stored.producer_id or each.partition not in stored.partitions:
+        return False
+    return not stored.bumps_epoch or each.producer.epoch < stored.producer_epoch
+
+
+def _mark(
+    recovery: Recovery,
+    producer: ProducerIdentity,
+    open_here: Sequence[OpenTransaction],
+    *,
+    commit: bool,
+) -> None:
+    partitions = frozenset(each.partition for each in open_here)
+    if partitions:
+        recovery.markers.append(MarkerBatch(producer, commit, partitions))
+
+
+def _aborted(
+    finished: StoredTransaction, raised: ProducerIdentity, fresh_producer_id: int, now_ms: int
+) -> StoredTransaction:
+    """As after an abort that the client asked for, so that one which does ask may go on."""
+    is_used_up = raised.epoch > EPOCH_LAST
+    return replace(
+        finished,
+        state=TransactionState.COMPLETE_ABORT,
+        producer_id=fresh_producer_id if is_used_up else raised.producer_id,
+        producer_epoch=0 if is_used_up else raised.epoch,
+        last_epoch=finished.producer_epoch,
+        previous_producer_id=finished.producer_id,
+        partitions=frozenset(),
+        client_version=max(finished.client_version, 2),
+        updated_ms=now_ms,
+    )

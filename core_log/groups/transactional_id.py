@@ -1,0 +1,258 @@
+"""One transactional id between its clients, its log and the partitions it writes to."""
+
+from asyncio import Lock
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from core_log.groups.transaction_log import encode_key, encode_value
+from core_log.groups.transaction_recovery import Recovery
+from core_log.groups.transactions import (
+    ProducerIdentity,
+    StoredTransaction,
+    Transaction,
+    TransactionState,
+)
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.state_log import StateLog
+
+NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
+
+
+class TransactionPartitions(Protocol):
+    """The partitions that transactions write to, wherever they are led."""
+
+    async def sync(self, partitions: Collection[TopicPartition]) -> None:
+        """Returns once everything written there so far is durable; a deleted partition is."""
+        ...
+
+    async def write_markers(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> Collection[TopicPartition]:
+        """Ends the producer's transaction there, unsynced; returns where it cannot be written now.
+
+        Nothing is left to write in a partition that was deleted.
+        """
+        ...
+
+
+class StateHome(NamedTuple):
+    """The partition of `__transaction_state` that holds an id."""
+
+    partition: int
+    log: StateLog
+    leader_epoch: int
+
+
+class TransactionalId:
+    """Makes each verdict of a `Transaction` durable, in an order that survives a crash anywhere.
+
+    A commit takes two disk rounds, however many partitions it has: everything written in them,
+    then the decision. Markers follow unsynced, since recovery writes them again from the decision.
+    So the decision must stay the id's last record until they are durable: nothing is appended
+    while `unsettled` is not empty. A client of version 2 that goes straight on has its next
+    transaction kept in memory until then (see `recover_transaction`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        home: StateHome,
+        partitions: TransactionPartitions,
+        current: StoredTransaction,
+        *,
+        saved: StoredTransaction | None,
+    ) -> None:
+        self.name, self.home, self._partitions = name, home, partitions
+        self.machine = Transaction(current)
+        self.lock = Lock()
+        self.saved = saved
+        """The last record appended, which may be older than what is so."""
+        self.unsettled = NO_PARTITIONS
+        """Where a marker of the last decision may not be durable yet."""
+        self.unwritten = NO_PARTITIONS
+        """Where a marker of the last decision has still to be written."""
+        self._pending_end = 0
+
+    @property
+    def current(self) -> StoredTransaction:
+        return self.machine.current
+
+    @property
+    def identity_after(self) -> ProducerIdentity:
+        """Who the client is from its next transaction on."""
+        current = self.current
+        return (current.completed(0) if current.state.is_prepared else current).identity
+
+    @property
+    def is_saved(self) -> bool:
+        return self.saved == self.current
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Something was decided and has not come to its end, because a disk or a client failed."""
+        is_deciding = self.machine.pending is not None or self.current.state.is_prepared
+        return is_deciding and not self.lock.locked()
+
+    async def add(
+        self,
+        producer: ProducerIdentity,
+        wanted: Collection[TopicPartition],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> ErrorCode:
+        """Once this returns NONE, records of this transaction may be appended there."""
+        verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
+        if isinstance(verdict, ErrorCode):
+            return verdict
+        async with self.lock:
+            verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
+            if isinstance(verdict, ErrorCode):
+                return verdict
+            if not self._is_deferred(verdict):
+                is_open = self.current.state is TransactionState.ONGOING
+                was_recorded = is_open and self._last_state is TransactionState.ONGOING
+                await self._settle()
+                end_offset = self._append(verdict)
+                if not was_recorded:
+                    # A beginning that a crash takes away must not have been acted upon.
+                    await self.home.log.durable(end_offset)
+            self.machine.enter(verdict)
+            return ErrorCode.NONE
+
+    async def end(
+        self,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        version: int,
+        fresh_producer_id: int,
+        now_ms: int,
+    ) -> ErrorCode:
+        async with self.lock:
+            verdict = self.machine.end(
+                producer,
+                commit=commit,
+                version=version,
+                fresh_producer_id=fresh_producer_id,
+                now_ms=now_ms,
+            )
+            if isinstance(verdict, ErrorCode):
+                return verdict
+            await self._decide(verdict, synced=self.current.partitions if commit else None)
+            return ErrorCode.NONE
+
+    async def init(
+        self,
+        *,
+        expected: ProducerIdentity | None,
+        timeout_ms: int,
+        fresh_producer_id: int,
+        now_ms: int,
+    ) -> ErrorCode:
+        """A new run of the producer: what the one before left open is aborted."""
+        async with self.lock:
+            error = self.machine.check_init(expected)
+            if error is not ErrorCode.NONE:
+                return error
+            if self.current.state is TransactionState.ONGOING:
+                await self._decide(self.machine.fence(by=expected, now_ms=now_ms))
+            verdict = self.machine.init(
+                expected=expected,
+                timeout_ms=timeout_ms,
+                fresh_producer_id=fresh_producer_id,
+                now_ms=now_ms,
+            )
+            if isinstance(verdict, ErrorCode):
+                return verdict
+            await self._decide(verdict)
+            return ErrorCode.NONE
+
+    async def abort_overdue(self, now_ms: int) -> None:
+        async with self.lock:
+            if self.machine.is_overdue(now_ms) and self.machine.pending is None:
+                await self._decide(self.machine.fence(by=None, now_ms=now_ms))
+
+    async def go_on(self) -> None:
+        """Takes up what `is_unfinished`."""
+        async with self.lock:
+            await self._finish()
+
+    async def save(self) -> int:
+        """Appends what is so and not recorded yet; returns where the log then ends."""
+        async with self.lock:
+            await self._settle()
+            if not self.is_saved and not self.current.state.is_prepared:
+                self._pending_end = self._append(self.current)
+            return self._pending_end
+
+    def restore(self, recovery: Recovery) -> int:
+        """Enters what recovery found, before anybody is served; returns where the log then ends."""
+        if recovery.state is None:
+            return 0
+        end_offset = self._append(recovery.state)
+        self.machine.enter(recovery.state)
+        self.machine.earlier = recovery.earlier
+        return end_offset
+
+    async def _decide(
+        self, state: StoredTransaction, *, synced: frozenset[TopicPartition] | None = None
+    ) -> None:
+        self.machine.pending = state
+        try:
+            await self._settle(synced or NO_PARTITIONS)
+            self._pending_end = self._append(state)
+        except BaseException:
+            self.machine.pending = None  # nothing was decided
+            raise
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """From the decision's record on; can be taken up again wherever it stopped."""
+        if self.machine.pending is not None:
+            await self.home.log.durable(self._pending_end)
+            self.machine.enter(self.machine.pending)
+            self.unwritten = self.current.partitions
+        current = self.current
+        if not current.state.is_prepared:
+            return
+        if self.unwritten:
+            left = await self._partitions.write_markers(
+                current.producer_id,
+                current.producer_epoch,
+                commit=current.state.is_commit,
+                coordinator_epoch=self.home.leader_epoch,
+                partitions=self.unwritten,
+            )
+            self.unwritten = frozenset(left)
+        if not self.unwritten:
+            self.unsettled = current.partitions
+            self.machine.enter(current.completed(current.updated_ms))
+
+    async def _settle(self, written: frozenset[TopicPartition] = NO_PARTITIONS) -> None:
+        """After this the next record may be appended."""
+        if written or self.unsettled:
+            await self._partitions.sync(written | self.unsettled)
+            self.unsettled = NO_PARTITIONS
+
+    def _append(self, state: StoredTransaction) -> int:
+        assert not self.unsettled, "a decision stays the last record until its markers are durable"
+        end_offset = self.home.log.append([(encode_key(self.name), encode_value(state))])
+        self.saved = state
+        return end_offset
+
+    def _is_deferred(self, verdict: StoredTransaction) -> bool:
+        saved = self.saved
+        is_traceable = saved is not None and saved.state.is_prepared and saved.bumps_epoch
+        return verdict.bumps_epoch and is_traceable
+
+    @property
+    def _last_state(self) -> TransactionState | None:
+        return None if self.saved is None else self.saved.state

@@ -25,7 +25,7 @@ KNOWN_TO_KAFKA_PYTHON = [
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(st.data())
 def test_decoding_gives_back_what_was_encoded(
     message: Any, version: int, data: st.DataObject
@@ -41,7 +41,7 @@ def test_every_field_of_a_version_survives_the_wire(message: Any, version: int) 
 
 
 @pytest.mark.parametrize(("message", "version"), KNOWN_TO_KAFKA_PYTHON)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(st.data())
 def test_our_bytes_are_those_of_kafka_python(
     message: Any, version: int, data: st.DataObject

@@ -88,8 +88,7 @@ WRITTEN_BY_KAFKA = [
     (
         OFFSET,
         4,
-        "0004000000000000002a00000005026d00000000000003e8"
-        "01001000000000000000010000000000000002",
+        "0004000000000000002a00000005026d00000000000003e801001000000000000000010000000000000002",
     ),
     (
         GROUP,
@@ -137,9 +136,7 @@ WRITTEN_BY_KAFKA = [
     (ControlRecordKey(type=ControlRecordType.COMMIT), 0, "00000001"),
     (EndTxnMarker(coordinator_epoch=13), 0, "00000000000d"),
 ]
-CASES = [
-    pytest.param(*case, id=f"{type(case[0]).__name__}-{case[1]}") for case in WRITTEN_BY_KAFKA
-]
+CASES = [pytest.param(*case, id=f"{type(case[0]).__name__}-{case[1]}") for case in WRITTEN_BY_KAFKA]
 
 
 @pytest.mark.parametrize(("record", "version", "kafka"), CASES)

@@ -23,8 +23,8 @@ class ConnectionLost(TryAgain):
 class Channel(Protocol):
     """What the client needs of a connection; an in-process broker may stand in for one."""
 
-    is_open: bool
-
+    @property
+    def is_open(self) -> bool: ...
     @property
     def in_flight(self) -> int: ...
     def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":

@@ -93,4 +93,4 @@ def refusal(code: int, *, message: str | None = None, **facts: object) -> Except
 
 
 def error_code(code: int) -> ErrorCode:
-    return ErrorCode(code)  # type: ignore[call-arg]  # looked up by its number alone
+    return ErrorCode(code)

@@ -10,7 +10,13 @@ from core_log.client.cluster import Cluster
 from core_log.client.lanes import Lane, ProducerIdentity
 from core_log.client.transaction import KafkaTransaction
 from core_log.client.transactions import TransactionCoordinator
-from core_log.errors import Fenced, HeadwaterError, LogRejected, LogUnavailable
+from core_log.errors import (
+    Fenced,
+    HeadwaterError,
+    InvalidTransactionState,
+    LogRejected,
+    LogUnavailable,
+)
 from core_log.log import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -52,7 +58,7 @@ class KafkaWriter:
             yield transaction
             transaction.close()
             await self._commit(transaction)
-        except Fenced as error:
+        except (Fenced, InvalidTransactionState) as error:
             raise await self._verdict(error) from error
         except BaseException as error:
             transaction.close()
@@ -94,7 +100,7 @@ class KafkaWriter:
             return
         try:
             self._adopt(await self._coordinator.end(self._identity, commit=True))
-        except Fenced:
+        except (Fenced, InvalidTransactionState):
             raise
         except BaseException:
             self._lose("it is not known whether the last transaction was committed")
@@ -117,19 +123,19 @@ class KafkaWriter:
             self._lose("the last transaction was not ended")
             raise
 
-    async def _verdict(self, error: Fenced) -> HeadwaterError:
-        """The cluster also fences a transaction that took too long. Only a newer writer of this
-        name makes it refuse to renew our identity."""
+    async def _verdict(self, error: HeadwaterError) -> HeadwaterError:
+        """The cluster answers alike when it has ended a transaction that took too long. Only a
+        newer writer of this name makes it refuse to renew our identity."""
         for_ms = self._cluster.settings.abort_for_ms
         try:
             self._adopt(await self._coordinator.identify(self._identity, for_ms=for_ms))
-        except Fenced:
-            self._end = error
-            return error
+        except Fenced as fenced:
+            self._end = fenced
+            return fenced
         except HeadwaterError as unknown:
             return self._lose("it is not known whether a newer writer has taken over", unknown)
         return LogUnavailable(
-            "the transaction was open for too long, and the log aborted it",
+            "the log has ended the transaction by itself, as if it were open for too long",
             hint="raise transaction_timeout_ms, or write less in one transaction",
             writer=self.name,
         )

@@ -1,0 +1,86 @@
+"""One KRaft node of Apache Kafka, for the tests that hold our suites against it."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={directory}/data
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
+group.initial.rebalance.delay.ms=0
+log.cleaner.backoff.ms=100
+auto.create.topics.enable=false
+"""
+START_S_MAX = 60
+
+
+@contextmanager
+def run_apache_kafka(directory: Path) -> Iterator[str]:
+    """Yields HOST:PORT; HEADWATER_KAFKA names a running node instead."""
+    running = os.environ.get("HEADWATER_KAFKA")
+    if running:
+        yield running
+        return
+    jars = os.environ.get("HEADWATER_KAFKA_JARS")
+    if not jars:
+        pytest.skip("Apache Kafka is not here: HEADWATER_KAFKA_JARS=$(scripts/fetch_kafka.sh)")
+    broker, controller = free_ports(2)
+    properties = directory / "server.properties"
+    properties.write_text(
+        PROPERTIES.format(broker=broker, controller=controller, directory=directory)
+    )
+    java = ["java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    format_it = [*java, quiet, "kafka.tools.StorageTool", "format", "--standalone"]
+    identity = ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)]
+    subprocess.run([*format_it, *identity], check=True, capture_output=True)
+    with (directory / "kafka.log").open("wb") as output:
+        node = subprocess.Popen(
+            [*java, quiet, "kafka.Kafka", str(properties)], stdout=output, stderr=output
+        )
+        try:
+            wait_for(broker, node)
+            yield f"127.0.0.1:{broker}"
+        finally:
+            node.kill()
+            node.wait()
+
+
+def wait_for(port: int, node: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline:
+        assert node.poll() is None, "Apache Kafka keeps running"
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("Apache Kafka does not listen")
+
+
+def free_ports(wanted: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(wanted)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,82 @@
+"""The logs that have to keep the contract: embedded, served by our broker, and Apache Kafka."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.client.link import Dial
+from core_log.log import Log, TopicPartition
+from core_log.settings import BrokerSettings, TopicSettings
+from tests.contract.apache_kafka import run_apache_kafka
+
+_numbers = count(1)
+
+
+class Ground:
+    """One running log, as a test sees it: `log` is under test, `client` reaches the same one."""
+
+    def __init__(self, kind: str, log: Log, client: KafkaLog, endpoint: str) -> None:
+        self.kind, self.log, self.client, self.endpoint = kind, log, client, endpoint
+        self._opened: list[KafkaLog] = []
+        self._prefix = f"t{os.getpid()}-{next(_numbers)}"
+
+    def name(self, suffix: str) -> str:
+        """A name nobody else uses, since clusters may be shared between tests."""
+        return f"{self._prefix}-{suffix}"
+
+    async def topic(self, partitions: int = 1, **config: str) -> list[TopicPartition]:
+        name = self.name(f"topic{next(_numbers)}")
+        configuration = {key.replace("_", "."): value for key, value in config.items()}
+        await self.log.ensure_topic(
+            TopicSettings(name=name, partitions=partitions, config=configuration)
+        )
+        return [TopicPartition(name, index) for index in range(partitions)]
+
+    def connect(self, *, dial: Dial | None = None, **settings: object) -> KafkaLog:
+        """Another client of the same log."""
+        log = connect_to(self.endpoint, dial=dial, **settings)
+        self._opened.append(log)
+        return log
+
+    async def close(self) -> None:
+        for log in (*self._opened, self.client):
+            await log.close()
+
+
+def connect_to(endpoint: str, *, dial: Dial | None = None, **settings: object) -> KafkaLog:
+    chosen = {"retry_for_ms": 20_000, "unknown_topic_for_ms": 1_000, **settings}
+    return KafkaLog(KafkaSettings.model_validate({"bootstrap": [endpoint], **chosen}), dial=dial)
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with run_apache_kafka(tmp_path_factory.mktemp("kafka")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(
+    params=["embedded", "served", pytest.param("apache kafka", marks=pytest.mark.compat)]
+)
+async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
+    kind: str = request.param
+    if kind == "apache kafka":
+        endpoint: str = request.getfixturevalue("apache_kafka")
+        client = connect_to(endpoint)
+        ground = Ground(kind, client, client, endpoint)
+        yield ground
+        await ground.close()
+        return
+    from core_log.embedded import EmbeddedLog
+
+    embedded = await EmbeddedLog.open(
+        BrokerSettings(data=tmp_path, listen="127.0.0.1:0", internal_partitions=2)
+    )
+    client = connect_to(embedded.endpoint)
+    ground = Ground(kind, embedded if kind == "embedded" else client, client, embedded.endpoint)
+    yield ground
+    await ground.close()
+    await embedded.close()

@@ -37,4 +37,5 @@ def decode_endpoint(content: bytes) -> Endpoint:
             token=found.get("token"),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise DecodeError(f"{FILE_NAME} is not what a broker writes", problem=str(error)) from None
+        problem = f"{FILE_NAME} is not what a broker writes"
+        raise DecodeError(problem, found=type(error).__name__) from None

@@ -14,6 +14,7 @@ import click
 
 from core_log.errors import ConfigError, HeadwaterError
 from pipelines import exit_codes
+from pipelines.exit_codes import Interrupted
 from pipelines.output import (
     Output,
     close_stdout_quietly,
@@ -21,7 +22,6 @@ from pipelines.output import (
     envelope,
     error_facts,
 )
-from pipelines.signals import Interrupted
 
 COMMANDS = (
     "broker",
@@ -88,7 +88,9 @@ class CommandTable(click.Group):
         ctx.exit(code)
 
 
-@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "headwater", cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]}
+)
 def cli() -> None:
     """Headwater: what changes in your databases, through a durable log, into your tables."""
 

@@ -48,6 +48,14 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
 }
 
 
+class Interrupted(Exception):
+    """A signal ended the command, drained or not."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.exit_code = 128 + number
+
+
 def exit_code_of(error: HeadwaterError) -> int:
     """The code of the nearest class in the table."""
     for kind in type(error).__mro__:

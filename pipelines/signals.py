@@ -4,24 +4,20 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+from pipelines.exit_codes import Interrupted
+
+T = TypeVar("T")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(Exception):
-    """The command drained because of a signal, and ends with that signal's exit code."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
-
-
-def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
     """Runs `work`; the first signal cancels it and waits for its `finally`, the second kills."""
     received: list[int] = []
 
-    async def guarded() -> None:
+    async def guarded() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None, "asyncio.run runs a task"
 
@@ -33,12 +29,13 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
         for number in SIGNALS:
             loop.add_signal_handler(number, on_signal, number)
-        await work
+        return await work
 
     try:
-        asyncio.run(guarded())
+        result = asyncio.run(guarded())
     except asyncio.CancelledError:
         if not received:
             raise
     if received:
         raise Interrupted(received[0])
+    return result

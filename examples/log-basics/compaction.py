@@ -1,4 +1,4 @@
-"""Compaction: a topic as a table. The newest record of each key stays, the older ones may go."""
+"""Compaction makes a topic a table: the newest record of each key stays, older ones may go."""
 
 import time
 

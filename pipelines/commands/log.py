@@ -1,6 +1,5 @@
 """`headwater log`: looks into the files of a log and checks them, without a broker."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,15 +154,17 @@ def show_records(output: Output, place: dict[str, object], data: memoryview) -> 
     from core_log.plain_records import decode_batch, decode_marker
     from pipelines.record_lines import record_data, record_line
 
+    number = int(str(place["partition"]))
     header, records = decode_batch(data)
     for record in records:
         if header.is_control:
-            end = "commit" if decode_marker(record).commit else "abort"
-            marker = {"offset": record.offset, "marker": end, "producer_id": header.producer_id}
-            output.result(place | marker, [f"0:{record.offset}"])
+            marker = decode_marker(record)
+            kind = "control" if marker is None else "commit" if marker.commit else "abort"
+            facts = {"offset": record.offset, "marker": kind, "producer_id": header.producer_id}
+            line = f"{number}:{record.offset}\t{time_text(record.timestamp_ms)}\t({kind})"
+            output.result(place | facts, [line])
         else:
-            line = record_line(int(str(place["partition"])), record)
-            output.result(place | record_data(record), [line])
+            output.result(place | record_data(record), [record_line(number, record)])
 
 
 def _pairs(facts: dict[str, object]) -> str:

@@ -1,0 +1,190 @@
+"""`headwater groups`: who reads, how far they have come, and setting them elsewhere."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.confirming import confirm, yes_option
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, shared_options, table
+from pipelines.signals import run_until_signal
+from pipelines.starting_points import resolve
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from core_log.client.group_admin import GroupDescription
+    from core_log.log import TopicPartition
+
+GROUP = click.argument("group")
+
+
+@click.group()
+def groups() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@groups.command()
+@log_options
+@shared_options
+@click.pass_obj
+def ls(output: Output, data: Path | None, bootstrap: str | None) -> None:
+    """List consumer groups."""
+    address = LogAddress(data, bootstrap)
+
+    async def work() -> list[dict[str, object]]:
+        async with address.open() as log:
+            found = await log.admin.groups.all()
+            return [{"group": g.name, "state": g.state, "protocol": g.protocol} for g in found]
+
+    found = run_until_signal(work())
+    rows = [tuple(row.values()) for row in found]
+    output.result(found, table(("GROUP", "STATE", "PROTOCOL"), rows))
+
+
+@groups.command()
+@GROUP
+@log_options
+@shared_options
+@click.pass_obj
+def describe(output: Output, group: str, data: Path | None, bootstrap: str | None) -> None:
+    """Show the members of GROUP, what each has committed, and how far behind it is."""
+    address = LogAddress(data, bootstrap)
+
+    async def work() -> "tuple[GroupDescription, list[dict[str, object]]]":
+        async with address.open() as log:
+            found = await log.admin.groups.describe(group)
+            return found, await progress(log, found)
+
+    found, rows = run_until_signal(work())
+    facts = {
+        "group": found.name,
+        "state": found.state,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.client_host,
+            }
+            for member in found.members
+        ],
+        "partitions": rows,
+    }
+    lines = [f"{found.name}  {found.state}  {len(found.members)} members"]
+    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
+    output.result(facts, lines + table(head, [tuple(row.values()) for row in rows]))
+
+
+async def progress(log: "KafkaLog", group: "GroupDescription") -> list[dict[str, object]]:
+    """One row per partition that is assigned or has a committed offset."""
+    committed = await log.committed_offsets(group.name)
+    clients = {part: member.client_id for member in group.members for part in member.partitions}
+    partitions = sorted({*committed, *clients})
+    bounds = await log.bounds(partitions) if partitions else {}
+    rows: list[dict[str, object]] = []
+    for part in partitions:
+        offset, end = committed.get(part), bounds[part].stable
+        rows.append(
+            {
+                "topic": part.topic,
+                "partition": part.partition,
+                "committed": offset,
+                "end": end,
+                "lag": end - (bounds[part].start if offset is None else offset),
+                "client": clients.get(part),
+            }
+        )
+    return rows
+
+
+@groups.command()
+@GROUP
+@click.option("--topic", required=True, help="The topic to be read from another place.")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option(
+    "--to",
+    "place",
+    metavar="PLACE",
+    required=True,
+    help="earliest, latest, an offset (42), offsets per partition (0:42,1:7), a time "
+    "(2026-01-31T12:00) or how long ago (10m).",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@log_options
+@shared_options
+@click.pass_obj
+def reset(
+    output: Output,
+    group: str,
+    topic: str,
+    partition: int | None,
+    place: str,
+    dry_run: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Let GROUP read TOPIC from another place. Its consumers have to be stopped first."""
+    address = LogAddress(data, bootstrap)
+    rows = run_until_signal(move(address, group, topic, partition, place, dry_run))
+    head = ("TOPIC", "PARTITION", "FROM", "TO")
+    output.result(rows, table(head, [tuple(row.values()) for row in rows]))
+    if dry_run:
+        output.note("nothing was changed")
+
+
+async def move(
+    address: LogAddress, group: str, topic: str, partition: int | None, place: str, dry_run: bool
+) -> list[dict[str, object]]:
+    from pipelines.commands.tail import partitions_of
+
+    async with address.open() as log:
+        await refuse_members(log, group)
+        partitions: list[TopicPartition] = await partitions_of(log, topic, partition)
+        before = await log.committed_offsets(group)
+        after = await resolve(log, partitions, place, now_ms=time.time_ns() // 1_000_000)
+        if not dry_run:
+            await log.admin.groups.reset(group, after)
+    return [
+        {"topic": p.topic, "partition": p.partition, "from": before.get(p), "to": offset}
+        for p, offset in sorted(after.items())
+    ]
+
+
+async def refuse_members(log: "KafkaLog", group: str) -> None:
+    """A running consumer would not notice, and commit its own place over the new one."""
+    known = {found.name for found in await log.admin.groups.all()}
+    if group not in known:
+        return  # a group may be given its place before it first reads
+    members = (await log.admin.groups.describe(group)).members
+    if members:
+        raise ConfigError(
+            "the group is at work",
+            group=group,
+            members=len(members),
+            hint="stop its consumers first",
+        )
+
+
+@groups.command()
+@click.argument("groups", metavar="GROUP...", nargs=-1, required=True)
+@yes_option
+@log_options
+@shared_options
+@click.pass_obj
+def delete(
+    output: Output, groups: tuple[str, ...], yes: bool, data: Path | None, bootstrap: str | None
+) -> None:
+    """Delete groups with their committed offsets. Their consumers have to be stopped first."""
+    address = LogAddress(data, bootstrap)
+    confirm(f"delete {', '.join(groups)} with committed offsets?", yes=yes)
+
+    async def work() -> None:
+        async with address.open() as log:
+            for group in groups:
+                await log.admin.groups.delete(group)
+
+    run_until_signal(work())
+    output.result({"deleted": list(groups)}, [f"deleted {group}" for group in groups])

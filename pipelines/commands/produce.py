@@ -1,0 +1,170 @@
+"""`headwater produce`: appends the lines of stdin to a topic, as they come."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, shared_options
+from pipelines.signals import run_until_signal
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+
+ACKS = {"0": 0, "1": 1, "all": -1}
+ZSTD = 4
+RETRY_FOR_MS = 60_000
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--acks",
+    type=click.Choice(tuple(ACKS)),
+    default="all",
+    show_default=True,
+    help="What to wait for: nothing, the leader, or that every replica has it on disk.",
+)
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    help="What stands between key and value of a line; without it the line is the value.",
+)
+@log_options
+@shared_options
+@click.pass_obj
+def produce(
+    output: Output,
+    topic: str,
+    acks: str,
+    key_separator: str | None,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Append the lines of stdin to TOPIC, one record each.
+
+    Lines are sent as they come; nothing but the handful under way is held in memory. Records with
+    a key go to its partition, others to one partition after another, a handful each. A retry
+    after a lost answer can write a handful twice: for exactly once use a transactional client.
+    The first Ctrl-C ends after the handful under way.
+    """
+    address = LogAddress(data, bootstrap)
+    if key_separator == "":
+        raise ConfigError("the key separator is empty", hint="--key-separator : for example")
+    appended = Appended(topic, ACKS[acks], key_separator.encode() if key_separator else None)
+    try:
+        run_until_signal(append_stdin(address, appended))
+    finally:
+        verb = "sent" if acks == "0" else "appended"
+        output.note(f"{appended.records:,} records {verb}")
+    output.result({"topic": topic, "records": appended.records, "bytes": appended.size}, [])
+
+
+async def append_stdin(address: LogAddress, appended: "Appended") -> None:
+    from pipelines.stdin_lines import handfuls
+
+    async with address.open(retry_for_ms=RETRY_FOR_MS) as log:
+        await appended.begin(log)
+        async for lines in handfuls(sys.stdin.fileno()):
+            await finished(appended.append(log, lines))
+
+
+async def finished(work: Coroutine[Any, Any, None]) -> None:
+    """Lets what has begun come to its end before a cancellation goes on."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+class Appended:
+    """Turns lines into batches, one per partition, and counts what the log has taken."""
+
+    def __init__(self, topic: str, acks: int, separator: bytes | None) -> None:
+        self.records = self.size = 0
+        self._topic, self._acks, self._separator = topic, acks, separator
+        self._lines = self._handfuls = self._partitions = 0
+
+    async def begin(self, log: "KafkaLog") -> None:
+        self._partitions = await log.partition_count(self._topic)
+
+    async def append(self, log: "KafkaLog", lines: list[bytes]) -> None:
+        """Returns when all are acknowledged, so that no partition sees them out of order."""
+        from core_log.client.together import together
+
+        parts = self._parts(lines)
+        await together(
+            self._append_to(log, partition, keys, values)
+            for partition, (keys, values) in parts.items()
+        )
+        self._handfuls += 1
+        self.records += len(lines)
+        self.size += sum(map(len, lines))
+
+    async def _append_to(
+        self,
+        log: "KafkaLog",
+        partition: int,
+        keys: list[bytes | None],
+        values: list[bytes],
+    ) -> None:
+        import pyarrow as pa
+
+        from core_log.log import TopicPartition
+        from core_log.records import encode
+
+        batches = encode(
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            timestamps_ms=time.time_ns() // 1_000_000,
+            compression=ZSTD,
+        )
+        for batch in batches:
+            await log.append(TopicPartition(self._topic, partition), batch, acks=self._acks)
+
+    def _parts(self, lines: list[bytes]) -> dict[int, tuple[list[bytes | None], list[bytes]]]:
+        if self._separator is None:
+            self._lines += len(lines)
+            return {self._handfuls % self._partitions: ([None] * len(lines), lines)}
+        keys, values = self._split(lines, self._separator)
+        return self._by_key(keys, values)
+
+    def _split(self, lines: list[bytes], separator: bytes) -> tuple[list[bytes], list[bytes]]:
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for line in lines:
+            self._lines += 1
+            key, found, value = line.partition(separator)
+            if not found:
+                raise ConfigError(
+                    "the line has no key",
+                    line=self._lines,
+                    separator=separator.decode(),
+                    hint="every line is KEY, separator, VALUE",
+                )
+            keys.append(key)
+            values.append(value)
+        return keys, values
+
+    def _by_key(
+        self, keys: list[bytes], values: list[bytes]
+    ) -> dict[int, tuple[list[bytes | None], list[bytes]]]:
+        import pyarrow as pa
+
+        from core_log.partitioning import partitions_of
+
+        parts: dict[int, tuple[list[bytes | None], list[bytes]]] = {}
+        homes = partitions_of(pa.array(keys, pa.binary()), self._partitions)
+        for home, key, value in zip(homes.tolist(), keys, values, strict=True):
+            part = parts.setdefault(home, ([], []))
+            part[0].append(key)
+            part[1].append(value)
+        return parts

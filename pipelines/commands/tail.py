@@ -1,0 +1,139 @@
+"""`headwater tail`: prints the records of a topic, from a place on, as they come."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, envelope, shared_options
+from pipelines.signals import run_until_signal
+from pipelines.starting_points import LATEST, no_partition, resolve
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from core_log.log import Fetched, TopicPartition
+
+FETCH_WAIT_MS = 500
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    metavar="PLACE",
+    default=LATEST,
+    show_default=True,
+    help="earliest, latest, an offset (42), offsets per partition (0:42,1:7), a time "
+    "(2026-01-31T12:00, UTC unless it says otherwise) or how long ago (10m).",
+)
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many records.")
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="Wait for new records, or stop at the end that stands now.",
+)
+@click.option("--uncommitted", is_flag=True, help="Show undecided and aborted records, too.")
+@log_options
+@shared_options
+@click.pass_obj
+def tail(
+    output: Output,
+    topic: str,
+    start: str,
+    partition: int | None,
+    count: int | None,
+    follow: bool,
+    uncommitted: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Print the records of TOPIC.
+
+    A line is PARTITION:OFFSET, time of append, key and value, with tabs between. With --json
+    each line is an envelope of its own. Times are those of the records; a place given as a time
+    is the first record of that time or later.
+    """
+    printer = Printer(output, count)
+    reading = read(
+        LogAddress(data, bootstrap), topic, start, partition, printer, follow, uncommitted
+    )
+    run_until_signal(reading)
+
+
+class Printer:
+    """Writes records to stdout, a fetch at a time, until enough were written."""
+
+    def __init__(self, output: Output, count_max: int | None) -> None:
+        self._output, self._left = output, count_max
+
+    @property
+    def is_done(self) -> bool:
+        return self._left == 0
+
+    def show(self, fetched: "Fetched", offset: int) -> None:
+        """The records of a stretch at or above `offset`; its first batch may begin before."""
+        from core_log.plain_records import decode_batch, iterate_batches
+        from pipelines.record_lines import record_data, record_line
+
+        number = fetched.partition.partition
+        lines: list[str] = []
+        for batch in iterate_batches(fetched.data):
+            header, records = decode_batch(batch)
+            wanted = [] if header.is_control else [r for r in records if r.offset >= offset]
+            for record in wanted[: self._left]:
+                if self._output.as_json:
+                    lines.append(envelope({"partition": number} | record_data(record)))
+                else:
+                    lines.append(record_line(number, record))
+            if self._left is not None:
+                self._left -= min(self._left, len(wanted))
+        if lines:
+            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.flush()
+
+
+async def read(
+    address: LogAddress,
+    topic: str,
+    start: str,
+    partition: int | None,
+    printer: Printer,
+    follow: bool,
+    uncommitted: bool,
+) -> None:
+    from core_log.log import FetchLimit, Isolation
+
+    isolation = Isolation.UNCOMMITTED if uncommitted else Isolation.COMMITTED
+    async with address.open(retry_for_ms=60_000) as log:
+        partitions = await partitions_of(log, topic, partition)
+        now_ms = time.time_ns() // 1_000_000
+        positions = dict(await resolve(log, partitions, start, now_ms=now_ms))
+        bounds = await log.bounds(positions)
+        ends = {each: b.end if uncommitted else b.stable for each, b in bounds.items()}
+        limit = FetchLimit(wait_ms_max=FETCH_WAIT_MS)
+        while not printer.is_done:
+            wanted = {p: at for p, at in positions.items() if follow or at < ends[p]}
+            if not wanted:
+                return
+            for fetched in await log.fetch(wanted, limit=limit, isolation=isolation):
+                printer.show(fetched, positions[fetched.partition])
+                positions[fetched.partition] = fetched.next_offset
+
+
+async def partitions_of(
+    log: "KafkaLog", topic: str, partition: int | None
+) -> "list[TopicPartition]":
+    from core_log.log import TopicPartition
+
+    count = await log.partition_count(topic)
+    if partition is None:
+        return [TopicPartition(topic, number) for number in range(count)]
+    if partition >= count:
+        raise no_partition(topic, partition, count)
+    return [TopicPartition(topic, partition)]

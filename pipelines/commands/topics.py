@@ -1,0 +1,241 @@
+"""`headwater topics`: lists, makes, describes, changes and deletes topics."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.confirming import confirm, yes_option
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, shared_options, table
+from pipelines.signals import run_until_signal
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from core_log.client.topic_admin import TopicDescription
+    from core_log.log import Bounds, TopicPartition
+    from core_log.settings import TopicSettings
+
+TOPIC = click.argument("topic")
+
+
+@click.group()
+def topics() -> None:
+    """List, create, describe, change and delete topics."""
+
+
+@topics.command()
+@click.option("--internal", is_flag=True, help="Show the log's own topics, too.")
+@log_options
+@shared_options
+@click.pass_obj
+def ls(output: Output, internal: bool, data: Path | None, bootstrap: str | None) -> None:
+    """List topics with their partitions and how many offsets they span."""
+    found = run_until_signal(list_topics(LogAddress(data, bootstrap), internal))
+    head = ("TOPIC", "PARTITIONS", "OFFSETS", "INTERNAL")
+    output.result(found, table(head, [tuple(row.values()) for row in found]))
+
+
+async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str, object]]:
+    async with address.open() as log:
+        found = [
+            topic
+            for topic in await log.admin.topics.all()
+            if with_internal or not topic.is_internal
+        ]
+        bounds = await log.bounds([part for topic in found for part in parts_of(topic)])
+        return [
+            {
+                "topic": topic.name,
+                "partitions": len(topic.partitions),
+                "offsets": sum(span_of(bounds[part]) for part in parts_of(topic)),
+                "internal": topic.is_internal,
+            }
+            for topic in found
+        ]
+
+
+def parts_of(topic: "TopicDescription") -> "list[TopicPartition]":
+    from core_log.log import TopicPartition
+
+    return [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+
+
+def span_of(bounds: "Bounds") -> int:
+    return bounds.end - bounds.start
+
+
+@topics.command()
+@TOPIC
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--config",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Kafka's topic configuration, such as cleanup.policy=compact; may be repeated.",
+)
+@log_options
+@shared_options
+@click.pass_obj
+def create(
+    output: Output,
+    topic: str,
+    partitions: int,
+    settings: tuple[str, ...],
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Create TOPIC; one that exists already is an error."""
+    address, config = LogAddress(data, bootstrap), parse_settings(settings)
+
+    async def work() -> None:
+        async with address.open() as log:
+            await log.admin.topics.create(topic_settings(topic, partitions, config))
+
+    run_until_signal(work())
+    created = {"topic": topic, "partitions": partitions, "config": config}
+    output.result(created, [f"created {topic} with {partitions} partitions"])
+
+
+def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "TopicSettings":
+    from pydantic import ValidationError
+
+    from core_log.settings import TopicSettings
+
+    try:
+        return TopicSettings(name=topic, partitions=partitions, config=config)
+    except ValidationError:
+        raise ConfigError(
+            "this cannot be the name of a topic",
+            topic=topic,
+            hint="use letters, digits, dot, underscore and dash, at most 249 of them",
+        ) from None
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    parsed = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or not name:
+            raise ConfigError("a setting is NAME=VALUE", given=setting)
+        parsed[name] = value
+    return parsed
+
+
+@topics.command()
+@TOPIC
+@log_options
+@shared_options
+@click.pass_obj
+def describe(output: Output, topic: str, data: Path | None, bootstrap: str | None) -> None:
+    """Show the partitions of TOPIC, how far they reach, and what was configured for it."""
+    found, rows, config = run_until_signal(look_at(LogAddress(data, bootstrap), topic))
+    facts = {
+        "topic": found.name,
+        "id": str(found.topic_id),
+        "internal": found.is_internal,
+        "config": config,
+        "partitions": rows,
+    }
+    configured = " ".join(f"{name}={value}" for name, value in config.items()) or "all defaults"
+    lines = [f"{found.name}  id {found.topic_id}  {configured}"]
+    head = [name.replace("_", " ").upper() for name in rows[0]] if rows else []
+    output.result(facts, lines + table(head, [tuple(row.values()) for row in rows]))
+
+
+async def look_at(
+    address: LogAddress, topic: str
+) -> "tuple[TopicDescription, list[dict[str, object]], dict[str, str | None]]":
+    async with address.open() as log:
+        found = await log.admin.topics.describe(topic)
+        bounds = await log.bounds(parts_of(found))
+        config = await log.admin.topics.config(topic)
+    rows: list[dict[str, object]] = [
+        {
+            "partition": each.partition,
+            "leader": each.leader,
+            "in_sync": ",".join(map(str, each.in_sync)),
+            "start": bounds[part].start,
+            "stable": bounds[part].stable,
+            "end": bounds[part].end,
+            "compacted_to": known(bounds[part].cleaned_to),
+            "deletes_dropped_to": known(bounds[part].deletes_dropped_to),
+        }
+        for each, part in zip(found.partitions, parts_of(found), strict=True)
+    ]
+    return found, rows, {each.name: each.value for each in config if not each.is_default}
+
+
+def known(offset: int) -> int | None:
+    """-1 says that this log cannot tell."""
+    return offset if offset >= 0 else None
+
+
+@topics.command()
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@yes_option
+@log_options
+@shared_options
+@click.pass_obj
+def delete(
+    output: Output, topics: tuple[str, ...], yes: bool, data: Path | None, bootstrap: str | None
+) -> None:
+    """Delete topics and everything in them, for good."""
+    address = LogAddress(data, bootstrap)
+    confirm(f"delete {', '.join(topics)} with all records?", yes=yes)
+
+    async def work() -> None:
+        async with address.open() as log:
+            for topic in topics:
+                await log.admin.topics.describe(topic)  # all or none, where a name is wrong
+            for topic in topics:
+                await log.admin.topics.delete(topic)
+
+    run_until_signal(work())
+    output.result({"deleted": list(topics)}, [f"deleted {topic}" for topic in topics])
+
+
+@topics.command()
+@TOPIC
+@click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--unset", metavar="NAME", multiple=True, help="Back to the default; repeatable.")
+@click.option("--all", "show_all", is_flag=True, help="Show defaults, too.")
+@log_options
+@shared_options
+@click.pass_obj
+def config(
+    output: Output,
+    topic: str,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    show_all: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Show the configuration of TOPIC, or change it: headwater topics config t retention.ms=1000"""
+    changes = parse_settings(settings)
+    found = run_until_signal(change(LogAddress(data, bootstrap), topic, changes, unset))
+    rows = [row for row in found if show_all or not row["default"]]
+    lines = [f"{row['name']}={row['value']}" for row in rows]
+    output.result(rows, lines)
+    if not rows:
+        output.note("everything is at its default; --all shows them")
+
+
+async def change(
+    address: LogAddress, topic: str, set_to: dict[str, str], unset: Sequence[str]
+) -> list[dict[str, object]]:
+    async with address.open() as log:
+        if set_to or unset:
+            await log.admin.topics.alter(topic, set_to=set_to, unset=unset)
+        return await configuration(log, topic)
+
+
+async def configuration(log: "KafkaLog", topic: str) -> list[dict[str, object]]:
+    return [
+        {"name": each.name, "value": each.value, "default": each.is_default}
+        for each in await log.admin.topics.config(topic)
+    ]

@@ -1,0 +1,169 @@
+"""Every command keeps the rules of the command line: one envelope, exit codes, no tracebacks."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from core_log.errors import ConfigError, CorruptLog, DirectoryInUse, HeadwaterError, LogUnavailable
+from pipelines import exit_codes
+from pipelines.cli import COMMANDS, check_config_is_ours, cli
+from pipelines.output import Output, printable, table
+from tests.pipelines.conftest import Headwater
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def all_commands() -> Iterator[tuple[str, click.Command]]:
+    root = click.Context(cli)
+    waiting = [(name, cli.get_command(root, name)) for name in COMMANDS]
+    while waiting:
+        name, command = waiting.pop()
+        assert command is not None
+        if isinstance(command, click.Group):
+            waiting += [(f"{name} {inner}", each) for inner, each in command.commands.items()]
+        else:
+            yield name, command
+
+
+@pytest.mark.parametrize("command", [pytest.param(each, id=name) for name, each in all_commands()])
+def test_every_command_has_the_shared_options_and_says_what_it_does(
+    command: click.Command,
+) -> None:
+    options = {option.name for option in command.params}
+
+    assert {"json", "quiet", "verbose", "no_color"} <= options
+    assert command.help and command.help.strip().split("\n")[0].endswith((".", "000"))
+
+
+def test_an_unknown_command_is_named_and_the_nearest_is_offered(headwater: Headwater) -> None:
+    ran = headwater("topcs")
+
+    assert ran.code == exit_codes.INVALID
+    assert ran.data == ""
+    assert "there is no command 'topcs', did you mean 'topics'?" in ran.remarks
+
+
+def test_a_mistyped_option_ends_in_an_envelope_where_one_was_asked_for(
+    headwater: Headwater,
+) -> None:
+    ran = headwater("tail", "--json", "--frm", "earliest", "orders")
+
+    assert ran.code == exit_codes.INVALID
+    assert ran.envelope["ok"] is False
+    assert ran.envelope["error"]["kind"] == "UsageError"
+    assert ran.envelope["error"]["hint"] == "headwater tail --help"
+
+
+def test_the_version_is_data(headwater: Headwater) -> None:
+    plain, asked = headwater("version"), headwater("version", "--json")
+
+    assert plain.data.startswith("headwater ")
+    assert asked.envelope["data"]["headwater"] in plain.data
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(headwater: Headwater, shell: str) -> None:
+    ran = headwater("completion", shell)
+
+    assert "_HEADWATER_COMPLETE" in ran.data
+    assert "to install it" in ran.remarks
+
+
+def test_quiet_leaves_nothing_but_data(headwater: Headwater) -> None:
+    assert headwater("completion", "bash", "-q").remarks == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), exit_codes.INVALID),
+        (LogUnavailable("x"), exit_codes.UNREACHABLE),
+        (DirectoryInUse("x"), exit_codes.UNREACHABLE),
+        (CorruptLog("x"), exit_codes.DIFFERENT),
+        (HeadwaterError("x"), exit_codes.INTERNAL),
+    ],
+)
+def test_an_error_ends_in_the_exit_code_of_its_class(error: HeadwaterError, code: int) -> None:
+    assert exit_codes.exit_code_of(error) == code
+
+
+def test_every_error_that_a_user_can_meet_has_an_exit_code() -> None:
+    uncoded = {
+        kind.__name__
+        for kind in every_subclass(HeadwaterError)
+        if exit_codes.exit_code_of(kind.__new__(kind)) == exit_codes.INTERNAL
+    }
+
+    assert uncoded == {"Fenced"}, "no command of ours writes under a name that others could take"
+
+
+def every_subclass(kind: type[HeadwaterError]) -> Iterator[type[HeadwaterError]]:
+    for inner in kind.__subclasses__():
+        yield inner
+        yield from every_subclass(inner)
+
+
+def test_an_error_says_what_is_so_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    error = LogUnavailable("nobody answers", hint="start it", address="here")
+
+    Output(as_json=True, has_color=False).failure(error, 3)
+
+    captured = capsys.readouterr()
+    assert captured.err == "error: nobody answers (address='here')\n  hint: start it\n"
+    assert json.loads(captured.out)["error"] == {
+        "kind": "LogUnavailable",
+        "problem": "nobody answers",
+        "hint": "start it",
+        "facts": {"address": "here"},
+        "exit_code": 3,
+    }
+
+
+def test_a_table_is_aligned_and_cuts_nothing() -> None:
+    lines = table(("NAME", "COUNT"), [("a", 5), ("b" * 40, 1_000), ("c", None)])
+
+    assert lines == [
+        f"{'NAME':<40}  COUNT",
+        f"{'a':<40}      5",
+        f"{'b' * 40}  1,000",
+        f"{'c':<40}      -",
+    ]
+
+
+def test_foreign_text_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[31mb\nc\u202ed é 😀") == r"a\x1b[31mb\nc\u202ed é 😀"
+
+
+def test_a_config_package_of_somebody_else_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_config_is_ours()
+    (tmp_path / "config.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "config", raising=False)
+
+    with pytest.raises(ConfigError, match="another package named config"):
+        check_config_is_ours()
+
+
+def test_a_command_imports_only_what_it_needs() -> None:
+    program = (
+        "import sys; sys.argv = ['headwater', 'version']\n"
+        "from pipelines.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted(name for name in sys.modules if '.' not in name))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    loaded = set(ast.literal_eval(done.stdout.splitlines()[-1]))
+    assert not loaded & {"asyncio", "pydantic", "rich", "numpy", "pyarrow", "crc32c", "orjson"}

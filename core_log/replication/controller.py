@@ -32,7 +32,7 @@ from core_log.replication.metadata_records import (
     TopicRecord,
 )
 from core_log.replication.placement import after_loss, after_registration
-from core_log.replication.replica import InSyncProposal
+from core_log.replication.replica import UNKNOWN, InSyncProposal
 from core_log.replication.topic_config import TopicConfigs
 from core_log.replication.topic_names import collision_key, name_problem
 
@@ -314,9 +314,16 @@ class Controller:
             return ErrorCode.INVALID_UPDATE_VERSION
         if not wanted.in_sync <= set(now.replicas):
             return ErrorCode.INVALID_REQUEST
-        if any(not self._image.is_alive(each) for each in wanted.in_sync):
+        if not all(self._is_eligible(each, wanted) for each in wanted.in_sync):
             return ErrorCode.INELIGIBLE_REPLICA
         return None
+
+    def _is_eligible(self, replica: int, wanted: InSyncProposal) -> bool:
+        """Alive, and not started anew since the leader saw it catch up."""
+        if not self._image.is_alive(replica):
+            return False
+        seen = wanted.broker_epochs.get(replica, UNKNOWN)
+        return seen in (UNKNOWN, self._image.brokers[replica].broker_epoch)
 
 
 def _creation(topic: Topic) -> list[MetadataRecord]:

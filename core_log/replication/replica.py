@@ -29,6 +29,8 @@ class InSyncProposal:
     in_sync: frozenset[int]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: dict[int, int] = field(default_factory=dict)
+    """Under which registration each follower fetched: a later one has proved nothing (KIP-903)."""
 
 
 @dataclass(slots=True)
@@ -40,14 +42,14 @@ class Progress:
     fetched_ms: int = UNKNOWN
     leader_end: int = 0  # where the leader's log ended at that fetch
     caught_up_ms: int = UNKNOWN  # when it last held all that the leader held
+    broker_epoch: int = UNKNOWN
 
-    def note_fetch(self, offset: int, start_offset: int, leader_end: int, now_ms: int) -> None:
+    def note_fetch(self, offset: int, leader_end: int, now_ms: int) -> None:
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.leader_end:  # what was there last time it has by now
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
-        self.offset, self.start_offset = offset, start_offset
-        self.fetched_ms, self.leader_end = now_ms, leader_end
+        self.offset, self.leader_end, self.fetched_ms = offset, leader_end, now_ms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,12 +115,19 @@ class Leader:
         self._advance()
 
     def on_follower_fetch(
-        self, follower: int, offset: int, now_ms: int, *, start_offset: int = 0
+        self,
+        follower: int,
+        offset: int,
+        now_ms: int,
+        *,
+        start_offset: int = 0,
+        broker_epoch: int = UNKNOWN,
     ) -> InSyncProposal | None:
         """Returns a proposal when this fetch shows that the follower has caught up."""
         assert offset <= self.end_offset, "a follower cannot be ahead of its leader"
         progress = self.progress[follower]
-        progress.note_fetch(offset, start_offset, self.end_offset, now_ms)
+        progress.note_fetch(offset, self.end_offset, now_ms)
+        progress.start_offset, progress.broker_epoch = start_offset, broker_epoch
         if follower in self.in_sync:
             self._advance()
             return None
@@ -148,7 +157,10 @@ class Leader:
         self._count(self.in_sync)
 
     def on_refused(self, proposal: InSyncProposal) -> None:
-        """The controller has certainly not written it. A lost answer is no refusal: it may have."""
+        """The controller has certainly not written it: INELIGIBLE_REPLICA. A lost answer is no
+        refusal, nor is one about epochs, since a repeated proposal may have been written before.
+        Those wait for the metadata.
+        """
         if self.pending == proposal:
             self.pending = None
             self._count(self.in_sync)
@@ -175,7 +187,8 @@ class Leader:
         """
         if self.pending is not None:
             return None
-        self.pending = InSyncProposal(in_sync, self.leader_epoch, self.partition_epoch)
+        epochs = {each: self.progress[each].broker_epoch for each in in_sync - {self.broker_id}}
+        self.pending = InSyncProposal(in_sync, self.leader_epoch, self.partition_epoch, epochs)
         self._count(self.in_sync | in_sync)
         return self.pending
 

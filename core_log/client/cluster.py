@@ -9,11 +9,12 @@ from uuid import UUID
 from core_log.client.connection import ConnectionLost
 from core_log.client.link import Agreement, Dial
 from core_log.client.node import Node
-from core_log.client.refusals import STALE_LEADER, check, error_code, refusal
+from core_log.client.refusals import STALE_LEADER, check, refusal
 from core_log.client.retrying import Patience, TryAgain, UnknownTopic
 from core_log.client.settings import KafkaSettings
 from core_log.errors import ConfigError
 from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.message import Request
 from core_log.protocol.messages.metadata import (
     MetadataRequest,
@@ -89,7 +90,7 @@ class Cluster:
 
     def check(self, code: int, partition: TopicPartition, message: str | None = None) -> None:
         """Raises what the answer about `partition` means, and forgets a leader that is none."""
-        if error_code(code) in STALE_LEADER:
+        if ErrorCode(code) in STALE_LEADER:
             self.forget_topic(partition.topic)
         check(code, message=message, topic=partition.topic, partition=partition.partition)
 

@@ -7,7 +7,8 @@ from typing import TypeVar
 from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
 from core_log.client.node import Node
-from core_log.client.refusals import STALE_COORDINATOR, check, error_code
+from core_log.client.refusals import STALE_COORDINATOR, check
+from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.message import Request
 from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 
@@ -49,7 +50,7 @@ class Coordinators:
                 self._forget(kind, key)
                 raise
             for code in codes(said):
-                if error_code(code) in STALE_COORDINATOR:
+                if ErrorCode(code) in STALE_COORDINATOR:
                     self._forget(kind, key)
                 check(code, **{kind.name.lower(): key})
             return said

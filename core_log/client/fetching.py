@@ -6,7 +6,7 @@ from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
 from core_log.client.node import Node
 from core_log.client.offsets import EARLIEST, LATEST, LogOffsets
-from core_log.client.refusals import check, error_code
+from core_log.client.refusals import check
 from core_log.client.together import first, together
 from core_log.client.visible import AbortedSpan, committed_batches, whole_batches
 from core_log.errors import CorruptLog, PositionLost
@@ -99,7 +99,7 @@ class Fetching:
         )
 
     async def _check(self, line: PartitionData, partition: TopicPartition, offset: int) -> None:
-        code = error_code(line.error_code)
+        code = ErrorCode(line.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._lost(partition, offset)
         if code is ErrorCode.CORRUPT_MESSAGE:

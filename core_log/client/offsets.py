@@ -6,7 +6,6 @@ from typing import NamedTuple
 from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
 from core_log.client.node import Node
-from core_log.client.refusals import error_code
 from core_log.client.together import together
 from core_log.log import Bounds, Isolation, Offsets, TopicPartition
 from core_log.protocol.error_codes import ErrorCode
@@ -107,7 +106,7 @@ class LogOffsets:
         for topic_said in said.topics:
             for line in topic_said.partitions:
                 partition = TopicPartition(topic_said.name, line.partition_index)
-                if timestamp < EARLIEST and error_code(line.error_code) in MEANS_UNSUPPORTED:
+                if timestamp < EARLIEST and ErrorCode(line.error_code) in MEANS_UNSUPPORTED:
                     found[partition] = NOT_FOUND
                     continue
                 self._cluster.check(line.error_code, partition)

@@ -81,7 +81,7 @@ def check(code: int, *, message: str | None = None, **facts: object) -> None:
 
 def refusal(code: int, *, message: str | None = None, **facts: object) -> Exception:
     """A TryAgain when a repetition can succeed, else the error to tell the caller."""
-    known = error_code(code)
+    known = ErrorCode(code)
     if known in UNKNOWN_TOPIC:
         return UnknownTopic("topic or partition does not exist", **facts)
     if known in _KINDS:
@@ -90,7 +90,3 @@ def refusal(code: int, *, message: str | None = None, **facts: object) -> Except
     if known.is_retriable or known in STALE_LEADER:
         return TryAgain(known.meaning, error=known.name, **facts)
     return LogRejected(message or known.meaning, hint="", **{"error": known.name, **facts})
-
-
-def error_code(code: int) -> ErrorCode:
-    return ErrorCode(code)

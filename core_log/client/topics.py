@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from core_log.client.cluster import Cluster
-from core_log.client.refusals import check, error_code
+from core_log.client.refusals import check
 from core_log.client.retrying import TryAgain
 from core_log.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
@@ -42,7 +42,7 @@ async def create_topic(cluster: Cluster, topic: TopicSettings) -> bool:
 
     async def attempt() -> bool:
         said = (await cluster.ask_any(request)).topics[0]
-        if error_code(said.error_code) is ErrorCode.TOPIC_ALREADY_EXISTS:
+        if ErrorCode(said.error_code) is ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
         check(said.error_code, message=said.error_message, topic=topic.name)
         return True

@@ -104,4 +104,4 @@ def _options(ctx: click.Context, *, hidden: set[str | None]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    click.echo(page())
+    click.echo(page(), nl=False)

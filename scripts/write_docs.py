@@ -70,30 +70,9 @@ def broker_settings_page() -> str:
 
 
 def command_line_page() -> str:
-    import click
+    from pipelines.cli_page import page
 
-    from pipelines.cli import cli
-
-    root = click.Context(cli, info_name="headwater", terminal_width=96, max_content_width=96)
-    sections = [f"## {path}\n\n```\n{text}\n```\n" for path, text in help_of(cli, root)]
-    return page("The command line", GENERATED, *sections)
-
-
-def help_of(command: "object", context: "object") -> Iterable[tuple[str, str]]:
-    """The help text of a command and of all below it."""
-    import click
-
-    assert isinstance(command, click.Command) and isinstance(context, click.Context)
-    yield context.command_path, command.get_help(context).rstrip()
-    if not isinstance(command, click.Group):
-        return
-    for name in command.list_commands(context):
-        below = command.get_command(context, name)
-        assert below is not None, "a listed command exists"
-        inner = click.Context(
-            below, context, info_name=name, terminal_width=96, max_content_width=96
-        )
-        yield from help_of(below, inner)
+    return page()
 
 
 def told(handler: object) -> str:
@@ -121,7 +100,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/protocol.md": protocol_page,
     "docs/topic-configuration.md": topic_config_page,
     "docs/broker-settings.md": broker_settings_page,
-    "docs/command-line.md": command_line_page,
+    "docs/cli.md": command_line_page,
 }
 
 

@@ -69,7 +69,13 @@ def span_of(bounds: "Bounds") -> int:
 
 @topics.command()
 @TOPIC
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many; a topic with keys should keep the number it begins with.",
+)
 @click.option(
     "--config",
     "settings",

@@ -214,17 +214,22 @@ class TransactionCoordinator:
         """Whether a batch may open the producer's transaction in these partitions.
 
         The caller appends before it awaits anything else: later, the transaction may be over.
+        Fencing is told as producers expect it of a partition.
         """
         producer = ProducerIdentity(producer_id, producer_epoch)
         if may_add:
             error = await self.add_partitions(
                 transactional_id, producer, partitions, version=VERSION_2
             )
-            return dict.fromkeys(partitions, error)
-        found = self._look_up(transactional_id)
-        if isinstance(found, ErrorCode):
-            return dict.fromkeys(partitions, found)
-        return found.machine.verify(producer, partitions)
+            verdicts = dict.fromkeys(partitions, error)
+        else:
+            found = self._look_up(transactional_id)
+            if isinstance(found, ErrorCode):
+                verdicts = dict.fromkeys(partitions, found)
+            else:
+                verdicts = found.machine.verify(producer, partitions)
+        fenced, told = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+        return {at: told if error is fenced else error for at, error in verdicts.items()}
 
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int

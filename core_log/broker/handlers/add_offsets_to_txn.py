@@ -1,0 +1,36 @@
+"""AddOffsetsToTxn (key 25), versions 0 to 4: a transaction announces whose offsets it will commit.
+
+Newer clients (transaction.version 2) leave it out. Deliberately not done: nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.groups.transactions import ProducerIdentity
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from core_log.replication.metadata import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+FENCED_FROM = 2
+
+
+@handles(AddOffsetsToTxnRequest)
+async def handle_add_offsets_to_txn(
+    broker: "Broker", request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse:
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
+    error = await broker.transactions.add_partitions(
+        request.transactional_id,
+        ProducerIdentity(request.producer_id, request.producer_epoch),
+        [partition],
+    )
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)

@@ -1,0 +1,29 @@
+"""DeleteGroups (key 42), versions 0 to 2: an administrator deletes groups that nobody is in.
+
+Deliberately not done: nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(DeleteGroupsRequest)
+async def handle_delete_groups(
+    broker: "Broker", request: DeleteGroupsRequest, context: RequestContext
+) -> DeleteGroupsResponse:
+    results = [
+        DeletableGroupResult(
+            group_id=group_id, error_code=await broker.groups.delete_group(group_id)
+        )
+        for group_id in request.groups_names
+    ]
+    return DeleteGroupsResponse(results=tuple(results))

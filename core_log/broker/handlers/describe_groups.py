@@ -1,0 +1,74 @@
+"""DescribeGroups (key 15), versions 0 to 6: the state and the members of groups.
+
+Version 4: instance ids. 6: says that a group does not exist; before, it is shown as dead.
+Deliberately not done: authorized operations (there are no ACLs yet).
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.groups.group import Group
+from core_log.groups.membership import GroupState
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+UNKNOWN_GROUP_FROM = 6
+
+
+@handles(DescribeGroupsRequest)
+async def handle_describe_groups(
+    broker: "Broker", request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    groups = [find(broker, group_id, context.api_version) for group_id in request.groups]
+    return DescribeGroupsResponse(groups=tuple(groups))
+
+
+def find(broker: "Broker", group_id: str, version: int) -> DescribedGroup:
+    error = broker.groups.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+    if error is not ErrorCode.NONE:
+        return DescribedGroup(group_id=group_id, error_code=error)
+    group = broker.groups.find(group_id)
+    if group is not None:
+        return describe(group)
+    dead = GroupState.DEAD.value
+    if version < UNKNOWN_GROUP_FROM:
+        return DescribedGroup(group_id=group_id, group_state=dead)
+    unknown = ErrorCode.GROUP_ID_NOT_FOUND
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=dead,
+        error_code=unknown,
+        error_message=f"group {group_id} not found",
+    )
+
+
+def describe(group: Group) -> DescribedGroup:
+    """What members say of themselves means something only under the protocol they agreed on."""
+    is_stable = group.state is GroupState.STABLE
+    protocol = group.rebalance.protocol_name if is_stable else None
+    members = [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata_of(protocol),
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.roster
+    ]
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.rebalance.protocol_type or "",
+        protocol_data=protocol or "",
+        members=tuple(members),
+    )

@@ -1,0 +1,43 @@
+"""EndTxn (key 26), versions 0 to 5: a producer commits or aborts its transaction.
+
+Answered once the decision is on disk. Version 5: the answer brings the epoch of the next
+transaction (KIP-890). Deliberately not done: nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.errors import HeadwaterError
+from core_log.groups.transaction_coordinator import ProducerAnswer
+from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+FENCED_FROM = 2
+EPOCH_BUMP_FROM = 5
+
+
+@handles(EndTxnRequest)
+async def handle_end_txn(
+    broker: "Broker", request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse:
+    try:
+        answer = await broker.transactions.end(
+            request.transactional_id,
+            ProducerIdentity(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            version=VERSION_2 if context.api_version >= EPOCH_BUMP_FROM else VERSION_1,
+        )
+    except HeadwaterError:
+        answer = ProducerAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    error = answer.error
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(
+        error_code=error,
+        producer_id=answer.producer.producer_id,
+        producer_epoch=answer.producer.epoch,
+    )

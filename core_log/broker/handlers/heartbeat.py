@@ -1,0 +1,25 @@
+"""Heartbeat (key 12), versions 0 to 4: a member says that it is alive, and hears of rebalances.
+
+Version 3: static members. Deliberately not done: groups of the newer protocol (KIP-848).
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(HeartbeatRequest)
+async def handle_heartbeat(
+    broker: "Broker", request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse:
+    error = broker.groups.heartbeat(
+        request.group_id,
+        request.member_id,
+        request.generation_id,
+        instance_id=request.group_instance_id,
+    )
+    return HeartbeatResponse(error_code=error)

@@ -1,0 +1,54 @@
+"""InitProducerId (key 22), versions 0 to 6: a producer gets its id and epoch, and fences its
+predecessor.
+
+Version 3: a producer that names itself goes on under a new epoch (KIP-360). Deliberately not done:
+transactions in two phases (version 6, KIP-939), which Kafka too refuses unless switched on.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.errors import HeadwaterError
+from core_log.groups.transaction_coordinator import NOBODY, ProducerAnswer
+from core_log.groups.transactions import ProducerIdentity
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+FENCED_FROM = 4
+
+
+@handles(InitProducerIdRequest)
+async def handle_init_producer_id(
+    broker: "Broker", request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse:
+    answer = await init(broker, request)
+    error = answer.error
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(
+        error_code=error,
+        producer_id=answer.producer.producer_id,
+        producer_epoch=answer.producer.epoch,
+    )
+
+
+async def init(broker: "Broker", request: InitProducerIdRequest) -> ProducerAnswer:
+    if request.enable2_pc or request.keep_prepared_txn:
+        return ProducerAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    named = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if (named.producer_id < 0) != (named.epoch < 0):
+        return ProducerAnswer(ErrorCode.INVALID_REQUEST)
+    try:
+        return await broker.transactions.init_producer_id(
+            request.transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=None if named == NOBODY else named,
+        )
+    except HeadwaterError:
+        return ProducerAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,0 +1,75 @@
+"""OffsetCommit (key 8), versions 2 to 10: a consumer group remembers how far it has read.
+
+Versions 2 to 4: the client says how long the offset is kept. 7: static members. 10: topics by id.
+Answered once the offsets are on disk. Deliberately not done: groups of the newer protocol
+(KIP-848).
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_commit
+from core_log.groups.group_coordinator import Committer
+from core_log.groups.offsets import CommittedOffset
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+UNKNOWN_GROUP_FROM = 9
+TOPIC_IDS_FROM = 10
+
+
+@handles(OffsetCommitRequest)
+async def handle_offset_commit(
+    broker: "Broker", request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse:
+    by_id = context.api_version >= TOPIC_IDS_FROM
+    topics = [find_topic(broker, each.name, each.topic_id, by_id=by_id) for each in request.topics]
+    expires_ms = -1
+    if request.retention_time_ms >= 0:
+        expires_ms = broker.clock.now_ms() + request.retention_time_ms
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic, wanted in zip(topics, request.topics, strict=True):
+        if topic.error is ErrorCode.NONE:
+            offsets |= offsets_to_commit(broker, topic, wanted.partitions, expires_ms)
+    by = Committer(
+        request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
+    )
+    errors = await broker.groups.commit_offsets(request.group_id, offsets, by=by)
+    if context.api_version < UNKNOWN_GROUP_FROM:
+        errors = {at: _in_older_words(error) for at, error in errors.items()}
+    answers = [
+        _answer(wanted, topic, errors) for topic, wanted in zip(topics, request.topics, strict=True)
+    ]
+    return OffsetCommitResponse(topics=tuple(answers))
+
+
+def _answer(
+    wanted: OffsetCommitRequestTopic, topic: NamedTopic, errors: dict[TopicPartition, ErrorCode]
+) -> OffsetCommitResponseTopic:
+    otherwise = topic.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partitions = [
+        OffsetCommitResponsePartition(
+            partition_index=each.partition_index,
+            error_code=errors.get(TopicPartition(topic.name, each.partition_index), otherwise),
+        )
+        for each in wanted.partitions
+    ]
+    return OffsetCommitResponseTopic(
+        name=wanted.name, topic_id=wanted.topic_id, partitions=tuple(partitions)
+    )
+
+
+def _in_older_words(error: ErrorCode) -> ErrorCode:
+    """Older clients know no groups that do not exist, only generations that are over."""
+    is_unknown = error is ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.ILLEGAL_GENERATION if is_unknown else error

@@ -1,0 +1,51 @@
+"""OffsetDelete (key 47), version 0: an administrator makes a group forget how far it has read.
+
+Deliberately not done: nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(OffsetDeleteRequest)
+async def handle_offset_delete(
+    broker: "Broker", request: OffsetDeleteRequest, context: RequestContext
+) -> OffsetDeleteResponse:
+    known = [
+        TopicPartition(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+        if broker.image.partition(topic.name, each.partition_index) is not None
+    ]
+    error, errors = await broker.groups.delete_offsets(request.group_id, known)
+    if error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=error)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                OffsetDeleteResponsePartition(
+                    partition_index=each.partition_index,
+                    error_code=errors.get(
+                        TopicPartition(topic.name, each.partition_index), unknown
+                    ),
+                )
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    ]
+    return OffsetDeleteResponse(topics=tuple(topics))

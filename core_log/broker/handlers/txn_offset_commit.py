@@ -1,0 +1,94 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: a transaction commits offsets of a group.
+
+Answered after the write; the offsets count from the transaction's commit on. Version 3: the group
+checks that its member is a current one. 5: the group joins the transaction by this request alone
+(KIP-890). Deliberately not done: nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.offset_requests import find_topic, offsets_to_commit
+from core_log.groups.group_coordinator import Committer
+from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from core_log.replication.metadata import OFFSETS_TOPIC
+from core_log.state_log import ProducerStamp
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+ABORTABLE_FROM = 4
+IMPLICIT_ADD_FROM = 5
+
+Offsets = dict[TopicPartition, CommittedOffset]
+
+
+@handles(TxnOffsetCommitRequest)
+async def handle_txn_offset_commit(
+    broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    offsets: Offsets = {}
+    for each in request.topics:
+        topic = find_topic(broker, each.name, NO_TOPIC_ID, by_id=False)
+        offsets |= offsets_to_commit(broker, topic, each.partitions)
+    errors = await commit(broker, request, offsets, context.api_version) if offsets else {}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index,
+                    error_code=errors.get(
+                        TopicPartition(topic.name, each.partition_index), unknown
+                    ),
+                )
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    ]
+    return TxnOffsetCommitResponse(topics=tuple(topics))
+
+
+async def commit(
+    broker: "Broker", request: TxnOffsetCommitRequest, offsets: Offsets, version: int
+) -> dict[TopicPartition, ErrorCode]:
+    error = await verify(broker, request, version)
+    if error is not ErrorCode.NONE:
+        return dict.fromkeys(offsets, error)
+    return await broker.groups.commit_offsets(
+        request.group_id,
+        offsets,
+        by=Committer(request.member_id, request.generation_id, request.group_instance_id),
+        producer=ProducerStamp(request.producer_id, request.producer_epoch),
+    )
+
+
+async def verify(broker: "Broker", request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
+    """Whether the group's partition belongs to the transaction, or may join it."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    error = broker.groups.check(request.group_id)
+    if error is not ErrorCode.NONE:
+        return error
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
+    verdicts = await broker.transactions.verify_or_add(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        may_add=version >= IMPLICIT_ADD_FROM,
+    )
+    error = verdicts[partition]
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

@@ -1,0 +1,63 @@
+"""What clients send to be committed, sorted into what exists and what does not."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import UUID
+
+from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+class PartitionOffset(Protocol):
+    """One partition of OffsetCommit, or of TxnOffsetCommit."""
+
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def committed_offset(self) -> int: ...
+    @property
+    def committed_leader_epoch(self) -> int: ...
+    @property
+    def committed_metadata(self) -> str | None: ...
+
+
+class NamedTopic(NamedTuple):
+    """A topic as the client called it, and as it is called."""
+
+    name: str
+    topic_id: UUID
+    error: ErrorCode
+
+
+def find_topic(broker: "Broker", name: str, topic_id: UUID, *, by_id: bool) -> NamedTopic:
+    """Clients name topics, or, in the newest versions, identify them."""
+    if by_id:
+        topic = broker.image.topic_by_id(topic_id)
+        error = ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID
+        return NamedTopic(topic.name if topic else "", topic_id, error)
+    known = broker.image.topic(name) is not None
+    error = ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return NamedTopic(name, NO_TOPIC_ID, error)
+
+
+def offsets_to_commit(
+    broker: "Broker", topic: NamedTopic, partitions: Iterable[PartitionOffset], expires_ms: int = -1
+) -> dict[TopicPartition, CommittedOffset]:
+    """Of the partitions that exist."""
+    now_ms = broker.clock.now_ms()
+    return {
+        TopicPartition(topic.name, each.partition_index): CommittedOffset(
+            offset=each.committed_offset,
+            leader_epoch=each.committed_leader_epoch,
+            metadata=each.committed_metadata or "",
+            committed_ms=now_ms,
+            expires_ms=expires_ms,
+            topic_id=topic.topic_id,
+        )
+        for each in partitions
+        if broker.image.partition(topic.name, each.partition_index) is not None
+    }

@@ -1,0 +1,89 @@
+"""Which transactions of a segment were aborted, in Kafka's transaction index (version 0)."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from core_log.errors import CorruptLog
+from core_log.storage.files import File, Files, write_all
+
+ENTRY = Struct(">hqqqq")
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One producer's aborted stretch of a partition."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """The offset of its marker."""
+    last_stable_offset: int
+    """Everything below was decided once this one was."""
+
+
+class AbortedIndex:
+    """The aborted transactions whose markers lie in one segment, in the order of the markers."""
+
+    __slots__ = ("_entries", "_file", "_files", "_path", "_written")
+
+    def __init__(self, files: Files, path: Path, *, is_new: bool) -> None:
+        self._files, self._path = files, path
+        self._file: File | None = None
+        self._entries: list[AbortedTransaction] | None = [] if is_new else None
+        self._written = 0
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            content = b""
+            with suppress(FileNotFoundError):
+                content = self._files.read(self._path)
+            whole = len(content) // ENTRY.size * ENTRY.size
+            rows = list(ENTRY.iter_unpack(content[:whole]))
+            if any(row[0] != VERSION for row in rows):
+                raise CorruptLog("transaction index has an unknown version", file=str(self._path))
+            self._entries = [AbortedTransaction._make(row[1:]) for row in rows]
+            self._written = len(content)
+        return self._entries
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        self.entries.append(aborted)
+
+    def replace(self, entries: Iterable[AbortedTransaction]) -> None:
+        """Starts again with these, in memory; `flush` writes them."""
+        self._entries = list(entries)
+        if self._written or self._files.exists(self._path):
+            self._open().truncate(0)
+        self._written = 0
+
+    def truncate(self, end_offset: int) -> None:
+        """Forgets markers at or after `end_offset`."""
+        kept = [entry for entry in self.entries if entry.last_offset < end_offset]
+        if len(kept) != len(self.entries) or self._written > len(kept) * ENTRY.size:
+            self.replace(kept)
+
+    def flush(self) -> File | None:
+        """Writes what is new; the file to be synced, if there was anything."""
+        if self._entries is None or self._written >= len(self._entries) * ENTRY.size:
+            return None
+        fresh = self._entries[self._written // ENTRY.size :]
+        file = self._open()
+        write_all(file, self._written, b"".join(ENTRY.pack(VERSION, *entry) for entry in fresh))
+        self._written = len(self._entries) * ENTRY.size
+        return file
+
+    def files(self) -> list[File]:
+        """The file, if it has been written to lately."""
+        return [] if self._file is None else [self._file]
+
+    def release(self) -> None:
+        """Gives back the descriptor; the entries stay, they are few."""
+        self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self._path, create=True)
+        return self._file

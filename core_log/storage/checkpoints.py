@@ -1,0 +1,149 @@
+"""Small text files that say how far something has got, in Kafka's checkpoint format."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from core_log.errors import DecodeError
+from core_log.storage.files import File, Files, write_all
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED_TO = "cleaned-to-offset-checkpoint"
+DELETES_DROPPED_TO = "deletes-dropped-to-offset-checkpoint"
+
+VERSION = 0
+OFFSET_DIGITS = 20
+COUNT_DIGITS = 10
+COUNT_AT = 2  # behind "0\n"
+SECTOR_BYTES = 512
+"""What a disk writes whole or not at all, so a number must not cross such a border."""
+
+
+def read_checkpoint(files: Files, path: Path, *, columns: int) -> list[list[str]]:
+    """The rows of a checkpoint; none when there is no file yet."""
+    try:
+        lines = files.read(path).decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        return []
+    rows = [line.split() for line in lines[2:] if line]
+    if lines[0].strip() != str(VERSION) or any(len(row) != columns for row in rows):
+        raise DecodeError("not a checkpoint file", file=str(path))
+    with suppress(ValueError, IndexError):
+        if int(lines[1]) == len(rows):
+            return rows
+    raise DecodeError("checkpoint file does not hold what it counts", file=str(path))
+
+
+def write_checkpoint(files: Files, path: Path, rows: Sequence[Sequence[object]]) -> None:
+    """Replaces a whole checkpoint, on disk when this returns."""
+    lines = [str(VERSION), str(len(rows)), *(" ".join(map(str, row)) for row in rows)]
+    files.replace(path, ("\n".join(lines) + "\n").encode())
+
+
+class OffsetCheckpoint:
+    """One offset per partition in one file, each in a place of its own.
+
+    Numbers have a fixed width, so that one of them can be brought up to date after every group
+    commit by one small write, however many partitions there are. Kafka reads it all the same.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files, self._path = files, path
+        self._file: File | None = None
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._positions: dict[tuple[str, int], int] = {}
+        self._size = 0
+        self.is_missing = self.is_damaged = False
+        """What the file knew is not known any more."""
+        self._load()
+
+    def _load(self) -> None:
+        """Believes every whole line; the last may be torn, and the count may lag behind it."""
+        try:
+            version, *lines = self._files.read(self._path).split(b"\n")
+        except FileNotFoundError:
+            self.is_missing = True
+            return
+        for line in lines[1:-1]:
+            with suppress(ValueError):
+                topic, partition, offset = line.decode().split()
+                self._offsets[topic, int(partition)] = int(offset)
+                continue
+            self.is_damaged = True
+        self.is_damaged = self.is_damaged or version.strip() != str(VERSION).encode()
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, int], int]]:
+        return iter(self._offsets.items())
+
+    def get(self, topic: str, partition: int) -> int | None:
+        return self._offsets.get((topic, partition))
+
+    def set(self, topic: str, partition: int, offset: int) -> None:
+        """Writes one offset, unsynced."""
+        key = (topic, partition)
+        if self._offsets.get(key) == offset and self._file is not None:
+            return
+        self._offsets[key] = offset
+        if self._file is None:
+            self._rewrite()
+        elif key in self._positions:
+            write_all(self._file, self._positions[key], f"{offset:0{OFFSET_DIGITS}d}".encode())
+        else:
+            self._append(self._file, key, offset)
+
+    def remove(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Forgets partitions; the file is on disk when this returns."""
+        gone = [key for key in keys if self._offsets.pop(key, None) is not None]
+        if gone:
+            self._rewrite()
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def _append(self, file: File, key: tuple[str, int], offset: int) -> None:
+        line = self._line(key, offset)
+        write_all(file, self._size, line)
+        self._size += len(line)
+        write_all(file, COUNT_AT, f"{len(self._offsets):0{COUNT_DIGITS}d}".encode())
+
+    def _rewrite(self) -> None:
+        head = f"{VERSION}\n{len(self._offsets):0{COUNT_DIGITS}d}\n".encode()
+        self._size = len(head)
+        lines = [head]
+        for key, offset in self._offsets.items():
+            lines.append(self._line(key, offset))
+            self._size += len(lines[-1])
+        self._files.replace(self._path, b"".join(lines))
+        self._file = self._files.open(self._path)
+
+    def _line(self, key: tuple[str, int], offset: int) -> bytes:
+        """The line for the end of the file, padded so that its number lies in one sector."""
+        name = f"{key[0]} {key[1]} ".encode()
+        position = self._size + len(name)
+        room = SECTOR_BYTES - position % SECTOR_BYTES
+        if room < OFFSET_DIGITS:
+            name += b" " * room
+            position += room
+        self._positions[key] = position
+        return name + f"{offset:0{OFFSET_DIGITS}d}\n".encode()
+
+
+class Checkpoints:
+    """What a log directory promises about each of its partitions."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self.recovery_points = OffsetCheckpoint(files, directory / RECOVERY_POINTS)
+        self.log_starts = OffsetCheckpoint(files, directory / LOG_STARTS)
+        self.cleaned_to = OffsetCheckpoint(files, directory / CLEANED_TO)
+        self.deletes_dropped_to = OffsetCheckpoint(files, directory / DELETES_DROPPED_TO)
+
+    def forget(self, topic: str, partition: int) -> None:
+        for checkpoint in (
+            self.recovery_points,
+            self.log_starts,
+            self.cleaned_to,
+            self.deletes_dropped_to,
+        ):
+            checkpoint.remove([(topic, partition)])

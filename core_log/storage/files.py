@@ -1,0 +1,176 @@
+"""The few file operations storage needs, so that tests can fail or forget any of them."""
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+Bytes = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. It is closed when the last reference to it goes, and not before.
+
+    So a reader may go on sending from a segment that retention or compaction has removed.
+    """
+
+    def fileno(self) -> int: ...
+    def write(self, position: int, data: Bytes) -> int:
+        """Writes at `position`; returns how many bytes the disk took, which may be fewer."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """At most `size` bytes; fewer only where the file ends."""
+        ...
+
+    def size(self) -> int: ...
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None:
+        """Returns once everything written, and the file's length, is on disk."""
+        ...
+
+    def forget_cached(self) -> None:
+        """Makes later reads come from the disk: after a failed sync memory proves nothing."""
+        ...
+
+
+class Files(Protocol):
+    """Files by path. A new, renamed or removed name is on disk after `sync_directory`."""
+
+    def open(self, path: Path, *, create: bool = False) -> File: ...
+    def read(self, path: Path) -> bytes: ...
+    def replace(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        """Puts a whole new content in place, on disk when this returns: the old or the new."""
+        ...
+
+    def names(self, directory: Path) -> list[str]: ...
+    def size(self, path: Path) -> int: ...
+    def modified_ms(self, path: Path) -> int: ...
+    def exists(self, path: Path) -> bool: ...
+    def rename(self, old: Path, new: Path) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def make_directory(self, path: Path) -> None: ...
+    def remove_directory(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+    def lock(self, path: Path) -> File | None:
+        """The locked file, which then names this process; None while another holds it."""
+        ...
+
+
+class FileRange(NamedTuple):
+    """Whole batches as they lie in one file, to be sent without being read."""
+
+    file: File
+    position: int
+    size: int
+    first_offset: int
+    """The offset that was asked for; the first batch may begin before it."""
+    next_offset: int
+    """Where to read on."""
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.size)
+
+
+def write_all(file: File, position: int, data: Bytes) -> None:
+    """A short write is what a nearly full disk does first; say so instead of trying again."""
+    if file.write(position, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, position: int, data: Bytes) -> int:
+        return os.pwrite(self._descriptor, data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def forget_cached(self) -> None:
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class OsFiles:
+    """The operating system's file system."""
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644))
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def replace(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        fresh = path.with_name(path.name + ".tmp")
+        with suppress(FileNotFoundError):  # a leftover could have a laxer mode
+            fresh.unlink()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        file = OsFile(os.open(fresh, flags, mode))
+        write_all(file, 0, data)
+        file.sync()
+        fresh.replace(path)
+        self.sync_directory(path.parent)
+
+    def names(self, directory: Path) -> list[str]:
+        return [path.name for path in directory.iterdir()]
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.rename(new)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> OsFile | None:
+        file = self.open(path, create=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        file.truncate(0)
+        write_all(file, 0, f"{os.getpid()}\n".encode())
+        return file

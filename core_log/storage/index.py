@@ -1,0 +1,176 @@
+"""Sparse indexes of one segment: from an offset, and from a time, to a place in its file."""
+
+import errno
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+
+from core_log.storage.files import File, Files, write_all
+
+OFFSET_ENTRY = Struct(">ii")  # offset relative to the segment's base, position in its file
+TIME_ENTRY = Struct(">qi")  # the largest timestamp so far, relative offset of its batch's end
+NO_TIMESTAMP = -1
+FLUSH_BYTES = 1024
+"""Entries wait in memory up to this; what a crash loses of them is found again by headers."""
+
+
+class IndexFile:
+    """Fixed-size entries in Kafka's own bytes, in memory as on disk, sorted in every column."""
+
+    __slots__ = ("_content", "_entry", "_file", "_files", "_path", "_written")
+
+    def __init__(self, files: Files, path: Path, entry: Struct, *, is_new: bool) -> None:
+        self._files, self._path, self._entry = files, path, entry
+        self._file: File | None = None
+        self._content: bytearray | None = bytearray() if is_new else None
+        self._written = 0
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def content(self) -> bytearray:
+        """Read when first asked for; a missing file is an empty index."""
+        content = self._content
+        if content is None:
+            content = bytearray()
+            with suppress(FileNotFoundError):
+                content += self._files.read(self._path)
+            self._written = len(content)
+            # Kafka leaves zeros behind the entries of a segment it has not closed.
+            entries = -(-len(content.rstrip(b"\0")) // self._entry.size)
+            del content[entries * self._entry.size :]
+            self._content = content
+        return content
+
+    @property
+    def count(self) -> int:
+        return len(self.content) // self._entry.size
+
+    def entry(self, number: int) -> tuple[int, int]:
+        first, second = self._entry.unpack_from(self.content, number * self._entry.size)
+        return first, second
+
+    def add(self, first: int, second: int) -> None:
+        content = self.content
+        content += self._entry.pack(first, second)
+        if len(content) - self._written >= FLUSH_BYTES:
+            with suppress(OSError):  # the log is what counts; the next flush writes this too
+                self.flush()
+
+    def floor(self, column: int, value: int) -> int:
+        """Number of the last entry not above `value` in that column; -1 when all are."""
+        content, size, unpack = self.content, self._entry.size, self._entry.unpack_from
+        low, high = 0, len(content) // size
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(content, middle * size)[column] <= value:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def keep(self, count: int) -> None:
+        """Forgets all entries but the first `count`, here and in the file."""
+        content = self.content
+        del content[count * self._entry.size :]
+        self.flush()
+
+    def flush(self) -> None:
+        """Brings the file to what memory holds, unsynced."""
+        content = self._content
+        if content is None or self._written == len(content):
+            return
+        if self._file is None:
+            self._file = self._files.open(self._path, create=True)
+        if self._written > len(content):
+            self._file.truncate(len(content))
+        else:
+            write_all(self._file, self._written, memoryview(content)[self._written :])
+        self._written = len(content)
+
+    def sync(self) -> None:
+        self.flush()
+        if self._file is not None:
+            self._file.sync()
+
+    def release(self) -> None:
+        """Gives back memory and descriptor; a later look reads the file again."""
+        if self._content is not None and self._written != len(self._content):
+            raise OSError(errno.EBUSY, "index has entries that are not yet in its file")
+        self._content, self._file = None, None
+
+
+class OffsetIndex:
+    """Every few kilobytes: the last offset of a batch, and where that batch begins."""
+
+    __slots__ = ("base_offset", "file")
+
+    def __init__(self, file: IndexFile, base_offset: int) -> None:
+        self.file, self.base_offset = file, base_offset
+
+    def add(self, last_offset: int, position: int) -> None:
+        self.file.add(last_offset - self.base_offset, position)
+
+    def last(self) -> tuple[int, int] | None:
+        """Offset and position of the newest entry."""
+        return self._at(self.file.count - 1)
+
+    def before_offset(self, offset: int) -> tuple[int, int] | None:
+        """The nearest entry whose batch ends at or before `offset`."""
+        return self._at(self.file.floor(0, offset - self.base_offset))
+
+    def before_position(self, position: int) -> tuple[int, int] | None:
+        """The last entry whose batch begins at or before `position`."""
+        return self._at(self.file.floor(1, position))
+
+    def _at(self, number: int) -> tuple[int, int] | None:
+        if number < 0:
+            return None
+        relative, position = self.file.entry(number)
+        return self.base_offset + relative, position
+
+    def truncate(self, size: int) -> None:
+        """Keeps the entries of batches that begin before `size`."""
+        self.file.keep(self.file.floor(1, size - 1) + 1)
+
+    def truncate_below(self, offset: int) -> None:
+        """Keeps the entries of batches that end before `offset`."""
+        self.file.keep(self.file.floor(0, offset - 1 - self.base_offset) + 1)
+
+
+class TimeIndex:
+    """The largest timestamp up to a batch, entered only when it has grown."""
+
+    __slots__ = ("base_offset", "file")
+
+    def __init__(self, file: IndexFile, base_offset: int) -> None:
+        self.file, self.base_offset = file, base_offset
+
+    def add(self, timestamp: int, offset: int) -> None:
+        count = self.file.count
+        if timestamp > (self.file.entry(count - 1)[0] if count else NO_TIMESTAMP):
+            self.file.add(timestamp, offset - self.base_offset)
+
+    def last(self) -> tuple[int, int]:
+        """The largest timestamp entered and its offset."""
+        count = self.file.count
+        if not count:
+            return NO_TIMESTAMP, self.base_offset
+        timestamp, relative = self.file.entry(count - 1)
+        return timestamp, self.base_offset + relative
+
+    def search_from(self, timestamp: int) -> int:
+        """No batch that ends before this offset has a record at or after `timestamp`."""
+        number = self.file.floor(0, timestamp)
+        return self.base_offset + (self.file.entry(number)[1] if number >= 0 else 0)
+
+    def newest_before(self, offset: int) -> int:
+        """The largest timestamp entered for what lies before `offset`."""
+        number = self.file.floor(1, offset - 1 - self.base_offset)
+        return self.file.entry(number)[0] if number >= 0 else NO_TIMESTAMP
+
+    def truncate(self, end_offset: int) -> None:
+        """Keeps the entries of offsets below `end_offset`."""
+        self.file.keep(self.file.floor(1, end_offset - 1 - self.base_offset) + 1)

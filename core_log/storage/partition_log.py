@@ -1,0 +1,540 @@
+"""One partition on this broker: appended to at its end, read anywhere, shortened at its start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from core_log.batch import BatchHeader, check_batch, stamp
+from core_log.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
+from core_log.plain_records import encode_marker, iterate_batches
+from core_log.storage.aborted import AbortedTransaction
+from core_log.storage.checkpoints import Checkpoints
+from core_log.storage.durability import Durability, RemovalJob
+from core_log.storage.durability import SyncJob as SyncJob
+from core_log.storage.files import File, FileRange, Files
+from core_log.storage.leader_epochs import EpochCache
+from core_log.storage.log_config import LogConfig
+from core_log.storage.producers import ProducerStates, is_data
+from core_log.storage.replay import replay_marker, replay_segment
+from core_log.storage.retention import is_worth_rolling, outlived
+from core_log.storage.scan import OFFSETS_MAX, CheckedBatches
+from core_log.storage.segment import FOREVER, Segment
+from core_log.storage.segments import Segments
+from core_log.storage.snapshots import SPACING_BYTES, Snapshots
+from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
+
+EMPTY_SEGMENT = -2
+"""Below every timestamp, so that the first batch of a segment takes the careful way."""
+
+
+class PartitionLog:
+    """Changed by one thread only, the event loop's; a `SyncJob` runs elsewhere and knows no state.
+
+    Whatever the disk refuses leaves the partition as it was, so that the next append simply
+    tries again, except a failed sync: after that nothing in memory proves anything, and the
+    partition is offline until it is opened anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        directory: Path,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        segments: Segments,
+        end_offset: int,
+        producers: ProducerStates,
+        snapshots: Snapshots,
+        epochs: EpochCache,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._files, self.directory = files, directory
+        self.topic, self.partition = topic, partition
+        self.segments, self.end_offset = segments, end_offset
+        self.producers, self.epochs, self._snapshots = producers, epochs, snapshots
+        epochs.log_end = lambda: self.end_offset
+        self._checkpoints = checkpoints
+        stored_start = checkpoints.log_starts.get(topic, partition) or 0
+        self.start_offset = min(max(stored_start, segments.first.base_offset), end_offset)
+        self.cleaned_to = checkpoints.cleaned_to.get(topic, partition) or 0
+        self.deletes_dropped_to = checkpoints.deletes_dropped_to.get(topic, partition) or 0
+        self._durability = Durability(end_offset)
+        self._files_to_sync: list[File] = []
+        self._directories_to_sync: list[Path] = []
+        self._failure: StorageFailed | None = None
+        self._snapshot_size = segments.active.size
+        self.config = config
+
+    @property
+    def config(self) -> LogConfig:
+        """May be replaced at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        for segment in self.segments:
+            segment.index_interval = config.index_interval_bytes
+        self._plan()
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below survives a crash: it is on disk, or written again from what is."""
+        return self._durability.durable
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk."""
+        return self._durability.synced
+
+    @property
+    def size(self) -> int:
+        return self.segments.size
+
+    @property
+    def is_offline(self) -> bool:
+        return self._failure is not None
+
+    def append(
+        self, batch: memoryview, header: BatchHeader, *, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Appends as leader one batch whose checksum the caller has checked; its base offset.
+
+        Offset and epoch are stamped into `batch` itself, then it is written in one go, unsynced.
+        """
+        if self._failure is not None:
+            raise self._failure
+        producers, has_producer = self.producers, header.producer_id >= 0
+        if has_producer:
+            producers.check(header)
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        segment = self.segments.active
+        if (
+            segment.size + len(batch) > self._size_max
+            or header.max_timestamp > self._timestamp_max
+            or last_offset > self._offset_max
+        ):
+            segment = self._make_room(len(batch), last_offset, header.max_timestamp)
+        if leader_epoch != self.epochs.latest:
+            self._begin_epoch(leader_epoch, base_offset)
+        stamp(batch, base_offset=base_offset, leader_epoch=leader_epoch)
+        try:
+            segment.append(batch, last_offset, header.max_timestamp)
+        except OSError as error:
+            raise self._undo(error) from error
+        self.end_offset = last_offset + 1
+        if has_producer:
+            producers.note(header, base_offset, now_ms)
+        return base_offset
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> int:
+        """Ends a producer's transaction in this partition; returns the marker's offset."""
+        if self._failure is not None:
+            raise self._failure
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        offset = self.end_offset
+        marker = encode_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+            base_offset=offset,
+            leader_epoch=leader_epoch,
+        )
+        segment = self._make_room(len(marker), offset, now_ms)
+        self._begin_epoch(leader_epoch, offset)
+        try:
+            segment.append(marker, offset, now_ms)
+        except OSError as error:
+            raise self._undo(error) from error
+        self.end_offset = offset + 1
+        segment.remember(self.end_offset, segment.size)
+        aborted = self.producers.note_marker(
+            producer_id,
+            producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            offset=offset,
+            timestamp_ms=now_ms,
+        )
+        if aborted is not None:
+            segment.aborted.add(aborted)
+        return offset
+
+    def append_as_follower(self, batches: memoryview, *, now_ms: int = -1) -> int:
+        """Appends batches as their leader stamped them; returns the new end offset."""
+        if self._failure is not None:
+            raise self._failure
+        for batch in iterate_batches(batches):
+            header = check_batch(batch)
+            if header.base_offset < self.end_offset:
+                raise CorruptBatch(
+                    "leader's batch lies before our end",
+                    base_offset=header.base_offset,
+                    end_offset=self.end_offset,
+                )
+            segment = self._make_room(len(batch), header.last_offset, header.max_timestamp)
+            self._begin_epoch(header.leader_epoch, header.base_offset)
+            try:
+                segment.append(batch, header.last_offset, header.max_timestamp)
+            except OSError as error:
+                raise self._undo(error) from error
+            self.end_offset = header.next_offset
+            noted_ms = header.max_timestamp if now_ms < 0 else now_ms
+            if is_data(header):
+                self.producers.note(header, header.base_offset, noted_ms)
+            elif header.is_control:
+                for aborted in replay_marker(self.producers, header, batch, noted_ms):
+                    segment.aborted.add(aborted)
+        return self.end_offset
+
+    def read(
+        self, offset: int, *, below: int, bytes_max: int, at_least_one: bool
+    ) -> FileRange | None:
+        """Whole batches from the one that holds `offset`, none of which begins at or after `below`.
+
+        Nothing when there is none, or none that fits and `at_least_one` does not insist.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                "offset is not held here",
+                offset=offset,
+                start_offset=self.start_offset,
+                end_offset=self.end_offset,
+            )
+        segments = self.segments
+        segment: Segment | None = segments.holding(offset)
+        while segment is not None and offset < below:
+            following = None if segment is segments.active else segments.after(segment)
+            end_offset = self.end_offset if following is None else following.base_offset
+            limit, limit_offset = segment.size, end_offset
+            if below < end_offset:
+                limit, limit_offset = segment.position_of(below), below
+            found = segment.read(
+                offset,
+                limit=limit,
+                limit_offset=limit_offset,
+                bytes_max=bytes_max,
+                at_least_one=at_least_one,
+            )
+            if found is not None or segment.position_of(offset) < limit:
+                return found
+            segment = following  # compaction left nothing here from this offset on
+        return None
+
+    def heads(self, from_offset: int) -> Iterator[BatchHeader]:
+        """The heads of all batches from the one that holds `from_offset`, without their records."""
+        for segment in self.segments.from_offset(from_offset):
+            for _, header in segment.heads(segment.position_of(from_offset)):
+                yield header
+
+    def batches(self, from_offset: int) -> Iterator[memoryview]:
+        """Every whole batch from the one that holds `from_offset`, its checksum checked."""
+        for segment in self.segments.from_offset(from_offset):
+            position = segment.position_of(from_offset)
+            checked = CheckedBatches(
+                segment.file,
+                position,
+                segment.size,
+                next_offset=segment.base_offset,
+                may_skip=True,
+            )
+            for _, _, batch in checked:
+                yield batch
+            if checked.damage is not None:
+                raise CorruptLog(
+                    checked.damage.reason,
+                    file=str(segment.path),
+                    position=checked.damage.position,
+                    offset=checked.damage.offset,
+                )
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, below: int) -> TimedOffset | None:
+        """The first record at or after a time, among those below `below`."""
+        return first_at_or_after(
+            self.segments, timestamp_ms, start_offset=self.start_offset, below=below
+        )
+
+    def max_timestamp(self, *, below: int = FOREVER) -> TimedOffset | None:
+        """The newest record by timestamp, among those below `below`."""
+        return newest(self.segments, start_offset=self.start_offset, below=below)
+
+    def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may lie in [lo, hi)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments.from_offset(lo):
+            for aborted in segment.aborted.entries:
+                if aborted.last_offset >= lo and aborted.first_offset < hi:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= hi:
+                    return found
+        return found
+
+    def sync_job(self) -> SyncJob:
+        """What must be synced for everything written so far to be on disk."""
+        active, end_offset = self.segments.active, self.end_offset
+        if end_offset == self._durability.synced and not self._directories_to_sync:
+            return SyncJob(self._files, [], [], end_offset)
+        try:
+            markers = active.aborted.flush()
+        except OSError:  # no room for them: then what they belong to is not on disk either
+            return SyncJob(self._files, [], [], self._durability.synced)
+        if markers is not None:
+            self._files_to_sync.append(markers)
+        active.remember(end_offset, active.size)
+        files = [*self._files_to_sync, active.file]
+        return SyncJob(self._files, files, list(self._directories_to_sync), end_offset)
+
+    def synced(self, job: SyncJob) -> None:
+        """The job ran to its end."""
+        self._files_to_sync = [file for file in self._files_to_sync if file not in job.files]
+        self._directories_to_sync = [
+            path for path in self._directories_to_sync if path not in job.directories
+        ]
+        self._durability.on_synced(job.end_offset)
+
+    def sync_failed(self, error: Exception) -> None:
+        """What was written may or may not be on disk, and asking again would not tell."""
+        self._failure = StorageFailed(
+            "partition is offline since a sync failed",
+            topic=self.topic,
+            partition=self.partition,
+            reason=str(error),
+            hint="restart the broker once the disk is sound",
+        )
+
+    def sync(self) -> None:
+        """Syncs here and now: for openings and closings, not for the event loop's daily work."""
+        job = self.sync_job()
+        try:
+            job.run()
+        except OSError as error:
+            self.sync_failed(error)
+            raise self._refusal(error) from error
+        self.synced(job)
+
+    def sync_with_next(self, files: list[File], directories: list[Path]) -> None:
+        """What else must be on disk before anything counts as durable."""
+        self._files_to_sync += files
+        self._directories_to_sync += directories
+
+    def trust_written(self) -> None:
+        """With `fsync: never` what is written counts as durable; only a clean stop syncs it."""
+        self._files_to_sync.clear()
+        self._directories_to_sync.clear()
+        self._durability.on_trusted(self.end_offset)
+
+    def note_marker_durable(self, offset: int | None = None) -> None:
+        """The decision behind the marker at `offset`, by default the newest record, is on disk.
+
+        Once everything below it is too, it counts as durable: recovery would write it again.
+        """
+        self._durability.on_marker_decided(self.end_offset - 1 if offset is None else offset)
+
+    def roll(self) -> None:
+        """Seals the active segment and goes on in a new one.
+
+        Nothing is synced here, which would stop the event loop: the next `SyncJob` syncs the
+        sealed file, then the new one, then the directory, before it proves anything.
+        """
+        sealed = self.segments.active
+        if sealed.size == 0:
+            return
+        try:
+            sealed.seal()
+            self._snapshots.take(self.producers, self.end_offset)
+            fresh = Segment(
+                self._files,
+                self.directory,
+                self.end_offset,
+                index_interval=self._config.index_interval_bytes,
+                is_new=True,
+            )
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._files_to_sync += [sealed.file, *sealed.aborted.files()]
+        self._directories_to_sync.append(self.directory)
+        self.segments.add(fresh)
+        self._snapshot_size = 0
+        self._plan()
+
+    def delete_records_before(self, offset: int) -> int:
+        """Moves the log's start up, for good when this returns; the new start."""
+        offset = min(offset, self.end_offset)
+        if offset > self.start_offset:
+            self._store_start(offset)
+        return self.start_offset
+
+    def apply_retention(self, now_ms: int, *, below: int) -> RemovalJob | None:
+        """Takes away segments that have had their time; their files are the job's to remove."""
+        is_aged = is_worth_rolling(self.segments, self._config, now_ms=now_ms)
+        if is_aged and self.end_offset <= below:
+            self.roll()
+        gone = outlived(
+            self.segments,
+            self._config,
+            now_ms=now_ms,
+            start_offset=self.start_offset,
+            below=below,
+        )
+        if not gone:
+            return None
+        try:
+            paths = self.segments.drop(gone)
+        except OSError as error:
+            raise self._refusal(error) from error
+        first = self.segments.first.base_offset
+        self._snapshots.forget_before(first)
+        self.start_offset = max(self.start_offset, first)
+        self.epochs.forget_before(self.start_offset)
+        return RemovalJob(self._files, paths)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops everything at or after `offset`: a follower gives up what its leader never had."""
+        if offset >= self.end_offset:
+            return
+        self._checkpoints.recovery_points.set(
+            self.topic, self.partition, min(offset, self.recovery_point)
+        )
+        self._checkpoints.recovery_points.sync()
+        gone = [segment for segment in self.segments if segment.base_offset >= offset]
+        if len(gone) == len(self.segments):
+            gone = gone[1:]
+        for path in self.segments.drop(gone[::-1]):
+            self._files.remove(path)
+        active = self.segments.active
+        active.cut(active.position_of(offset), offset)
+        self.end_offset = max(offset, active.base_offset)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self._durability.on_truncated(self.end_offset)
+        self.epochs.truncate_to(self.end_offset)
+        self._snapshots.drop_after(self.end_offset)
+        self._restore_producers()
+        self._plan()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Leaves everything on disk so that the next opening need not look at the batches."""
+        if not clean or self._failure is not None:
+            return
+        for segment in self.segments.from_offset(self.recovery_point):
+            segment.flush_indexes()
+            segment.file.sync()
+        self._snapshots.take(self.producers, self.end_offset)
+        self.sync()
+
+    def note_cleaned(self, *, cleaned_to: int, deletes_dropped_to: int) -> None:
+        """Records, for good and before the swap, what compaction is about to take."""
+        cleaned_to = max(cleaned_to, self.cleaned_to)
+        deletes_dropped_to = max(deletes_dropped_to, self.deletes_dropped_to)
+        try:
+            for checkpoint, offset in (
+                (self._checkpoints.cleaned_to, cleaned_to),
+                (self._checkpoints.deletes_dropped_to, deletes_dropped_to),
+            ):
+                checkpoint.set(self.topic, self.partition, offset)
+                checkpoint.sync()
+        except OSError as error:
+            raise self._refusal(error) from error
+        self.cleaned_to, self.deletes_dropped_to = cleaned_to, deletes_dropped_to
+
+    def _make_room(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
+        """The segment for the next batch; rolls where that is due. The way off the usual path."""
+        segment, config = self.segments.active, self._config
+        if segment.first_timestamp is not None and (
+            segment.size + size > config.segment_bytes
+            or segment.room_for_entries(config.segment_index_bytes) <= 0
+            or max_timestamp - segment.first_timestamp > config.segment_ms
+            or last_offset > self._offset_max
+        ):
+            self.roll()
+            segment = self.segments.active
+        elif segment.size - self._snapshot_size > SPACING_BYTES:
+            self._take_snapshot()
+        if segment.first_timestamp is None:
+            segment.first_timestamp = max_timestamp
+        self._plan()
+        return segment
+
+    def _plan(self) -> None:
+        """Works out how far the active segment may be appended to without another look."""
+        segment, config = self.segments.active, self._config
+        entries = segment.room_for_entries(config.segment_index_bytes)
+        self._size_max = min(
+            config.segment_bytes,
+            segment.size + entries * config.index_interval_bytes,
+            self._snapshot_size + SPACING_BYTES,
+        )
+        self._offset_max = segment.base_offset + OFFSETS_MAX - 1
+        first = segment.first_timestamp
+        self._timestamp_max = EMPTY_SEGMENT if first is None else first + config.segment_ms
+
+    def _take_snapshot(self) -> None:
+        try:
+            self._snapshots.take(self.producers, self.end_offset)
+            bases = {segment.base_offset for segment in self.segments}
+            self._snapshots.prune(bases=bases, synced=self.recovery_point)
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._snapshot_size = self.segments.active.size
+
+    def _begin_epoch(self, epoch: int, offset: int) -> None:
+        try:
+            self.epochs.assign(epoch, offset)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _undo(self, error: OSError) -> StorageFailed:
+        """Takes back what a refused write left in the file."""
+        segment = self.segments.active
+        try:
+            segment.file.truncate(segment.size)
+        except OSError as second:
+            self.sync_failed(second)
+        return self._refusal(error)
+
+    def _refusal(self, error: OSError) -> StorageFailed:
+        return StorageFailed(
+            "the disk refused a write",
+            topic=self.topic,
+            partition=self.partition,
+            reason=error.strerror or str(error),
+            hint="free some space, or see to the disk; appends go on as soon as it lets them",
+        )
+
+    def _store_start(self, offset: int) -> None:
+        try:
+            self._checkpoints.log_starts.set(self.topic, self.partition, offset)
+            self._checkpoints.log_starts.sync()
+        except OSError as error:
+            raise self._refusal(error) from error
+        self.start_offset = offset
+
+    def _restore_producers(self, now_ms: int = 0) -> None:
+        """From the newest snapshot that is left and the batches after it."""
+        taken = self._snapshots.before(self.end_offset)
+        from_offset, snapshot = taken or (self.segments.first.base_offset, [])
+        self.producers.restore(snapshot)
+        for segment in self.segments.from_offset(from_offset):
+            replayed = replay_segment(
+                self.producers,
+                segment,
+                from_offset=from_offset,
+                below=self.end_offset,
+                now_ms=now_ms,
+            )
+            for _ in replayed:  # the aborted ones stand in the index already
+                pass

@@ -1,0 +1,73 @@
+"""Small `key=value` and JSON files by which a data directory and a partition say what they are."""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+from core_log.errors import DecodeError
+from core_log.storage.files import File, Files, write_all
+
+META = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_STOP = ".kafka_cleanshutdown"
+
+
+def read_properties(files: Files, path: Path) -> dict[str, str]:
+    """Java's properties, as far as Kafka uses them; raises `FileNotFoundError`."""
+    lines = files.read(path).decode(errors="replace").splitlines()
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(files: Files, path: Path, values: Mapping[str, str]) -> None:
+    files.replace(path, "".join(f"{key}={value}\n" for key, value in values.items()).encode())
+
+
+def encode_uuid(value: UUID) -> str:
+    """As Kafka prints ids: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> UUID:
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except ValueError as error:
+        raise DecodeError("not an id as Kafka prints them", text=text) from error
+
+
+def read_topic_id(files: Files, directory: Path) -> UUID | None:
+    """The id of the topic whose partition this directory is; None where it does not say, as
+    after a power cut that came before the first sync.
+    """
+    try:
+        lines = files.read(directory / PARTITION_METADATA).decode(errors="replace").splitlines()
+        pairs = dict(line.partition(": ")[::2] for line in lines)
+        return decode_uuid(pairs["topic_id"]) if pairs.get("version") == "0" else None
+    except (FileNotFoundError, KeyError, DecodeError):
+        return None
+
+
+def write_topic_id(files: Files, directory: Path, topic_id: UUID) -> File:
+    """Unsynced; the file, to be synced with the partition's first batches."""
+    content = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+    file = files.open(directory / PARTITION_METADATA, create=True)
+    write_all(file, 0, content)
+    file.truncate(len(content))
+    return file
+
+
+def write_clean_stop(files: Files, directory: Path, *, broker_epoch: int) -> None:
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    files.replace(directory / CLEAN_STOP, content.encode())
+
+
+def take_clean_stop(files: Files, directory: Path) -> bool:
+    """Whether the last stop was clean. The mark is gone, on disk, when this returns."""
+    path = directory / CLEAN_STOP
+    if not files.exists(path):
+        return False
+    files.remove(path)
+    files.sync_directory(directory)
+    return True

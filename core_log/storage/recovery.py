@@ -1,0 +1,171 @@
+"""Opens a partition: after a clean stop by trusting its files, after a crash by proof."""
+
+from pathlib import Path
+
+from core_log.batch import HEADER_BYTES, BatchHeader
+from core_log.storage.checkpoints import Checkpoints
+from core_log.storage.files import Files
+from core_log.storage.leader_epochs import EpochCache
+from core_log.storage.log_config import LogConfig
+from core_log.storage.partition_log import PartitionLog
+from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
+from core_log.storage.producers import ProducerStates
+from core_log.storage.replay import replay_segment
+from core_log.storage.segment import FOREVER, LOG, Segment, file_name
+from core_log.storage.segments import Segments
+from core_log.storage.snapshots import Snapshots
+from core_log.storage.swap import CLEANED, DELETED, base_offsets, finish_swaps
+from core_log.storage.tail import Cut, Tail
+
+UNFINISHED = (CLEANED, DELETED, ".tmp")
+
+
+class Recovery:
+    """One opening of one partition; `cut` says what was taken off its end, if anything was."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        checkpoints: Checkpoints,
+        now_ms: int,
+    ) -> None:
+        self._files, self._directory = files, directory
+        self._topic, self._partition, self._config = topic, partition, config
+        self._checkpoints, self._now_ms = checkpoints, now_ms
+        self._epochs = EpochCache(files, directory)
+        self.cut: Cut | None = None
+
+    def open_trusting(self) -> PartitionLog:
+        """After a clean stop: everything is on disk, and only the newest batches are looked at."""
+        segments, snapshots = self._find()
+        end_offset = segments.active.adopt(segments.active.size)
+        producers = ProducerStates()
+        snapshot = snapshots.at(end_offset)
+        if snapshot is None:
+            self._replay(segments, snapshots, producers, end_offset, trusted_to=FOREVER)
+        else:
+            producers.restore(snapshot)
+        return self._assemble(segments, snapshots, producers, end_offset)
+
+    def open_doubting(
+        self, recovery_point: int | None, *, distrust_memory: bool = False
+    ) -> PartitionLog:
+        """After a crash: only what lies below the recovery point is on disk for certain.
+
+        Without one (None) nothing is certain, and damage that is not at the very end is an error.
+        """
+        segments, snapshots = self._find()
+        may_skip = self._config.is_compacted or recovery_point is None
+        tail = Tail(
+            self._files,
+            segments,
+            recovery_point=recovery_point,
+            may_skip=may_skip,
+            now_ms=self._now_ms,
+        )
+        tail.check(distrust_memory=distrust_memory)
+        self.cut, end_offset = tail.cut, tail.end_offset
+        snapshots.drop_after(end_offset)
+        producers, trusted_to = ProducerStates(), recovery_point or 0
+        self._replay(segments, snapshots, producers, end_offset, trusted_to=trusted_to)
+        self._checkpoints.recovery_points.set(self._topic, self._partition, end_offset)
+        return self._assemble(segments, snapshots, producers, end_offset)
+
+    def _find(self) -> tuple[Segments, Snapshots]:
+        """The segments that count, after the traces of unfinished work are gone."""
+        finish_swaps(self._files, self._directory)
+        names = self._files.names(self._directory)
+        for name in names:
+            if name.endswith(UNFINISHED):
+                self._files.remove(self._directory / name)
+        bases = base_offsets(names)
+        segments = [self._segment(base, is_new=False) for base in bases]
+        if not segments:
+            start = self._checkpoints.log_starts.get(self._topic, self._partition) or 0
+            segments = [self._segment(start, is_new=True)]
+        stems = (name.removesuffix(SNAPSHOT) for name in names if name.endswith(SNAPSHOT))
+        offsets = [int(stem) for stem in stems if stem.isdigit()]
+        return (
+            Segments(self._files, self._directory, segments),
+            Snapshots(self._files, self._directory, offsets),
+        )
+
+    def _segment(self, base_offset: int, *, is_new: bool) -> Segment:
+        interval = self._config.index_interval_bytes
+        segment = Segment(
+            self._files, self._directory, base_offset, index_interval=interval, is_new=is_new
+        )
+        if not is_new:
+            segment.size = self._files.size(self._directory / file_name(base_offset, LOG))
+        return segment
+
+    def _replay(
+        self,
+        segments: Segments,
+        snapshots: Snapshots,
+        producers: ProducerStates,
+        end_offset: int,
+        *,
+        trusted_to: int,
+    ) -> None:
+        """From a snapshot on, one older than need be, so that retries of the last few batches are
+        known again. Aborted transactions are believed below `trusted_to` and found anew above.
+        """
+        certain = min(trusted_to, end_offset)
+        taken = snapshots.before(certain, spare=1) or snapshots.before(certain)
+        from_offset, snapshot = taken or (segments.first.base_offset, [])
+        producers.restore(snapshot)
+        for segment in segments.from_offset(from_offset):
+            segment.aborted.truncate(certain)
+            replayed = replay_segment(
+                producers,
+                segment,
+                from_offset=from_offset,
+                below=end_offset,
+                now_ms=self._now_ms,
+            )
+            for aborted in replayed:
+                if aborted.last_offset >= certain:
+                    segment.aborted.add(aborted)
+            markers = segment.aborted.flush()
+            if markers is not None:
+                markers.sync()
+
+    def _assemble(
+        self,
+        segments: Segments,
+        snapshots: Snapshots,
+        producers: ProducerStates,
+        end_offset: int,
+    ) -> PartitionLog:
+        active = segments.active
+        if active.size:
+            head = active.file.read(0, HEADER_BYTES)
+            active.first_timestamp = BatchHeader.read(head).max_timestamp
+        self._settle_epochs(segments, end_offset)
+        return PartitionLog(
+            files=self._files,
+            directory=self._directory,
+            topic=self._topic,
+            partition=self._partition,
+            config=self._config,
+            segments=segments,
+            end_offset=end_offset,
+            producers=producers,
+            snapshots=snapshots,
+            epochs=self._epochs,
+            checkpoints=self._checkpoints,
+        )
+
+    def _settle_epochs(self, segments: Segments, end_offset: int) -> None:
+        """The checkpoint says who wrote what; where it is lost the batches' heads still do."""
+        if self._epochs.is_damaged:
+            for segment in segments:
+                for _, header in segment.heads():
+                    self._epochs.assign(header.leader_epoch, header.base_offset)
+        self._epochs.truncate_to(end_offset)

@@ -1,0 +1,54 @@
+"""Brings producer states up to date from batches that are already in the log."""
+
+from collections.abc import Iterator
+
+from core_log.batch import CONTROL, BatchHeader
+from core_log.plain_records import decode_batch, decode_marker
+from core_log.storage.aborted import AbortedTransaction
+from core_log.storage.producers import ProducerStates
+from core_log.storage.segment import Segment
+
+
+def replay_segment(
+    producers: ProducerStates,
+    segment: Segment,
+    *,
+    from_offset: int,
+    below: int,
+    now_ms: int,
+) -> Iterator[AbortedTransaction]:
+    """Takes what the heads of the batches between two offsets say of their producers; the
+    aborted transactions whose markers are met.
+    """
+    position = segment.position_of(from_offset) if from_offset > segment.base_offset else 0
+    for at, header in segment.heads(position):
+        if header.base_offset >= below:
+            return
+        if header.producer_id < 0:
+            continue
+        if header.attributes & CONTROL:
+            yield from replay_marker(
+                producers, header, segment.file.read(at, header.total_bytes), now_ms
+            )
+        else:
+            producers.note(header, header.base_offset, now_ms)
+
+
+def replay_marker(
+    producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview, now_ms: int
+) -> Iterator[AbortedTransaction]:
+    """Ends the transaction that a stored control batch ends, if it is of that kind."""
+    for record in decode_batch(batch)[1]:
+        marker = decode_marker(record)
+        if marker is None:
+            continue
+        aborted = producers.note_marker(
+            header.producer_id,
+            header.producer_epoch,
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            offset=header.base_offset,
+            timestamp_ms=now_ms,
+        )
+        if aborted is not None:
+            yield aborted

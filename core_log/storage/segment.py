@@ -1,0 +1,292 @@
+"""One stretch of a partition: a file of batches from a base offset on, and its indexes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from core_log.batch import HEADER_BYTES, BatchHeader
+from core_log.errors import CorruptLog
+from core_log.storage.aborted import AbortedIndex
+from core_log.storage.files import Bytes, File, FileRange, Files, write_all
+from core_log.storage.index import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexFile,
+    OffsetIndex,
+    TimeIndex,
+)
+from core_log.storage.scan import heads
+
+LOG, INDEX, TIMES, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
+SUFFIXES = (LOG, INDEX, TIMES, ABORTED)
+KNOWN_POSITIONS_MAX = 256
+FOREVER = 1 << 62
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """Its size and indexes count what was wholly written, whatever the file holds beyond."""
+
+    __slots__ = (
+        "_file",
+        "_files",
+        "_max_timestamp",
+        "_positions",
+        "aborted",
+        "base_offset",
+        "first_timestamp",
+        "index",
+        "index_interval",
+        "indexed_at",
+        "max_timestamp_offset",
+        "path",
+        "size",
+        "times",
+    )
+
+    def __init__(
+        self, files: Files, directory: Path, base_offset: int, *, index_interval: int, is_new: bool
+    ) -> None:
+        self._files, self.base_offset = files, base_offset
+        self.path = directory / file_name(base_offset, LOG)
+        self._file: File | None = files.open(self.path, create=True) if is_new else None
+        self._build_indexes(is_new=is_new)
+        self.index_interval = index_interval
+        self.size, self.indexed_at = 0, 0
+        self.first_timestamp: int | None = None
+        self._max_timestamp: int | None = NO_TIMESTAMP if is_new else None
+        self.max_timestamp_offset = base_offset
+        self._positions: dict[int, int] = {}
+
+    def _build_indexes(self, *, is_new: bool) -> None:
+        def index_file(suffix: str) -> Path:
+            return self.path.with_name(file_name(self.base_offset, suffix))
+
+        offsets = IndexFile(self._files, index_file(INDEX), OFFSET_ENTRY, is_new=is_new)
+        times = IndexFile(self._files, index_file(TIMES), TIME_ENTRY, is_new=is_new)
+        self.index = OffsetIndex(offsets, self.base_offset)
+        self.times = TimeIndex(times, self.base_offset)
+        self.aborted = AbortedIndex(self._files, index_file(ABORTED), is_new=is_new)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its batches; -1 where none has any."""
+        if self._max_timestamp is None:
+            self.adopt(self.size)
+        assert self._max_timestamp is not None, "adopting an index settles the largest timestamp"
+        return self._max_timestamp
+
+    def newest_between(self, start_offset: int, below: int) -> int:
+        """The largest timestamp of the batches that lie there, walking as little as possible."""
+        newest = self.max_timestamp
+        if start_offset <= self.max_timestamp_offset < below:
+            return newest
+        newest, entry = self.times.newest_before(below), self.index.before_offset(below - 1)
+        if newest == NO_TIMESTAMP or start_offset > self.base_offset:
+            newest, entry = NO_TIMESTAMP, self.index.before_offset(start_offset)
+        for _, header in self._heads_from(entry):
+            if header.base_offset >= below:
+                break
+            if header.last_offset >= start_offset:
+                newest = max(newest, header.max_timestamp)
+        return newest
+
+    @property
+    def newest_ms(self) -> int:
+        """The time of its newest record, by which it ages; without one, of its last write."""
+        newest = self.max_timestamp
+        return newest if newest >= 0 else self._files.modified_ms(self.path)
+
+    def append(self, data: Bytes, last_offset: int, max_timestamp: int) -> None:
+        """Writes one whole batch at the end; an `OSError` leaves all but the file as it was."""
+        position = self.size
+        write_all(self.file, position, data)
+        self.note(position, len(data), last_offset, max_timestamp)
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Counts a batch that stands in the file at `position`, which is the end so far."""
+        if max_timestamp > self.max_timestamp:
+            self._max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
+        if position - self.indexed_at > self.index_interval:
+            self.index.add(last_offset, position)
+            self.times.add(self.max_timestamp, self.max_timestamp_offset)
+            self.indexed_at = position
+        self.size = position + size
+
+    def adopt(self, end: int, *, below: int = FOREVER) -> int:
+        """Takes over index files as far as the log confirms them, and adds what they lack.
+
+        Returns the offset that comes next. Afterwards `size` is where its batch begins: that of
+        `below`, or `end`. Heads are trusted, so this is for what is known to be on disk.
+        """
+        self.index.truncate_below(below)
+        entry = self.index.last()
+        self.times.truncate(entry[0] + 1 if entry and below != FOREVER else below)
+        try:
+            next_offset = self._extend(entry, end, below)
+            self._confirm_newest()
+        except CorruptLog:  # of an index, unless the walk below meets it too
+            self._start_indexes()
+            return self._extend(None, end, below)
+        return next_offset
+
+    def _extend(self, entry: tuple[int, int] | None, end: int, below: int) -> int:
+        self._max_timestamp, self.max_timestamp_offset = self.times.last()
+        self.size = self.indexed_at = entry[1] if entry else 0
+        if entry and entry[1] >= end:
+            raise CorruptLog("index reaches beyond its log", file=str(self.path), position=end)
+        next_offset = self.base_offset
+        if below <= next_offset:
+            return next_offset
+        for position, header in self._heads_from(entry, end):
+            if header.base_offset >= below:
+                break
+            self.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
+            next_offset = header.next_offset
+            if next_offset >= below:  # what comes next need not be a batch at all
+                break
+        return next_offset
+
+    def _confirm_newest(self) -> None:
+        timestamp, offset = self.times.last()
+        if timestamp == NO_TIMESTAMP:
+            return
+        position = self._search(offset)
+        for _, header in self.heads(position):
+            if header.last_offset == offset and header.max_timestamp == timestamp:
+                return
+            break
+        raise CorruptLog("time index contradicts its log", file=str(self.path))
+
+    def _start_indexes(self) -> None:
+        self.index.file.keep(0)
+        self.times.file.keep(0)
+        self._max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.size = self.indexed_at = 0
+
+    def cut(self, position: int, end_offset: int) -> None:
+        """Ends the file at `position`, where the batch of `end_offset` begins."""
+        self.file.truncate(position)
+        self._positions.clear()
+        self.adopt(position, below=end_offset)
+        self.aborted.truncate(end_offset)
+        if position == 0:
+            self.first_timestamp = None
+
+    def room_for_entries(self, index_bytes: int) -> int:
+        """How many entries the fuller of the two indexes still takes, one kept for sealing."""
+        entries = index_bytes // TIME_ENTRY.size - 1
+        return entries - max(self.index.file.count, self.times.file.count)
+
+    def seal(self) -> None:
+        """No batch will follow: completes and writes the indexes."""
+        if self.size:
+            self.times.add(self.max_timestamp, self.max_timestamp_offset)
+        self.flush_indexes()
+
+    def flush_indexes(self) -> None:
+        self.index.file.flush()
+        self.times.file.flush()
+        self.aborted.flush()
+
+    def release(self) -> None:
+        """Gives back what can be opened again; readers that are under way keep their file."""
+        try:
+            self.flush_indexes()
+        except OSError:  # the disk is full: keep in memory what cannot be written
+            return
+        self._file = None
+        self.index.file.release()
+        self.times.file.release()
+        self.aborted.release()
+        self._positions.clear()
+
+    def heads(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        return heads(self.file, position, self.size if end is None else end, name=str(self.path))
+
+    def remember(self, offset: int, position: int) -> None:
+        """Saves the next reader of `offset` the search: readers come back where they left off."""
+        positions = self._positions
+        if len(positions) >= KNOWN_POSITIONS_MAX:
+            positions.clear()
+        positions[offset] = position
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch begins that ends at or after `offset`; the size if none does."""
+        position = self._positions.get(offset)
+        if position is None:
+            try:
+                position = self._search(offset)
+            except CorruptLog:  # of the index, unless the walk below meets it too
+                self.rebuild_indexes()
+                position = self._search(offset)
+            self.remember(offset, position)
+        return position
+
+    def _search(self, offset: int) -> int:
+        for position, header in self._heads_from(self.index.before_offset(offset)):
+            if header.last_offset >= offset:
+                return position
+        return self.size
+
+    def _heads_from(
+        self, entry: tuple[int, int] | None, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Batches from an index entry on. The entry is believed only if the log confirms it."""
+        start = entry[1] if entry else 0
+        for position, header in self.heads(start, end):
+            if entry and position == start and header.last_offset != entry[0]:
+                raise CorruptLog("index contradicts its log", file=str(self.path), position=start)
+            yield position, header
+
+    def rebuild_indexes(self) -> None:
+        """Makes the offset and time indexes anew from the heads of all batches."""
+        size = self.size
+        self._start_indexes()
+        self._extend(None, size, FOREVER)
+
+    def read(
+        self, offset: int, *, limit: int, limit_offset: int, bytes_max: int, at_least_one: bool
+    ) -> FileRange | None:
+        """Whole batches from `offset` on, up to `limit`, where the one of `limit_offset` begins."""
+        position = self.position_of(offset)
+        if position >= limit:
+            return None
+        size = limit - position
+        if size <= bytes_max:
+            self.remember(limit_offset, limit)
+            return FileRange(self.file, position, size, offset, limit_offset)
+        end = self._last_end(position, min(position + bytes_max, limit))
+        if end == position:
+            if not at_least_one:
+                return None
+            end += BatchHeader.read(self.file.read(position, HEADER_BYTES)).total_bytes
+        next_offset = self._offset_at(end, limit, limit_offset)
+        self.remember(next_offset, end)
+        return FileRange(self.file, position, end - position, offset, next_offset)
+
+    def _last_end(self, position: int, end_max: int) -> int:
+        """The end of the last batch that ends by `end_max`, or `position` if the first does not."""
+        entry = self.index.before_position(end_max)
+        if entry is None or entry[1] <= position:
+            steps = self.heads(position)
+        else:
+            steps = self._heads_from(entry)
+        for begin, header in steps:
+            if begin + header.total_bytes > end_max:
+                return begin
+        return self.size
+
+    def _offset_at(self, position: int, limit: int, limit_offset: int) -> int:
+        if position >= limit:
+            return limit_offset
+        return BatchHeader.read(self.file.read(position, HEADER_BYTES)).base_offset

@@ -1,0 +1,284 @@
+"""Everything one broker keeps: a data directory owned by one process, and the partitions in it."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+from uuid import UUID, uuid4
+
+from core_log.clock import Clock
+from core_log.errors import ConfigError, DirectoryInUse, StorageFailed
+from core_log.log import TopicPartition
+from core_log.storage.checkpoints import Checkpoints
+from core_log.storage.durability import RemovalJob
+from core_log.storage.files import File, Files
+from core_log.storage.log_config import LogConfig
+from core_log.storage.partition_log import PartitionLog
+from core_log.storage.properties import (
+    META,
+    encode_uuid,
+    read_properties,
+    read_topic_id,
+    take_clean_stop,
+    write_clean_stop,
+    write_properties,
+    write_topic_id,
+)
+from core_log.storage.recovery import Recovery
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = "1"
+LOCK, ENDPOINT, LOG_DIRECTORY = "lock", "endpoint.json", "log"
+DELETING, STRAY = "-delete", "-stray"
+FILE_NAME_MAX = 255
+SECRET_MODE = 0o600
+
+
+class Store:
+    """Opened by `Store.open`, which makes this process the directory's owner until `close`."""
+
+    def __init__(
+        self, data: Path, files: Files, clock: Clock, *, lock: File, identity: Mapping[str, str]
+    ) -> None:
+        self.data, self.files, self._clock = data, files, clock
+        self._lock: File | None = lock
+        self.cluster_id, self.directory_id = identity["cluster.id"], identity["directory.id"]
+        self.log_directory = data / LOG_DIRECTORY
+        self.checkpoints = Checkpoints(files, self.log_directory)
+        self._partitions: dict[TopicPartition, PartitionLog] = {}
+        self._found = self._scan()
+        self.was_clean = take_clean_stop(files, self.log_directory)
+        """Whether the last owner stopped cleanly."""
+
+    @classmethod
+    def open(cls, data: Path, *, files: Files, clock: Clock, node_id: int) -> Self:
+        """Takes ownership; makes the directory where there is none yet."""
+        files.make_directory(data / LOG_DIRECTORY)
+        lock = files.lock(data / LOCK)
+        if lock is None:
+            owner = files.read(data / LOCK).decode(errors="replace").strip() or "unknown"
+            raise DirectoryInUse(
+                "another process owns the data directory",
+                path=str(data),
+                hint=f"stop process {owner}, or give another --data directory",
+            )
+        identity = _identify(files, data / META, node_id)
+        return cls(data, files, clock, lock=lock, identity=identity)
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Those that are open."""
+        return self._partitions
+
+    @property
+    def found(self) -> frozenset[TopicPartition]:
+        """Those that lie in the directory, open or not."""
+        return frozenset(self._found)
+
+    def open_partition(
+        self, topic: str, partition: int, *, topic_id: UUID, config: LogConfig
+    ) -> PartitionLog:
+        """The partition as the last owner left it, or a new one where there is none."""
+        key = TopicPartition(topic, partition)
+        assert key not in self._partitions, "a partition is opened once"
+        directory = self.log_directory / f"{topic}-{partition}"
+        fresh_files: list[File] = []
+        try:
+            if key in self._found:
+                self._set_stranger_aside(key, directory, topic_id)
+            is_new = key not in self._found
+            if is_new:
+                self.files.make_directory(directory)
+                self.checkpoints.forget(*key)
+            if is_new or read_topic_id(self.files, directory) is None:
+                fresh_files.append(write_topic_id(self.files, directory, topic_id))
+            log = self._recover(key, directory, config, is_new=is_new)
+        except OSError as error:
+            raise _refusal(error, directory) from error
+        if fresh_files:
+            log.sync_with_next(fresh_files, [directory, self.log_directory])
+        self._found.add(key)
+        self._partitions[key] = log
+        return log
+
+    def _recover(
+        self, key: TopicPartition, directory: Path, config: LogConfig, *, is_new: bool
+    ) -> PartitionLog:
+        recovery = Recovery(
+            self.files,
+            directory,
+            topic=key.topic,
+            partition=key.partition,
+            config=config,
+            checkpoints=self.checkpoints,
+            now_ms=self._clock.now_ms(),
+        )
+        if is_new or self.was_clean:
+            return recovery.open_trusting()
+        log = recovery.open_doubting(self._recovery_point(key))
+        if recovery.cut is not None:
+            logger.warning("%s-%d ends earlier after a crash: %s", *key, recovery.cut)
+        return log
+
+    def _recovery_point(self, key: TopicPartition) -> int | None:
+        points = self.checkpoints.recovery_points
+        return None if points.is_missing or points.is_damaged else points.get(*key) or 0
+
+    def reopen_partition(self, topic: str, partition: int) -> PartitionLog:
+        """Takes a partition that is offline up again, believing only what the disk gives back."""
+        key = TopicPartition(topic, partition)
+        broken = self._partitions.pop(key)
+        recovery = Recovery(
+            self.files,
+            broken.directory,
+            topic=topic,
+            partition=partition,
+            config=broken.config,
+            checkpoints=self.checkpoints,
+            now_ms=self._clock.now_ms(),
+        )
+        try:
+            log = recovery.open_doubting(broken.recovery_point, distrust_memory=True)
+        except OSError as error:
+            self._partitions[key] = broken
+            raise _refusal(error, broken.directory) from error
+        if recovery.cut is not None:
+            logger.warning("%s-%d ends earlier after a failure: %s", *key, recovery.cut)
+        self._partitions[key] = log
+        return log
+
+    def delete_partition(self, topic: str, partition: int) -> RemovalJob | None:
+        """Takes a partition's name away, for good when this returns; its files are the job's to
+        remove, or the next start's.
+        """
+        key = TopicPartition(topic, partition)
+        self._partitions.pop(key, None)
+        if key not in self._found:
+            return None
+        directory = self.log_directory / f"{topic}-{partition}"
+        try:
+            aside = self._rename_away(key, directory, DELETING)
+            self.checkpoints.forget(*key)
+            names = self.files.names(aside)
+        except OSError as error:
+            raise _refusal(error, directory) from error
+        return RemovalJob(self.files, [aside / name for name in names], directory=aside)
+
+    def write_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
+        """After a group commit: what is now on disk. Unsynced; where it fails it merely lags."""
+        points = self.checkpoints.recovery_points
+        with suppress(OSError):
+            for log in logs:
+                if not log.is_offline:
+                    points.set(log.topic, log.partition, log.recovery_point)
+
+    def report_strays(self) -> None:
+        """Names the partitions that lie here and that nobody has opened."""
+        strays = sorted(self._found - self._partitions.keys())
+        if strays:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in strays)
+            logger.warning("partitions of no known topic in %s: %s", self.log_directory, names)
+
+    def write_endpoint(self, content: bytes) -> None:
+        """Tells this user's other processes, and nobody else, where the owner listens."""
+        self.files.replace(self.data / ENDPOINT, content, mode=SECRET_MODE)
+
+    def remove_endpoint(self) -> None:
+        self.files.remove(self.data / ENDPOINT)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Gives the directory up. After a clean stop the next owner need not check the batches."""
+        try:
+            if clean and self._close_cleanly():
+                write_clean_stop(self.files, self.log_directory, broker_epoch=-1)
+        finally:
+            self._partitions.clear()
+            self._lock = None
+
+    def _close_cleanly(self) -> bool:
+        """Whether everything is on disk."""
+        is_whole = True
+        for log in self._partitions.values():
+            try:
+                log.close()
+                is_whole = is_whole and not log.is_offline
+            except (OSError, StorageFailed) as error:
+                logger.error("%s-%d was not closed cleanly: %s", log.topic, log.partition, error)
+                is_whole = False
+        self.write_recovery_points(self._partitions.values())
+        with suppress(OSError):
+            self.checkpoints.recovery_points.sync()
+            return is_whole
+        return False
+
+    def _scan(self) -> set[TopicPartition]:
+        """The partitions in the directory, after what was being deleted is gone."""
+        found = set()
+        for name in self.files.names(self.log_directory):
+            if name.endswith(DELETING):
+                aside = self.log_directory / name
+                paths = [aside / each for each in self.files.names(aside)]
+                RemovalJob(self.files, paths, directory=aside).run()
+                continue
+            topic, _, number = name.rpartition("-")
+            if topic and number.isdecimal():
+                found.add(TopicPartition(topic, int(number)))
+        return found
+
+    def _set_stranger_aside(self, key: TopicPartition, directory: Path, topic_id: UUID) -> None:
+        """A directory of another topic that had the same name is not this one's beginning."""
+        known = read_topic_id(self.files, directory)
+        if known is not None and known != topic_id:
+            aside = self._rename_away(key, directory, STRAY)
+            logger.warning("%s belongs to another topic; it is now %s", directory, aside)
+
+    def _rename_away(self, key: TopicPartition, directory: Path, ending: str) -> Path:
+        tail = f"-{key.partition}.{uuid4().hex}{ending}"
+        aside = directory.with_name(key.topic[: FILE_NAME_MAX - len(tail)] + tail)
+        self.files.rename(directory, aside)
+        self.files.sync_directory(self.log_directory)
+        self._found.discard(key)
+        return aside
+
+
+def _identify(files: Files, path: Path, node_id: int) -> dict[str, str]:
+    """Reads or begins meta.properties, in Kafka's words plus our own format version."""
+    try:
+        identity = read_properties(files, path)
+    except FileNotFoundError:
+        identity = {
+            "version": FORMAT_VERSION,
+            "cluster.id": encode_uuid(uuid4()),
+            "node.id": str(node_id),
+            "directory.id": encode_uuid(uuid4()),
+        }
+        write_properties(files, path, identity)
+        return identity
+    missing = {"version", "cluster.id", "node.id", "directory.id"} - identity.keys()
+    if missing or identity["version"] != FORMAT_VERSION:
+        raise ConfigError(
+            "data directory was not written by this format version",
+            path=str(path),
+            version=identity.get("version", ""),
+            known=FORMAT_VERSION,
+            hint="use the version of headwater that wrote it, or another --data directory",
+        )
+    if identity["node.id"] != str(node_id):
+        raise ConfigError(
+            "data directory belongs to another node",
+            path=str(path),
+            node_id=node_id,
+            found=identity["node.id"],
+            hint=f"set node_id to {identity['node.id']}, or use another data directory",
+        )
+    return identity
+
+
+def _refusal(error: OSError, directory: Path) -> StorageFailed:
+    return StorageFailed(
+        "the disk refused a partition's files",
+        directory=str(directory),
+        reason=error.strerror or str(error),
+    )

@@ -1,0 +1,173 @@
+"""The end of a partition after a crash: what holds is kept, what does not is cut, and reported."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from core_log.errors import CorruptLog
+from core_log.storage.files import Files, write_all
+from core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
+from core_log.storage.segment import Segment
+from core_log.storage.segments import Segments
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What recovery took off the end of a partition: none of it had been promised to be on disk."""
+
+    file: str
+    position: int
+    next_offset: int
+    """The partition goes on with this offset."""
+    reason: str
+    size: int
+    kept_as: tuple[str, ...] = ()
+    """Where the cut bytes are kept, when whole batches were among them."""
+    found_from: int | None = None
+    found_to: int | None = None
+    """The offsets of those batches, from the first to behind the last."""
+
+
+class Tail:
+    """Checks a partition from its recovery point on. Below it damage is loss, and never cut."""
+
+    def __init__(
+        self,
+        files: Files,
+        segments: Segments,
+        *,
+        recovery_point: int | None,
+        may_skip: bool,
+        now_ms: int,
+    ) -> None:
+        self._files, self._segments = files, segments
+        self._recovery_point, self._may_skip, self._now_ms = recovery_point, may_skip, now_ms
+        self.end_offset = segments.first.base_offset
+        self.cut: Cut | None = None
+
+    def check(self, *, distrust_memory: bool) -> None:
+        """Leaves every segment as long as it holds, synced; `end_offset` is where it ends."""
+        checked = list(self._segments.from_offset(self._recovery_point or 0))
+        for number, segment in enumerate(checked):
+            size = segment.size
+            if distrust_memory:
+                segment.file.forget_cached()
+            damage = self._check_segment(segment, size)
+            following = checked[number + 1 :]
+            if damage is None and following and not self._is_next(following[0]):
+                damage = Damage(segment.size, self.end_offset, "next segment does not follow")
+            if damage is not None:
+                self._cut(segment, size, following, damage)
+            segment.flush_indexes()
+            segment.file.sync()
+            if damage is not None:
+                break
+        self._files.sync_directory(self._segments.directory)
+
+    def _check_segment(self, segment: Segment, size: int) -> Damage | None:
+        promised = self._recovery_point or 0
+        try:
+            self.end_offset = segment.adopt(size, below=max(promised, segment.base_offset))
+        except CorruptLog as error:
+            raise CorruptLog(
+                "log is damaged below its recovery point",
+                **error.facts,
+                recovery_point=promised,
+                hint="restore this file from a copy; `headwater log verify` shows what is left",
+            ) from error
+        if self.end_offset < promised:
+            raise CorruptLog(
+                "log ends before its recovery point",
+                file=str(segment.path),
+                position=segment.size,
+                offset=self.end_offset,
+                recovery_point=promised,
+                hint="restore this file from a copy; `headwater log verify` shows what is left",
+            )
+        batches = CheckedBatches(
+            segment.file,
+            segment.size,
+            size,
+            next_offset=self.end_offset,
+            may_skip=self._may_skip,
+        )
+        for position, header, _ in batches:
+            segment.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
+        self.end_offset = batches.next_offset
+        return batches.damage
+
+    def _is_next(self, segment: Segment) -> bool:
+        base = segment.base_offset
+        return base >= self.end_offset if self._may_skip else base == self.end_offset
+
+    def _cut(self, segment: Segment, size: int, following: list[Segment], damage: Damage) -> None:
+        file, position = segment.file, damage.position
+        found = find_batch(file, position, size, offset=damage.offset)
+        later = [each for each in following if not is_zero(each.file, 0, each.size)]
+        if not later and (position == size or is_zero(file, position, size)):
+            self._shorten(segment, following, damage)  # room that was never written
+            return
+        is_followed = found is not None or bool(later)
+        if is_followed and self._recovery_point is None:
+            raise CorruptLog(
+                "log is damaged, and how much of it was promised is not known any more",
+                file=str(segment.path),
+                position=position,
+                offset=damage.offset,
+                reason=damage.reason,
+                hint="restore recovery-point-offset-checkpoint, or cut the file at that position",
+            )
+        kept: list[str] = []
+        found_from, found_to = None, None
+        if is_followed:
+            found_from, found_to = self._span(segment, size, found, later)
+            kept = [self._keep(segment, position, size), *map(self._keep_whole, later)]
+        self.cut = Cut(
+            str(segment.path),
+            position,
+            damage.offset,
+            damage.reason,
+            size - position + sum(each.size for each in later),
+            tuple(kept),
+            found_from,
+            found_to,
+        )
+        self._shorten(segment, following, damage)
+
+    def _span(
+        self, segment: Segment, size: int, found: int | None, later: list[Segment]
+    ) -> tuple[int | None, int | None]:
+        """The offsets of the first stretch of whole batches behind the damage."""
+        source, position, end = segment, found, size
+        if position is None:
+            source, position, end = later[0], 0, later[0].size
+        batches = CheckedBatches(
+            source.file, position, end, next_offset=self.end_offset, may_skip=True
+        )
+        offsets = [header for _, header, _ in batches]
+        if not offsets:
+            return None, None
+        return offsets[0].base_offset, offsets[-1].next_offset
+
+    def _keep(self, segment: Segment, position: int, size: int) -> str:
+        target = self._cut_path(segment)
+        copy = self._files.open(target, create=True)
+        written = 0
+        while position < size:
+            chunk = segment.file.read(position, min(CHECK_BYTES, size - position))
+            write_all(copy, written, chunk)
+            position, written = position + len(chunk), written + len(chunk)
+        copy.sync()
+        return str(target)
+
+    def _keep_whole(self, segment: Segment) -> str:
+        target = self._cut_path(segment)
+        self._files.rename(segment.path, target)
+        return str(target)
+
+    def _cut_path(self, segment: Segment) -> Path:
+        return segment.path.with_name(f"{segment.path.name}.cut-{self._now_ms}")
+
+    def _shorten(self, segment: Segment, following: list[Segment], damage: Damage) -> None:
+        for path in self._segments.drop(following[::-1]):
+            self._files.remove(path)
+        segment.cut(damage.position, damage.offset)

@@ -1,0 +1,74 @@
+"""From a time to an offset: the time index leads to a batch, the batch's records say the rest."""
+
+from typing import NamedTuple
+
+from core_log.batch import DELETE_HORIZON, BatchHeader
+from core_log.plain_records import PlainRecord, decode_batch
+from core_log.storage.index import NO_TIMESTAMP
+from core_log.storage.segment import Segment
+from core_log.storage.segments import Segments
+
+
+class TimedOffset(NamedTuple):
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_at_or_after(
+    segments: Segments, timestamp: int, *, start_offset: int, below: int
+) -> TimedOffset | None:
+    """The first record, from the log's start on, that is not older than `timestamp`."""
+    for segment in segments.from_offset(start_offset):
+        if segment.base_offset >= below:
+            return None
+        if segment.size == 0 or segment.max_timestamp < timestamp:
+            continue
+        found = _first_in(segment, timestamp, start_offset, below)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_in(
+    segment: Segment, timestamp: int, start_offset: int, below: int
+) -> TimedOffset | None:
+    begin = max(segment.times.search_from(timestamp), start_offset)
+    for position, header in segment.heads(segment.position_of(begin)):
+        if header.base_offset >= below:
+            return None
+        if header.max_timestamp < timestamp or header.last_offset < start_offset:
+            continue
+        is_first = header.base_timestamp >= timestamp and header.base_offset >= start_offset
+        if is_first and _begins_with_first_time(header):
+            return TimedOffset(header.base_offset, header.base_timestamp, header.leader_epoch)
+        for record in _records(segment, position, header):
+            if record.timestamp_ms >= timestamp and start_offset <= record.offset < below:
+                return TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+    return None
+
+
+def newest(segments: Segments, *, start_offset: int, below: int) -> TimedOffset | None:
+    """The first of the records that have the largest timestamp between two offsets."""
+    best, holder = NO_TIMESTAMP, None
+    for segment in segments.from_offset(start_offset):
+        if segment.base_offset >= below:
+            break
+        timestamp = segment.newest_between(start_offset, below)
+        if timestamp > best:
+            best, holder = timestamp, segment
+    return None if holder is None else _first_in(holder, best, start_offset, below)
+
+
+def _begins_with_first_time(header: BatchHeader) -> bool:
+    """Whether the base timestamp is that of the record at the base offset, still there."""
+    return (
+        not header.attributes & DELETE_HORIZON
+        and header.record_count == header.last_offset_delta + 1
+    )
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> list[PlainRecord]:
+    return decode_batch(segment.file.read(position, header.total_bytes))[1]

@@ -118,6 +118,7 @@ class Broker:
             for record in topic.partitions.values():
                 if (topic.name, record.partition) not in self._by_name:
                     self._lead(topic, record)
+        self.store.report_strays()
         self._coordination = Coordination(self, self._random)
         await self._coordination.load()
 
@@ -173,6 +174,8 @@ class Broker:
         for topic_id, topic in changes.topics_removed.items():
             for index in topic.partitions:
                 self._drop(topic.name, topic_id, index)
+            if self._coordination is not None:
+                self._coordination.on_removed(topic)
         for (topic_id, _), record in changes.partitions_added.items():
             known = self.image.topic_by_id(topic_id)
             assert known is not None, "an added partition belongs to a topic"
@@ -189,7 +192,9 @@ class Broker:
         self._by_id.pop((topic_id.bytes, index), None)
         if partition is not None:
             partition.close_waiters()
-            self.store.delete_partition(name, index)
+            removal = self.store.delete_partition(name, index)
+            if removal is not None:
+                self.committer.run_aside(removal.run)
 
     def _configure(self, topic: Topic) -> None:
         for index in topic.partitions:

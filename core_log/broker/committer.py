@@ -85,6 +85,10 @@ class Committer:
             partition.on_durable()
         self._after_round(partitions)
 
+    def run_aside(self, work: Callable[[], None]) -> None:
+        """Something slow that touches files nobody else refers to any more."""
+        self._threads.submit(work)
+
     async def close(self) -> None:
         """Syncs what is still waiting, then stops."""
         if self._timer is not None:

@@ -10,10 +10,10 @@ from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
 from core_log.broker.transaction_partitions import LedTransactionPartitions
 from core_log.errors import HeadwaterError
-from core_log.groups.group_coordinator import GroupCoordinator
+from core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
 from core_log.groups.transaction_coordinator import TransactionCoordinator
 from core_log.log import TopicPartition
-from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -35,7 +35,7 @@ class Coordination:
             open_state_log=self._state_log(OFFSETS_TOPIC),
             clock=broker.clock,
             random=random,
-            rebalance_delay_ms=broker.settings.group_rebalance_delay_ms,
+            limits=GroupLimits(initial_delay_ms=broker.settings.group_rebalance_delay_ms),
         )
         self.transactions = TransactionCoordinator(
             partition_count=self._partition_count(TRANSACTIONS_TOPIC),
@@ -91,6 +91,12 @@ class Coordination:
             self.groups.load(partition.index)
         elif partition.topic == TRANSACTIONS_TOPIC:
             self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
+
+    def on_removed(self, topic: Topic) -> None:
+        """Offsets of a topic that is gone mean nothing to its successor."""
+        self.groups.on_partitions_deleted(
+            [TopicPartition(topic.name, index) for index in topic.partitions]
+        )
 
     async def _tick(self) -> None:
         while True:

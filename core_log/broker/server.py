@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 BACKLOG = 512
 API_VERSIONS = 18
+DECODED_BYTES_MAX = 4 << 20
+"""Produce may be as large as the settings say; a request that is decoded field by field becomes
+objects many times its size, and holds up the loop meanwhile."""
 
 
 class Server:
@@ -128,6 +131,8 @@ class Server:
                 self._broker, frame, header.body_position, header.correlation_id, context
             )
             return answer
+        if len(frame) > DECODED_BYTES_MAX:
+            raise DecodeError("request is too large for its API", size=len(frame))
         request: Any = decode(served.request, frame, header.api_version, header.body_position)
         return self._respond(served, request, header.correlation_id, context)
 

@@ -32,7 +32,7 @@ class FetchPart(NamedTuple):
     """One partition asked for. `topic` is a name, or from version 13 on an id."""
 
     topic: str | bytes
-    index: int
+    partition: int
     leader_epoch: int
     offset: int
     last_epoch: int
@@ -234,7 +234,7 @@ def _write_plain(
         name = topic.encode()
         writer.pending += (_SHORT.pack(len(name)), name, _INT.pack(end - begin))
         for part, line in zip(parts[begin:end], lines[begin:end], strict=True):
-            _write_line_head(writer.pending, part.index, line, version)
+            _write_line_head(writer.pending, part.partition, line, version)
             aborted = line.aborted
             writer.pending.append(_INT.pack(-1 if aborted is None else len(aborted)))
             writer.pending += (_ABORTED.pack(*each) for each in aborted or ())
@@ -274,7 +274,7 @@ def _write_flexible(
             writer.pending.append(topic)
         writer.pending.append(uvarint_bytes(end - begin + 1))
         for part, line in zip(parts[begin:end], lines[begin:end], strict=True):
-            _write_line_head(writer.pending, part.index, line, version)
+            _write_line_head(writer.pending, part.partition, line, version)
             aborted = line.aborted
             writer.pending.append(b"\0" if aborted is None else uvarint_bytes(len(aborted) + 1))
             for each in aborted or ():

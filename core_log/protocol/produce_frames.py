@@ -31,7 +31,7 @@ class ProducePart(NamedTuple):
     """One partition's records in a request. `topic` is a name, or from version 13 on an id."""
 
     topic: str | bytes
-    index: int
+    partition: int
     records: memoryview | None
 
 
@@ -127,7 +127,7 @@ def _by_topic(
     for part, answer in zip(parts, answers, strict=True):
         if not topics or topics[-1][0] != part.topic:
             topics.append((part.topic, []))
-        topics[-1][1].append((part.index, answer))
+        topics[-1][1].append((part.partition, answer))
     return topics
 
 

@@ -74,7 +74,7 @@ class Fetching:
         loop = asyncio.get_running_loop()
         self.timer = loop.call_later(self.request.wait_ms_max / 1000, self._give_up_waiting)
         for part in self.request.parts:
-            partition = self.broker.led(part.topic, part.index)
+            partition = self.broker.led(part.topic, part.partition)
             if partition is not None:
                 partition.park(self._wake)
         return self.reply
@@ -82,7 +82,7 @@ class Fetching:
     def _note_follower(self) -> None:
         """A follower that asks for an offset proves that it holds everything below."""
         for part in self.request.parts:
-            partition = self.broker.led(part.topic, part.index)
+            partition = self.broker.led(part.topic, part.partition)
             if partition is not None:
                 partition.on_follower_fetch(
                     self.request.replica_id, part.offset, self.broker.clock.monotonic_ms()
@@ -101,9 +101,9 @@ class Fetching:
         return lines
 
     def _read_part(self, part: FetchPart, left: int, is_first: bool) -> Line:
-        partition = self.broker.led(part.topic, part.index)
+        partition = self.broker.led(part.topic, part.partition)
         if partition is None:
-            return FetchLine(self.broker.why_not_led(part.topic, part.index))
+            return FetchLine(self.broker.why_not_led(part.topic, part.partition))
         return read_line(
             partition,
             part,
@@ -146,6 +146,6 @@ class Fetching:
             self.timer.cancel()
             self.timer = None
         for part in self.request.parts:
-            partition = self.broker.led(part.topic, part.index)
+            partition = self.broker.led(part.topic, part.partition)
             if partition is not None:
                 partition.unpark(self._wake)

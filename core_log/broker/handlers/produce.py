@@ -105,9 +105,9 @@ class Production:
     ) -> PartAnswer:
         if refused:
             return PartAnswer(refused)
-        partition = self.broker.led(part.topic, part.index)
+        partition = self.broker.led(part.topic, part.partition)
         if partition is None:
-            return PartAnswer(self.broker.why_not_led(part.topic, part.index))
+            return PartAnswer(self.broker.why_not_led(part.topic, part.partition))
         try:
             header = read_header(part.records)
             assert part.records is not None, "a header was read from them"
@@ -156,7 +156,7 @@ class Production:
         return any(self._opens_transaction(part) for part in self.request.parts)
 
     def _opens_transaction(self, part: ProducePart) -> bool:
-        partition = self.broker.led(part.topic, part.index)
+        partition = self.broker.led(part.topic, part.partition)
         if partition is None or part.records is None or len(part.records) < 61:
             return False
         header = BatchHeader.read(part.records)
@@ -175,7 +175,7 @@ class Production:
         if header is not None:
             assert self.request.transactional_id is not None, "only transactions are verified"
             names = [
-                TopicPartition(self.broker.topic_name(part.topic), part.index) for part in parts
+                TopicPartition(self.broker.topic_name(part.topic), part.partition) for part in parts
             ]
             answer = await self.broker.transactions.verify_or_add(
                 self.request.transactional_id,

@@ -272,7 +272,7 @@ def test_a_fetch_answer_is_what_its_message_reads(
     ]
     assert [topic for topic, _ in read] == [part.topic for part in parts]
     for (_, part), wanted, answer in zip(read, parts, answers, strict=True):
-        assert (part.partition_index, part.error_code) == (wanted.index, answer.error_code)
+        assert (part.partition_index, part.error_code) == (wanted.partition, answer.error_code)
         assert part.high_watermark == answer.high_watermark
         assert part.last_stable_offset == answer.last_stable_offset
         assert answer.records is not None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 DEFAULT_DATA = Path("data")
 PATIENCE_MS = 3_000
 """A command that a person waits for gives up sooner than a pipeline does."""
+UNKNOWN_TOPIC_MS = 300
+"""A topic that is not there at once was mistyped, not made a moment ago."""
 
 
 class LogAddress:
@@ -40,7 +42,13 @@ class LogAddress:
             raise self._unreachable(address, error) from error
         finally:
             await probe.close()
-        log = KafkaLog(KafkaSettings(bootstrap=address, retry_for_ms=retry_for_ms))
+        log = KafkaLog(
+            KafkaSettings(
+                bootstrap=address,
+                retry_for_ms=retry_for_ms,
+                unknown_topic_for_ms=UNKNOWN_TOPIC_MS,
+            )
+        )
         try:
             yield log
         finally:

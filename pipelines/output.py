@@ -120,6 +120,11 @@ def _is_number(text: str) -> bool:
     return text == "-" or text.lstrip("-").replace(",", "").isdigit()
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `2,000 records`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def printable(text: str) -> str:
     """Foreign text on one line and harmless to a terminal."""
     return "".join(

@@ -1,7 +1,7 @@
 """From where to read: earliest, latest, an offset, offsets per partition, or a moment."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from core_log.errors import ConfigError, OffsetOutOfRange
@@ -65,7 +65,7 @@ def no_partition(topic: str, number: int, count: int) -> ConfigError:
 
 
 def _checked(
-    offsets: dict[TopicPartition, int], bounds: "dict[TopicPartition, Bounds]"
+    offsets: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
     for partition, offset in offsets.items():
         held = bounds[partition]

@@ -9,7 +9,7 @@ import click
 from core_log.errors import ConfigError
 from pipelines.confirming import confirm, yes_option
 from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, shared_options, table
+from pipelines.output import Output, counted, shared_options, table
 from pipelines.signals import run_until_signal
 from pipelines.starting_points import resolve
 
@@ -36,7 +36,7 @@ def ls(output: Output, data: Path | None, bootstrap: str | None) -> None:
 
     async def work() -> list[dict[str, object]]:
         async with address.open() as log:
-            found = await log.admin.groups.all()
+            found = await log.groups.all()
             return [{"group": g.name, "state": g.state, "protocol": g.protocol} for g in found]
 
     found = run_until_signal(work())
@@ -55,7 +55,7 @@ def describe(output: Output, group: str, data: Path | None, bootstrap: str | Non
 
     async def work() -> "tuple[GroupDescription, list[dict[str, object]]]":
         async with address.open() as log:
-            found = await log.admin.groups.describe(group)
+            found = await log.groups.describe(group)
             return found, await progress(log, found)
 
     found, rows = run_until_signal(work())
@@ -73,7 +73,7 @@ def describe(output: Output, group: str, data: Path | None, bootstrap: str | Non
         ],
         "partitions": rows,
     }
-    lines = [f"{found.name}  {found.state}  {len(found.members)} members"]
+    lines = [f"{found.name}  {found.state}  {counted(len(found.members), 'member')}"]
     head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
     output.result(facts, lines + table(head, [tuple(row.values()) for row in rows]))
 
@@ -146,7 +146,7 @@ async def move(
         before = await log.committed_offsets(group)
         after = await resolve(log, partitions, place, now_ms=time.time_ns() // 1_000_000)
         if not dry_run:
-            await log.admin.groups.reset(group, after)
+            await log.groups.reset(group, after)
     return [
         {"topic": p.topic, "partition": p.partition, "from": before.get(p), "to": offset}
         for p, offset in sorted(after.items())
@@ -155,10 +155,10 @@ async def move(
 
 async def refuse_members(log: "KafkaLog", group: str) -> None:
     """A running consumer would not notice, and commit its own place over the new one."""
-    known = {found.name for found in await log.admin.groups.all()}
+    known = {found.name for found in await log.groups.all()}
     if group not in known:
         return  # a group may be given its place before it first reads
-    members = (await log.admin.groups.describe(group)).members
+    members = (await log.groups.describe(group)).members
     if members:
         raise ConfigError(
             "the group is at work",
@@ -184,7 +184,7 @@ def delete(
     async def work() -> None:
         async with address.open() as log:
             for group in groups:
-                await log.admin.groups.delete(group)
+                await log.groups.delete(group)
 
     run_until_signal(work())
     output.result({"deleted": list(groups)}, [f"deleted {group}" for group in groups])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.output import DifferencesFound, Output, shared_options, table
+from pipelines.output import DifferencesFound, Output, counted, shared_options, table
 from pipelines.times import time_text
 
 if TYPE_CHECKING:
@@ -200,13 +200,13 @@ def verify(output: Output, directory: Path) -> None:
     }
     damage = [finding for finding in findings if finding.is_damage]
     summary = (
-        f"{len(found):,} partitions, {tally.segments:,} segments, {tally.batches:,} batches, "
-        f"{tally.size:,} bytes read: "
+        f"{counted(len(found), 'partition')}, {counted(tally.segments, 'segment')}, {tally.batches:,} batches, "
+        f"{counted(tally.size, 'byte')} read: "
     )
     lines = [finding_line(finding) for finding in findings]
     if damage:
         raise DifferencesFound(
-            f"the log is damaged in {len(damage)} places",
+            f"the log is damaged in {counted(len(damage), 'place')}",
             data=data,
             lines=[*lines, f"{summary}damaged"],
             hint="keep a copy of the directory; what was promised there is lost on this disk",

@@ -1,6 +1,7 @@
 """`headwater produce`: appends the lines of stdin to a topic, as they come."""
 
 import asyncio
+import random
 import sys
 import time
 from collections.abc import Coroutine
@@ -11,7 +12,7 @@ import click
 
 from core_log.errors import ConfigError
 from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, shared_options
+from pipelines.output import Output, counted, shared_options
 from pipelines.signals import run_until_signal
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def produce(
         run_until_signal(append_stdin(address, appended))
     finally:
         verb = "sent" if acks == "0" else "appended"
-        output.note(f"{appended.records:,} records {verb}")
+        output.note(f"{counted(appended.records, 'record')} {verb}")
     output.result({"topic": topic, "records": appended.records, "bytes": appended.size}, [])
 
 
@@ -91,7 +92,8 @@ class Appended:
     def __init__(self, topic: str, acks: int, separator: bytes | None) -> None:
         self.records = self.size = 0
         self._topic, self._acks, self._separator = topic, acks, separator
-        self._lines = self._handfuls = self._partitions = 0
+        self._lines = self._partitions = 0
+        self._turn = random.randrange(1 << 16)  # many small runs should not all begin with one
 
     async def begin(self, log: "KafkaLog") -> None:
         self._partitions = await log.partition_count(self._topic)
@@ -105,7 +107,7 @@ class Appended:
             self._append_to(log, partition, keys, values)
             for partition, (keys, values) in parts.items()
         )
-        self._handfuls += 1
+        self._turn += 1
         self.records += len(lines)
         self.size += sum(map(len, lines))
 
@@ -133,7 +135,7 @@ class Appended:
     def _parts(self, lines: list[bytes]) -> dict[int, tuple[list[bytes | None], list[bytes]]]:
         if self._separator is None:
             self._lines += len(lines)
-            return {self._handfuls % self._partitions: ([None] * len(lines), lines)}
+            return {self._turn % self._partitions: ([None] * len(lines), lines)}
         keys, values = self._split(lines, self._separator)
         return self._by_key(keys, values)
 

@@ -9,7 +9,7 @@ import click
 from core_log.errors import ConfigError
 from pipelines.confirming import confirm, yes_option
 from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, shared_options, table
+from pipelines.output import Output, counted, shared_options, table
 from pipelines.signals import run_until_signal
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ def ls(output: Output, internal: bool, data: Path | None, bootstrap: str | None)
 async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str, object]]:
     async with address.open() as log:
         found = [
-            topic
-            for topic in await log.admin.topics.all()
-            if with_internal or not topic.is_internal
+            topic for topic in await log.topics.all() if with_internal or not topic.is_internal
         ]
         bounds = await log.bounds([part for topic in found for part in parts_of(topic)])
         return [
@@ -99,11 +97,11 @@ def create(
 
     async def work() -> None:
         async with address.open() as log:
-            await log.admin.topics.create(topic_settings(topic, partitions, config))
+            await log.topics.create(topic_settings(topic, partitions, config))
 
     run_until_signal(work())
     created = {"topic": topic, "partitions": partitions, "config": config}
-    output.result(created, [f"created {topic} with {partitions} partitions"])
+    output.result(created, [f"created {topic} with {counted(partitions, 'partition')}"])
 
 
 def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "TopicSettings":
@@ -156,9 +154,9 @@ async def look_at(
     address: LogAddress, topic: str
 ) -> "tuple[TopicDescription, list[dict[str, object]], dict[str, str | None]]":
     async with address.open() as log:
-        found = await log.admin.topics.describe(topic)
+        found = await log.topics.describe(topic)
         bounds = await log.bounds(parts_of(found))
-        config = await log.admin.topics.config(topic)
+        config = await log.topics.config(topic)
     rows: list[dict[str, object]] = [
         {
             "partition": each.partition,
@@ -196,9 +194,9 @@ def delete(
     async def work() -> None:
         async with address.open() as log:
             for topic in topics:
-                await log.admin.topics.describe(topic)  # all or none, where a name is wrong
+                await log.topics.describe(topic)  # all or none, where a name is wrong
             for topic in topics:
-                await log.admin.topics.delete(topic)
+                await log.topics.delete(topic)
 
     run_until_signal(work())
     output.result({"deleted": list(topics)}, [f"deleted {topic}" for topic in topics])
@@ -236,12 +234,12 @@ async def change(
 ) -> list[dict[str, object]]:
     async with address.open() as log:
         if set_to or unset:
-            await log.admin.topics.alter(topic, set_to=set_to, unset=unset)
+            await log.topics.alter(topic, set_to=set_to, unset=unset)
         return await configuration(log, topic)
 
 
 async def configuration(log: "KafkaLog", topic: str) -> list[dict[str, object]]:
     return [
         {"name": each.name, "value": each.value, "default": each.is_default}
-        for each in await log.admin.topics.config(topic)
+        for each in await log.topics.config(topic)
     ]

@@ -111,7 +111,7 @@ def test_damage_is_reported_with_file_position_and_offsets(
 
     assert ran.code == exit_codes.DIFFERENT
     assert f"{path}:0: damage: batch fails its checksum (offsets 0 to 1)" in ran.data
-    assert "error: the log is damaged in 1 places" in ran.remarks
+    assert "error: the log is damaged in 1 place" in ran.remarks
 
 
 def test_damage_is_an_answer_and_an_error_in_one_envelope(headwater: Headwater, data: Path) -> None:

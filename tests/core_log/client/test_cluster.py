@@ -1,0 +1,176 @@
+"""The client finds whoever leads, follows when leaders change, and gives up within its bounds."""
+
+from typing import Any
+
+import pytest
+
+from core_log.batch import Batch
+from core_log.client.link import open_link
+from core_log.client.settings import KafkaSettings
+from core_log.errors import ConfigError, LogRejected, LogUnavailable
+from core_log.log import TopicPartition
+from core_log.plain_records import PlainRecord, encode_batch
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from core_log.protocol.messages.heartbeat import HeartbeatRequest
+from core_log.protocol.messages.list_offsets import ListOffsetsRequest
+from core_log.protocol.messages.metadata import MetadataRequest
+from core_log.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.core_log.client.scripted_cluster import ScriptedCluster
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def batch() -> Batch:
+    return Batch(bytearray(encode_batch([PlainRecord(b"k", b"v", timestamp_ms=1)])), 1)
+
+
+def produced(code: int = 0, offset: int = 0) -> ProduceResponse:
+    part = PartitionProduceResponse(index=0, error_code=code, base_offset=offset)
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name="orders", partition_responses=[part])]
+    )
+
+
+def led_by(cluster: ScriptedCluster, leader: int) -> None:
+    """Brokers other than the leader say that they are not."""
+
+    def produce(node: int, request: ProduceRequest) -> ProduceResponse:
+        if cluster.leaders["orders"] != node:
+            return produced(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        return produced(offset=7)
+
+    cluster.leaders["orders"] = leader
+    cluster.on(ProduceRequest, produce)
+
+
+async def test_the_leader_is_asked_and_nobody_else() -> None:
+    cluster = ScriptedCluster(brokers=3)
+    led_by(cluster, 2)
+
+    offset = await cluster.log().append(ORDERS, batch())
+
+    assert offset == 7
+    assert [node for node, _ in cluster.requests(ProduceRequest)] == [2]
+
+
+async def test_a_new_leader_is_found_when_the_old_one_steps_back() -> None:
+    cluster = ScriptedCluster(brokers=3)
+    led_by(cluster, 2)
+    log = cluster.log()
+    await log.append(ORDERS, batch())
+
+    cluster.leaders["orders"] = 3
+    await log.append(ORDERS, batch())
+
+    assert [node for node, _ in cluster.requests(ProduceRequest)] == [2, 2, 3]
+
+
+async def test_a_new_leader_is_found_when_the_old_one_is_gone() -> None:
+    cluster = ScriptedCluster(brokers=3)
+    led_by(cluster, 2)
+    log = cluster.log()
+    await log.append(ORDERS, batch())
+
+    cluster.stop(2)
+    cluster.leaders["orders"] = 1
+    await log.append(ORDERS, batch())
+
+    assert [node for node, _ in cluster.requests(ProduceRequest)] == [2, 1]
+
+
+async def test_knowledge_of_leaders_is_not_asked_for_again_without_need() -> None:
+    cluster = ScriptedCluster()
+    led_by(cluster, 1)
+    log = cluster.log()
+
+    for _ in range(5):
+        await log.append(ORDERS, batch())
+
+    assert len(cluster.requests(MetadataRequest)) == 1
+
+
+async def test_any_broker_of_the_bootstrap_will_do() -> None:
+    cluster = ScriptedCluster(brokers=3)
+    led_by(cluster, 3)
+    cluster.stop(1)
+    cluster.stop(2)
+
+    assert await cluster.log().append(ORDERS, batch()) == 7
+
+
+async def test_a_cluster_that_is_down_is_unavailable_once_patience_ends() -> None:
+    cluster = ScriptedCluster()
+    cluster.stop(1)
+
+    with pytest.raises(LogUnavailable, match="connection refused"):
+        await cluster.log(retry_for_ms=20).append(ORDERS, batch())
+
+
+async def test_an_election_is_waited_for() -> None:
+    cluster = ScriptedCluster()
+    led_by(cluster, -1)
+    answers = iter([produced(ErrorCode.LEADER_NOT_AVAILABLE, -1), produced(offset=3)])
+
+    def elect(node: int, request: Any) -> Any:
+        return next(answers)
+
+    cluster.on(ProduceRequest, elect)
+    cluster.leaders["orders"] = 1
+
+    assert await cluster.log().append(ORDERS, batch()) == 3
+
+
+async def test_a_topic_may_appear_late_but_not_too_late() -> None:
+    cluster = ScriptedCluster()
+    log = cluster.log()
+
+    with pytest.raises(LogRejected, match="does not exist"):
+        await log.partition_count("orders")
+    led_by(cluster, 1)
+
+    assert await log.partition_count("orders") == 1
+
+
+async def test_a_refusal_that_stays_is_not_repeated() -> None:
+    cluster = ScriptedCluster()
+    led_by(cluster, 1)
+    cluster.on(ProduceRequest, lambda node, request: produced(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+
+    with pytest.raises(LogRejected, match="not allowed"):
+        await cluster.log().append(ORDERS, batch())
+
+    assert len(cluster.requests(ProduceRequest)) == 1
+
+
+async def test_an_older_broker_is_asked_again_in_the_version_it_reads() -> None:
+    cluster = ScriptedCluster()
+    served = [ApiVersion(api_key=12, min_version=0, max_version=1)]
+    asked: list[int] = []
+
+    def refuse_first(node: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        asked.append(len(asked))
+        code = ErrorCode.UNSUPPORTED_VERSION if len(asked) == 1 else ErrorCode.NONE
+        return ApiVersionsResponse(error_code=code, api_keys=served)
+
+    cluster.on(ApiVersionsRequest, refuse_first)
+    link = await open_link("broker1", 9092, cluster.dial, KafkaSettings(bootstrap=["broker1:1"]))
+
+    assert len(asked) == 2
+    assert link.agreement.version_of(HeartbeatRequest(), None) == 1
+    with pytest.raises(LogRejected, match="does not serve"):
+        link.agreement.version_of(ListOffsetsRequest(), None)
+
+
+def test_a_bootstrap_without_a_port_is_refused() -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        ScriptedCluster().log(bootstrap=["localhost"])

@@ -20,6 +20,7 @@ from core_log.storage.scan import OFFSETS_MAX, CheckedBatches
 from core_log.storage.segment import FOREVER, Segment
 from core_log.storage.segments import Segments
 from core_log.storage.snapshots import SPACING_BYTES, Snapshots
+from core_log.storage.swap import commit_swap, finish_swap
 from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 
 EMPTY_SEGMENT = -2
@@ -450,6 +451,28 @@ class PartitionLog:
         except OSError as error:
             raise self._refusal(error) from error
         self.cleaned_to, self.deletes_dropped_to = cleaned_to, deletes_dropped_to
+
+    def swap_in(self, base_offset: int, end_offset: int) -> RemovalJob:
+        """Puts the segment that compaction wrote beside the log, whole and synced, in the place of
+        those that begin in [base_offset, end_offset).
+        """
+        gone = [each for each in self.segments if base_offset <= each.base_offset < end_offset]
+        assert self.segments.active not in gone, "the active segment is never compacted"
+        try:
+            commit_swap(self._files, self.directory, base_offset, end_offset)
+            paths = finish_swap(self._files, self.directory, base_offset, end_offset)
+            fresh = Segment(
+                self._files,
+                self.directory,
+                base_offset,
+                index_interval=self._config.index_interval_bytes,
+                is_new=False,
+            )
+            fresh.size = self._files.size(fresh.path)
+        except OSError as error:
+            raise self._refusal(error) from error
+        self.segments.replace(gone, [fresh])
+        return RemovalJob(self._files, paths)
 
     def _make_room(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         """The segment for the next batch; rolls where that is due. The way off the usual path."""

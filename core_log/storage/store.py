@@ -55,7 +55,10 @@ class Store:
     @classmethod
     def open(cls, data: Path, *, files: Files, clock: Clock, node_id: int) -> Self:
         """Takes ownership; makes the directory where there is none yet."""
-        files.make_directory(data / LOG_DIRECTORY)
+        if not files.exists(data / LOG_DIRECTORY):
+            files.make_directory(data / LOG_DIRECTORY)
+            files.sync_directory(data)
+            files.sync_directory(data.parent)
         lock = files.lock(data / LOCK)
         if lock is None:
             owner = files.read(data / LOCK).decode(errors="replace").strip() or "unknown"

@@ -1,0 +1,353 @@
+"""Stand-ins for the world: files that forget or fail, and a clock that stands still."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from core_log.storage.files import Bytes, File, Files
+
+SECTOR_BYTES = 512  # what a disk writes whole or not at all
+
+
+class SimulatedClock:
+    """Moves only when told to."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
+
+    def advance(self, by_ms: int) -> None:
+        self.time_ms += by_ms
+
+
+class MemoryFile:
+    """A file's content as programs see it, and as the disk would have it after a power cut."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.synced = bytes(content)
+        self.mode = 0o644
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a file in memory has no descriptor")
+
+    def write(self, position: int, data: Bytes) -> int:
+        gap = position - len(self.content)
+        if gap > 0:
+            self.content += bytes(gap)
+        self.content[position : position + len(data)] = data
+        return len(data)
+
+    def read(self, position: int, size: int) -> bytes:
+        return bytes(self.content[position : position + size])
+
+    def size(self) -> int:
+        return len(self.content)
+
+    def truncate(self, size: int) -> None:
+        self.content = self.content[:size].ljust(size, b"\0")
+
+    def sync(self) -> None:
+        self.synced = bytes(self.content)
+
+    def forget_cached(self) -> None:
+        pass
+
+    def flip_bit(self, position: int, bit: int = 0) -> None:
+        """Damages what is on disk."""
+        self.content[position] ^= 1 << bit
+        self.synced = bytes(self.content)
+
+    def after_power_cut(self, random: Random) -> "MemoryFile":
+        """What was synced, and of the rest any sectors, up to any length."""
+        old, new = self.synced, bytes(self.content)
+        low, high = sorted((len(old), len(new)))
+        length = random.choice((low, high, random.randint(low, high)))
+        survived = bytearray(length)
+        for start in range(0, length, SECTOR_BYTES):
+            end = min(start + SECTOR_BYTES, length)
+            source = new if old[start:end] == new[start:end] or random.random() < 0.5 else old
+            survived[start:end] = source[start:end].ljust(end - start, b"\0")
+        return MemoryFile(bytes(survived))
+
+
+class MemoryFiles:
+    """A file system in memory. A power cut keeps what was synced, and of the rest what it likes.
+
+    Names too are certain only once their directory is synced; of a directory's later changes,
+    as on a journaling file system, those up to some moment survive.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[Path, MemoryFile] = {}
+        self.directories: set[Path] = set()
+        self.locked: set[Path] = set()
+        self._synced: dict[Path, Names] = {}
+        self._since: dict[Path, list[Names]] = {}
+
+    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+        if path not in self.files:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            self.files[path] = MemoryFile()
+            self._changed(path.parent)
+        return self.files[path]
+
+    def read(self, path: Path) -> bytes:
+        return bytes(self.open(path).content)
+
+    def replace(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        self.files[path] = MemoryFile(data)
+        self.files[path].mode = mode
+        self.sync_directory(path.parent)
+
+    def names(self, directory: Path) -> list[str]:
+        return [path.name for path in self._names(directory)]
+
+    def size(self, path: Path) -> int:
+        return len(self.open(path).content)
+
+    def modified_ms(self, path: Path) -> int:
+        return 0
+
+    def exists(self, path: Path) -> bool:
+        return path in self.files or path in self.directories
+
+    def rename(self, old: Path, new: Path) -> None:
+        if old in self.directories:
+            for path in [path for path in self.files if path.parent == old]:
+                self.files[new / path.name] = self.files.pop(path)
+            self.directories = self.directories - {old} | {new}
+            self._synced[new], self._since[new] = {}, [self._names(new)]
+        else:
+            self.open(old)
+            self.files[new] = self.files.pop(old)
+        self._changed(old.parent)
+
+    def remove(self, path: Path) -> None:
+        if self.files.pop(path, None) is not None:
+            self._changed(path.parent)
+
+    def make_directory(self, path: Path) -> None:
+        for directory in (path, *path.parents):
+            if directory not in self.directories:
+                self.directories.add(directory)
+                self._changed(directory.parent)
+
+    def remove_directory(self, path: Path) -> None:
+        if self.names(path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+        self.directories.discard(path)
+        self._changed(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        self._synced[path] = self._names(path)
+        self._since[path] = []
+
+    def lock(self, path: Path) -> File | None:
+        if path in self.locked:
+            return None
+        self.locked.add(path)
+        return Held(self, path)
+
+    def _names(self, directory: Path) -> "Names":
+        names: Names = {path: file for path, file in self.files.items() if path.parent == directory}
+        return names | dict.fromkeys(p for p in self.directories if p.parent == directory != p)
+
+    def _changed(self, directory: Path) -> None:
+        self._since.setdefault(directory, []).append(self._names(directory))
+
+    def copy(self) -> "MemoryFiles":
+        """The same files on another machine, everything on its disk."""
+        copy = MemoryFiles()
+        copy.directories = set(self.directories)
+        copy.files = {path: MemoryFile(bytes(file.content)) for path, file in self.files.items()}
+        copy.sync_everything()
+        return copy
+
+    def after_kill(self) -> "MemoryFiles":
+        """The process is gone; the operating system, and so every write, is still there."""
+        self.locked = set()
+        return self
+
+    def after_power_cut(self, random: Random) -> "MemoryFiles":
+        """What a disk may hold when the power comes back."""
+        cut = MemoryFiles()
+        survived: dict[int, MemoryFile] = {}
+        waiting = [Path("/")]
+        while waiting:
+            directory = waiting.pop()
+            cut.directories.add(directory)
+            moments = [self._synced.get(directory, {}), *self._since.get(directory, ())]
+            for path, file in random.choice(moments).items():
+                if file is None:
+                    waiting.append(path)
+                elif id(file) in survived:
+                    cut.files[path] = survived[id(file)]
+                else:
+                    cut.files[path] = survived[id(file)] = file.after_power_cut(random)
+        cut.sync_everything()
+        return cut
+
+    def sync_everything(self) -> None:
+        """As an orderly shutdown of the machine does."""
+        for directory in self.directories:
+            self.sync_directory(directory)
+        for file in self.files.values():
+            file.sync()
+
+
+Names = dict[Path, MemoryFile | None]
+"""What lies in one directory; None stands for a directory."""
+
+
+class Held(MemoryFile):
+    """A lock, given back when nobody refers to it any more."""
+
+    def __init__(self, files: MemoryFiles, path: Path) -> None:
+        super().__init__()
+        self._files, self._path = files, path
+        files.files[path] = MemoryFile(b"%d\n" % os.getpid())
+
+    def __del__(self) -> None:
+        self._files.locked.discard(self._path)
+
+
+class PowerCut(BaseException):
+    """The machine stops here: nobody catches this."""
+
+
+Fault = Callable[[str, Path], None]
+"""Told of every operation before it happens, by name and path; raises to make it fail."""
+
+
+class FaultyFile:
+    """A file whose operations can fail."""
+
+    def __init__(self, file: File, path: Path, files: "FaultyFiles") -> None:
+        self._file, self._path, self._files = file, path, files
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def write(self, position: int, data: Bytes) -> int:
+        taken = self._files.before_write(self._path, len(data))
+        return self._file.write(position, memoryview(data)[:taken]) if taken else 0
+
+    def read(self, position: int, size: int) -> bytes:
+        self._files.before("read", self._path)
+        return self._file.read(position, size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._files.before("truncate", self._path)
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._files.before("sync", self._path)
+        self._file.sync()
+
+    def forget_cached(self) -> None:
+        self._file.forget_cached()
+
+
+class FaultyFiles:
+    """Files of another kind, any operation of which can be made to fail.
+
+    `fail_at` counts changes (not reads): from that one on every change fails, with `error`, for as
+    long as `is_failing` stands; with `short`, a failing write first takes part of its bytes.
+    """
+
+    def __init__(self, files: Files, fault: Fault | None = None) -> None:
+        self._files, self.fault = files, fault
+        self.change_count = 0
+        self.fail_at: int | None = None
+        self.failures_max: int | None = None
+        self.error: BaseException = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.is_short = False
+
+    def before(self, operation: str, path: Path) -> None:
+        if self.fault is not None:
+            self.fault(operation, path)
+        if operation == "read":
+            return
+        self.change_count += 1
+        if self._is_failing():
+            raise self.error
+
+    def before_write(self, path: Path, size: int) -> int:
+        """How many bytes a write may take."""
+        if self.fault is not None:
+            self.fault("write", path)
+        self.change_count += 1
+        if not self._is_failing():
+            return size
+        if self.is_short and size > 1:
+            return size // 2
+        raise self.error
+
+    def _is_failing(self) -> bool:
+        if self.fail_at is None or self.change_count < self.fail_at:
+            return False
+        return self.failures_max is None or self.change_count < self.fail_at + self.failures_max
+
+    def heal(self) -> None:
+        """There is room again, or a new disk."""
+        self.fail_at, self.fault = None, None
+
+    def open(self, path: Path, *, create: bool = False) -> FaultyFile:
+        if create and not self._files.exists(path):
+            self.before("create", path)
+        return FaultyFile(self._files.open(path, create=create), path, self)
+
+    def read(self, path: Path) -> bytes:
+        self.before("read", path)
+        return self._files.read(path)
+
+    def replace(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        self.before("replace", path)
+        self._files.replace(path, data, mode=mode)
+
+    def names(self, directory: Path) -> list[str]:
+        return self._files.names(directory)
+
+    def size(self, path: Path) -> int:
+        return self._files.size(path)
+
+    def modified_ms(self, path: Path) -> int:
+        return self._files.modified_ms(path)
+
+    def exists(self, path: Path) -> bool:
+        return self._files.exists(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.before("rename", old)
+        self._files.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self.before("remove", path)
+        self._files.remove(path)
+
+    def make_directory(self, path: Path) -> None:
+        self.before("make_directory", path)
+        self._files.make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self.before("remove_directory", path)
+        self._files.remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.before("sync_directory", path)
+        self._files.sync_directory(path)
+
+    def lock(self, path: Path) -> File | None:
+        return self._files.lock(path)

@@ -1,0 +1,133 @@
+"""Measures the log beside Apache Kafka in one run, row by row, and writes the table."""
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import limits
+from benchmarks.figures import Collected
+from benchmarks.report import write_results
+from benchmarks.rows import KAFKA, LIMIT, OURS
+from benchmarks.servers import ROOT, kafka_jars, machine
+from benchmarks.stages import PARTITIONS, STAGES, Bench, run_load
+from benchmarks.without_server import ALONE
+
+ROUNDS = 5
+ONCE = ("scale",)
+"""Stages that take long and whose figures hardly vary: one round of them is enough."""
+
+
+def main() -> None:
+    chosen = arguments()
+    jars = None if chosen.only == OURS else kafka_jars()
+    notes = [] if jars else ["Apache Kafka was not measured: it could not be had, or was left out."]
+    names = [name for name in (OURS, KAFKA) if name == (chosen.only or name)]
+    names = [name for name in names if name == OURS or jars]
+    run = Run(chosen, jars, names)
+    directory: Path = chosen.directory
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    try:
+        limits.touch_memory(directory, 4000 // chosen.shrink)
+        for number in range(chosen.rounds):
+            run.round(number)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    about = machine() | {"rounds": chosen.rounds, "kafka": jars.name if jars else "none"}
+    page = write_results(chosen.results, run.collected, about, notes)
+    print(page.read_text())
+
+
+class Run:
+    """All rounds of one run."""
+
+    def __init__(self, chosen: argparse.Namespace, jars: Path | None, names: list[str]) -> None:
+        self._directory: Path = chosen.directory
+        self._stages: list[str] = chosen.stages
+        self._shrink: int = chosen.shrink
+        self._jars, self._names = jars, names
+        self._started = time.monotonic()
+        self.collected = Collected()
+
+    def round(self, number: int) -> None:
+        """Every stage, one server after the other; who comes first changes every round."""
+        in_turn = self._names if number % 2 == 0 else self._names[::-1]
+        for stage in self._stages:
+            if stage in LIMITS:
+                self._attempt(stage, LIMIT, LIMITS[stage])
+            if stage in ALONE and OURS in in_turn:
+                self._attempt(stage, OURS, ALONE[stage])
+            elif stage in STAGES and (stage not in ONCE or number == 0):
+                for name in in_turn:
+                    self._attempt(stage, name, STAGES[stage])
+        self._say(f"round {number + 1} is done")
+
+    def _attempt(self, stage: str, name: str, work: Callable[[Bench], None]) -> None:
+        """A stage that fails leaves its reason, and the others go on."""
+        self._say(f"{stage}: {name}")
+        try:
+            work(Bench(name, self._directory, self._jars, self._shrink, self.collected))
+        except Exception as error:  # whatever it was, it belongs into the report
+            self.collected.fail(stage, name, error)
+            self._say(f"{stage}: {name} failed: {error}")
+
+    def _say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def limit_of_appends(bench: Bench) -> None:
+    megabytes = bench.scaled(600)
+    for row, batch_bytes in (("raw-64k", 65_536), ("raw-1m", 1_000_000)):
+        written = limits.plain_writes(bench.directory, batch_bytes=batch_bytes, megabytes=megabytes)
+        bench.add(row, written)
+        load = {"batch_bytes": batch_bytes, "megabytes": megabytes, "window": 4, "acks": 1}
+        with limits.writing_server(bench.directory, row) as address:
+            received = run_load("raw_loads", "produce_windows", address=address, topic=row, **load)
+        bench.add(f"{row}-received", received)
+    sizes = {"batch_bytes": 65_536, "bytes_max": 1 << 20}
+    with limits.sendfile_server(
+        bench.directory, "raw-64k", megabytes=megabytes, **sizes
+    ) as address:
+        for connections in (1, 8):
+            load = sizes | {"connections": connections, "megabytes": bench.scaled(4000)}
+            sent = run_load("raw_loads", "fetch", address=address, topic="raw-64k", **load)
+            bench.add(f"fetch-{connections}", sent)
+
+
+def limit_of_syncs(bench: Bench) -> None:
+    seconds = 5 / bench.shrink
+    synced = limits.syncs(
+        bench.directory, batch_bytes=65_536, batches=64, files=PARTITIONS, seconds=seconds
+    )
+    bench.add("synced", synced)
+
+
+LIMITS: dict[str, Callable[[Bench], None]] = {"raw": limit_of_appends, "synced": limit_of_syncs}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    every = (*STAGES, *ALONE)
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(every)}; all")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the load, one round")
+    parser.add_argument("--only", choices=(OURS, KAFKA), help="one server alone")
+    parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "benchmark")
+    parser.add_argument("--results", type=Path, default=None, help="where the table is written")
+    chosen = parser.parse_args()
+    chosen.stages = chosen.stages or list(every)
+    unknown = set(chosen.stages) - set(every)
+    if unknown:
+        parser.error(f"no such stage: {', '.join(sorted(unknown))}")
+    chosen.shrink = 10 if chosen.quick else 1
+    chosen.rounds = 1 if chosen.quick else chosen.rounds
+    kept = ROOT / "benchmarks" / "results"  # a quick look must not replace a measurement
+    chosen.results = chosen.results or (ROOT / ".cache" / "results" if chosen.quick else kept)
+    return chosen
+
+
+if __name__ == "__main__":
+    main()

@@ -136,10 +136,10 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> MetadataRecord:
-    """Raises `DecodeError` for what this version cannot have written."""
+    """Raises `DecodeError` for what no version up to this one has written."""
     try:
         values: dict[str, Any] = orjson.loads(data)
-        version, kind = values.pop("version"), values.pop("type")
+        version, kind = values.pop("version"), str(values.pop("type"))
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError):
         raise DecodeError("not a metadata record", size=len(data)) from None
     if version != FORMAT_VERSION or kind not in KINDS:
@@ -151,9 +151,13 @@ def decode_record(data: bytes) -> MetadataRecord:
         )
     if values.keys() != set(_FIELDS[kind]):
         raise DecodeError("metadata record has other fields than its type", type=kind)
-    for name in values:
-        if name in _IDS:
-            values[name] = UUID(values[name])
-        elif name in _LISTS:
-            values[name] = tuple(values[name])
-    return KINDS[kind](**values)
+    try:
+        return KINDS[kind](**{name: _value(name, each) for name, each in values.items()})
+    except (ValueError, TypeError, AttributeError):
+        raise DecodeError("metadata record has a field of the wrong type", type=kind) from None
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _IDS:
+        return UUID(value)
+    return tuple(value) if name in _LISTS else value

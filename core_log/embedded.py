@@ -7,6 +7,9 @@ from core_log.broker.running import RunningBroker
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.settings import BrokerSettings
 
+UNKNOWN_TOPIC_FOR_MS = 200
+"""Metadata in this process is hardly ever behind, so a missing topic is soon believed to be."""
+
 
 class EmbeddedLog(KafkaLog):
     """Says and hears exactly what a client over the network would, so that there is one way to
@@ -19,7 +22,10 @@ class EmbeddedLog(KafkaLog):
         async def dial(host: str, port: int) -> InProcessChannel:
             return InProcessChannel(running.server)
 
-        super().__init__(KafkaSettings(bootstrap=[running.endpoint]), dial=dial)
+        settings = KafkaSettings(
+            bootstrap=[running.endpoint], unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS
+        )
+        super().__init__(settings, dial=dial)
 
     @classmethod
     async def open(cls, settings: BrokerSettings) -> Self:

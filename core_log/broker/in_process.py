@@ -91,14 +91,14 @@ class InProcessChannel:
             deliver(answer.chunks, waiting)
         else:
             answer.attach(ReplyTaker(self, waiting))
-            self._is_blocked = answer.blocks
+            if answer.blocks:
+                self._is_blocked = True
+                waiting.add_done_callback(self._go_on)
 
-    def take(self, reply: Reply, waiting: "Future[memoryview]") -> None:
-        """A reply has been fulfilled later than it was asked."""
-        deliver(reply.chunks or (), waiting)
-        if reply.blocks:
-            self._is_blocked = False
-            asyncio.get_running_loop().call_soon(self._serve)
+    def _go_on(self, _: "Future[memoryview]") -> None:
+        """The request that held up the others is answered, or its asker has gone away."""
+        self._is_blocked = False
+        self._serve()
 
     def _fail(self, waiting: "Future[memoryview] | None", error: BaseException) -> None:
         if waiting is not None and not waiting.done():
@@ -130,7 +130,7 @@ class ReplyTaker:
         return self._channel.is_closed or self._waiting.done()
 
     def on_fulfilled(self, reply: Reply) -> None:
-        self._channel.take(reply, self._waiting)
+        deliver(reply.chunks or (), self._waiting)
 
 
 def deliver(chunks: "Sequence[Chunk]", waiting: "Future[memoryview]") -> None:

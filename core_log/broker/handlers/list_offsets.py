@@ -1,10 +1,12 @@
 """ListOffsets (key 2), versions 1 to 11: offsets by name (earliest, latest, ...) or by time.
 
-Besides Kafka's own, two private negative timestamps tell what compaction took; see
+"Latest" covers everything written when it was asked for: what is not on disk yet is waited for, so
+that whoever appended with acks=1 finds it. Besides Kafka's own, two private negative timestamps tell what compaction took; see
 `protocol/private_timestamps.py`. Deliberately not done: tiered storage, whose marks are answered
 with an unknown offset as Kafka answers them without it.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from core_log.broker.dispatch import RequestContext, handles
@@ -30,6 +32,7 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 UNKNOWN = -1
+LATEST_WAIT_S_MAX = 1.0
 
 
 class Found(NamedTuple):
@@ -47,6 +50,7 @@ async def handle_list_offsets(
         reach = Reach.END
     elif request.isolation_level == READ_COMMITTED:
         reach = Reach.STABLE
+    await bring_to_disk(broker, request)
     topics = [
         ListOffsetsTopicResponse(
             name=topic.name,
@@ -58,6 +62,24 @@ async def handle_list_offsets(
         for topic in request.topics
     ]
     return ListOffsetsResponse(topics=tuple(topics))
+
+
+async def bring_to_disk(broker: "Broker", request: ListOffsetsRequest) -> None:
+    """Within a bound: a follower or a disk that hangs leaves "latest" at the high watermark."""
+    waits = [
+        asyncio.ensure_future(partition.committed(partition.log.end_offset))
+        for topic in request.topics
+        for each in topic.partitions
+        if each.timestamp == LATEST
+        and (partition := broker.led(topic.name, each.partition_index)) is not None
+        and partition.high_watermark < partition.log.end_offset
+    ]
+    if waits:
+        done, late = await asyncio.wait(waits, timeout=LATEST_WAIT_S_MAX)
+        for each in late:
+            each.cancel()
+        for each in done:
+            each.exception()  # an offline partition answers for itself below
 
 
 def answer(

@@ -198,8 +198,7 @@ class TransactionalId:
         if recovery.state is None:
             return 0
         end_offset = self._append(recovery.state)
-        self.machine.enter(recovery.state)
-        self.machine.earlier = recovery.earlier
+        self.machine.enter_recovered(recovery.state, recovery.earlier)
         return end_offset
 
     async def _decide(

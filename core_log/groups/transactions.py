@@ -114,9 +114,19 @@ class Transaction:
     """On its way to the disk. Until it is there, nobody else may change anything."""
     earlier: tuple[ProducerIdentity, bool] | None = None
     """A decision before recovery raised the epoch: who asked for it, and whether to commit."""
+    is_lost: bool = False
+    """Recovery aborted what the client may still want to commit."""
 
     def enter(self, state: StoredTransaction) -> None:
-        self.current, self.pending, self.earlier = state, None, None
+        self.current, self.pending = state, None
+        self.earlier, self.is_lost = None, False
+
+    def enter_recovered(
+        self, state: StoredTransaction, earlier: tuple[ProducerIdentity, bool] | None
+    ) -> None:
+        self.enter(state)
+        self.earlier = earlier
+        self.is_lost = state.state is TransactionState.COMPLETE_ABORT
 
     def check_init(self, expected: ProducerIdentity | None) -> ErrorCode:
         """Whether a producer may (re)start; one that names itself must be who it was (KIP-360)."""
@@ -288,6 +298,8 @@ class Transaction:
         is_complete = state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
         if (is_next or is_rotated) and is_complete:
             is_same = commit == state.is_commit
+            if commit and self.is_lost:
+                return ErrorCode.TRANSACTION_ABORTABLE
             return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
         if producer != current.identity:
             return ErrorCode.PRODUCER_FENCED

@@ -92,7 +92,7 @@ def test_a_produce_request_reads_as_its_message_says(
         acks,
         timeout_ms,
     )
-    assert [(p.topic, p.index, p.records and bytes(p.records)) for p in read.parts] == [
+    assert [(p.topic, p.partition, p.records and bytes(p.records)) for p in read.parts] == [
         (topic_id.bytes if has_ids else name, index, records)
         for name, topic_id, parts in topics
         for index, records in parts
@@ -138,7 +138,7 @@ def test_a_produce_answer_is_what_its_message_reads(
     assert read == [
         (
             part.topic,
-            part.index,
+            part.partition,
             answer.error_code,
             answer.base_offset,
             answer.append_time_ms,

@@ -36,7 +36,7 @@ PADDING = b"." * (RECORD_BYTES - DIGITS)
 PATIENCE_S = 60
 PROJECT = Path(__file__).resolve().parent.parent
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass
@@ -196,8 +196,9 @@ def show(broker: Broker) -> int:
 
 
 def create_topic(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
     wanted = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-    AdminClient({"bootstrap.servers": address}).create_topics([wanted])[TOPIC].result()
+    admin.create_topics([wanted])[TOPIC].result()
 
 
 def run_through_a_crash(broker: Broker, writer: Writer, reader: Reader, timing: Timing) -> None:
@@ -253,7 +254,7 @@ def faults_of(writer: Writer, first: Reader, again: Reader) -> dict[str, int]:
             for is_acknowledged, found in zip(acknowledged, copies, strict=True)
         ),
         "there more than once": sum(found > 1 for found in copies),
-        "read once, and gone or different when read again": sum(
+        "gone or changed since first read": sum(
             old != new
             for before, after in zip(first.seen, again.seen, strict=True)
             for old, new in zip_longest(before, after[: len(before)])

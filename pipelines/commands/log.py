@@ -200,8 +200,8 @@ def verify(output: Output, directory: Path) -> None:
     }
     damage = [finding for finding in findings if finding.is_damage]
     summary = (
-        f"{counted(len(found), 'partition')}, {counted(tally.segments, 'segment')}, {tally.batches:,} batches, "
-        f"{counted(tally.size, 'byte')} read: "
+        f"{counted(len(found), 'partition')}, {counted(tally.segments, 'segment')}, "
+        f"{tally.batches:,} batches, {counted(tally.size, 'byte')} read: "
     )
     lines = [finding_line(finding) for finding in findings]
     if damage:

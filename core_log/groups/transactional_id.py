@@ -178,7 +178,8 @@ class TransactionalId:
     async def abort_overdue(self, now_ms: int) -> None:
         async with self.lock:
             if self.machine.is_overdue(now_ms) and self.machine.pending is None:
-                await self._decide(self.machine.fence(by=None, now_ms=now_ms))
+                # Nobody took over, so the late producer may still ask for its next epoch (KIP-588).
+                await self._decide(self.machine.fence(by=self.current.identity, now_ms=now_ms))
 
     async def go_on(self) -> None:
         """Takes up what `is_unfinished`."""

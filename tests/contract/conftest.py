@@ -48,7 +48,7 @@ class Ground:
 
 
 def connect_to(endpoint: str, *, dial: Dial | None = None, **settings: object) -> KafkaLog:
-    chosen = {"retry_for_ms": 20_000, "unknown_topic_for_ms": 1_000, **settings}
+    chosen = {"retry_for_ms": 20_000, "unknown_topic_for_ms": 300, **settings}
     return KafkaLog(KafkaSettings.model_validate({"bootstrap": [endpoint], **chosen}), dial=dial)
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from core_log.batch import Batch
+from core_log.clock import SystemClock
 from core_log.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = SystemClock().now_ms() - 60_000
 PATIENT = FetchLimit(wait_ms_max=10_000)
 AT_ONCE = FetchLimit(wait_ms_max=0)
 

@@ -24,10 +24,11 @@ def both(*steps: OnAnswer) -> OnAnswer:
     return on_answer
 
 
-@pytest.fixture(autouse=True)
-def only_over_the_wire(ground: Ground) -> None:
-    if ground.kind == "embedded":
-        pytest.skip("calls within a process lose no answers")
+pytestmark = pytest.mark.parametrize(
+    "ground",
+    ["served", pytest.param("apache kafka", marks=pytest.mark.compat)],
+    indirect=True,  # calls within a process lose no answers
+)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])

@@ -20,6 +20,7 @@ async def test_an_open_transaction_is_not_read(ground: Ground) -> None:
 
     async with writer.transaction() as transaction:
         await transaction.append(partition, batch_of("undecided"))
+        await read_to(ground.log, partition, 1, isolation=Isolation.UNCOMMITTED)
         during = await ground.log.fetch(
             {partition: 0}, limit=AT_ONCE, isolation=Isolation.COMMITTED
         )

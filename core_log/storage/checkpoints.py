@@ -139,7 +139,11 @@ class Checkpoints:
         self.cleaned_to = OffsetCheckpoint(files, directory / CLEANED_TO)
         self.deletes_dropped_to = OffsetCheckpoint(files, directory / DELETES_DROPPED_TO)
 
+    def of(self, topic: str, partition: int) -> "PartitionMarks":
+        return PartitionMarks(self, topic, partition)
+
     def forget(self, topic: str, partition: int) -> None:
+        """For good when this returns: a later partition of that name starts from nothing."""
         for checkpoint in (
             self.recovery_points,
             self.log_starts,
@@ -147,3 +151,33 @@ class Checkpoints:
             self.deletes_dropped_to,
         ):
             checkpoint.remove([(topic, partition)])
+
+
+class PartitionMarks:
+    """One partition's share of the checkpoints; every change here is on disk when it returns."""
+
+    def __init__(self, checkpoints: Checkpoints, topic: str, partition: int) -> None:
+        self._checkpoints, self._key = checkpoints, (topic, partition)
+        self.start = checkpoints.log_starts.get(*self._key) or 0
+        self.cleaned_to = checkpoints.cleaned_to.get(*self._key) or 0
+        self.deletes_dropped_to = checkpoints.deletes_dropped_to.get(*self._key) or 0
+
+    def raise_start(self, offset: int) -> None:
+        self._store(self._checkpoints.log_starts, offset)
+        self.start = offset
+
+    def note_cleaned(self, cleaned_to: int, deletes_dropped_to: int) -> None:
+        """Neither ever goes back."""
+        cleaned_to = max(cleaned_to, self.cleaned_to)
+        deletes_dropped_to = max(deletes_dropped_to, self.deletes_dropped_to)
+        self._store(self._checkpoints.cleaned_to, cleaned_to)
+        self._store(self._checkpoints.deletes_dropped_to, deletes_dropped_to)
+        self.cleaned_to, self.deletes_dropped_to = cleaned_to, deletes_dropped_to
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """Before what lies above is given up: it must not be missed as a loss."""
+        self._store(self._checkpoints.recovery_points, offset)
+
+    def _store(self, checkpoint: OffsetCheckpoint, offset: int) -> None:
+        checkpoint.set(*self._key, offset)
+        checkpoint.sync()

@@ -1,30 +1,28 @@
 """One partition on this broker: appended to at its end, read anywhere, shortened at its start."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from core_log.batch import BatchHeader, check_batch, stamp
-from core_log.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
+from core_log.errors import CorruptBatch, OffsetOutOfRange, StorageFailed
 from core_log.plain_records import encode_marker, iterate_batches
 from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.checkpoints import Checkpoints
+from core_log.storage.checkpoints import PartitionMarks
 from core_log.storage.durability import Durability, RemovalJob
 from core_log.storage.durability import SyncJob as SyncJob
 from core_log.storage.files import File, FileRange, Files
+from core_log.storage.growth import Growth
 from core_log.storage.leader_epochs import EpochCache
 from core_log.storage.log_config import LogConfig
 from core_log.storage.producers import ProducerStates, is_data
-from core_log.storage.replay import replay_marker, replay_segment
+from core_log.storage.replay import replay_marker, restore_producers
 from core_log.storage.retention import is_worth_rolling, outlived
-from core_log.storage.scan import OFFSETS_MAX, CheckedBatches
 from core_log.storage.segment import FOREVER, Segment
 from core_log.storage.segments import Segments
 from core_log.storage.snapshots import SPACING_BYTES, Snapshots
-from core_log.storage.swap import commit_swap, finish_swap
+from core_log.storage.swap import cleaned_paths, commit_swap, finish_swap
 from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
-
-EMPTY_SEGMENT = -2
-"""Below every timestamp, so that the first batch of a segment takes the careful way."""
 
 
 class PartitionLog:
@@ -48,24 +46,22 @@ class PartitionLog:
         producers: ProducerStates,
         snapshots: Snapshots,
         epochs: EpochCache,
-        checkpoints: Checkpoints,
+        marks: PartitionMarks,
     ) -> None:
         self._files, self.directory = files, directory
         self.topic, self.partition = topic, partition
         self.segments, self.end_offset = segments, end_offset
         self.producers, self.epochs, self._snapshots = producers, epochs, snapshots
         epochs.log_end = lambda: self.end_offset
-        self._checkpoints = checkpoints
-        stored_start = checkpoints.log_starts.get(topic, partition) or 0
-        self.start_offset = min(max(stored_start, segments.first.base_offset), end_offset)
-        self.cleaned_to = checkpoints.cleaned_to.get(topic, partition) or 0
-        self.deletes_dropped_to = checkpoints.deletes_dropped_to.get(topic, partition) or 0
+        self._marks = marks
+        self.start_offset = min(max(marks.start, segments.first.base_offset), end_offset)
         self._durability = Durability(end_offset)
         self._files_to_sync: list[File] = []
         self._directories_to_sync: list[Path] = []
-        self._failure: StorageFailed | None = None
-        self._snapshot_size = segments.active.size
-        self.config = config
+        self._failure: str | None = None
+        self._config = config
+        segments.may_skip = config.is_compacted or marks.cleaned_to > 0
+        self._growth = Growth(segments.active, config, snapshot_size=segments.active.size)
 
     @property
     def config(self) -> LogConfig:
@@ -75,9 +71,12 @@ class PartitionLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
+        self.segments.may_skip = config.is_compacted or self.cleaned_to > 0
         for segment in self.segments:
             segment.index_interval = config.index_interval_bytes
-        self._plan()
+        self._growth = Growth(
+            self.segments.active, config, snapshot_size=self._growth.snapshot_size
+        )
 
     @property
     def durable_offset(self) -> int:
@@ -88,6 +87,16 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on disk."""
         return self._durability.synced
+
+    @property
+    def cleaned_to(self) -> int:
+        """Compaction may have removed older values below this."""
+        return self._marks.cleaned_to
+
+    @property
+    def deletes_dropped_to(self) -> int:
+        """And tombstones below this."""
+        return self._marks.deletes_dropped_to
 
     @property
     def size(self) -> int:
@@ -105,17 +114,18 @@ class PartitionLog:
         Offset and epoch are stamped into `batch` itself, then it is written in one go, unsynced.
         """
         if self._failure is not None:
-            raise self._failure
+            raise self._offline(self._failure)
         producers, has_producer = self.producers, header.producer_id >= 0
         if has_producer:
             producers.check(header)
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         segment = self.segments.active
+        growth = self._growth
         if (
-            segment.size + len(batch) > self._size_max
-            or header.max_timestamp > self._timestamp_max
-            or last_offset > self._offset_max
+            segment.size + len(batch) > growth.size_max
+            or header.max_timestamp > growth.timestamp_max
+            or last_offset > growth.offset_max
         ):
             segment = self._make_room(len(batch), last_offset, header.max_timestamp)
         if leader_epoch != self.epochs.latest:
@@ -142,7 +152,7 @@ class PartitionLog:
     ) -> int:
         """Ends a producer's transaction in this partition; returns the marker's offset."""
         if self._failure is not None:
-            raise self._failure
+            raise self._offline(self._failure)
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
         offset = self.end_offset
         marker = encode_marker(
@@ -177,7 +187,7 @@ class PartitionLog:
     def append_as_follower(self, batches: memoryview, *, now_ms: int = -1) -> int:
         """Appends batches as their leader stamped them; returns the new end offset."""
         if self._failure is not None:
-            raise self._failure
+            raise self._offline(self._failure)
         for batch in iterate_batches(batches):
             header = check_batch(batch)
             if header.base_offset < self.end_offset:
@@ -209,7 +219,7 @@ class PartitionLog:
         Nothing when there is none, or none that fits and `at_least_one` does not insist.
         """
         if self._failure is not None:
-            raise self._failure
+            raise self._offline(self._failure)
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
                 "offset is not held here",
@@ -217,52 +227,24 @@ class PartitionLog:
                 start_offset=self.start_offset,
                 end_offset=self.end_offset,
             )
-        segments = self.segments
-        segment: Segment | None = segments.holding(offset)
-        while segment is not None and offset < below:
-            following = None if segment is segments.active else segments.after(segment)
-            end_offset = self.end_offset if following is None else following.base_offset
-            limit, limit_offset = segment.size, end_offset
-            if below < end_offset:
-                limit, limit_offset = segment.position_of(below), below
-            found = segment.read(
+        try:
+            return self.segments.read(
                 offset,
-                limit=limit,
-                limit_offset=limit_offset,
+                below=below,
+                end_offset=self.end_offset,
                 bytes_max=bytes_max,
                 at_least_one=at_least_one,
             )
-            if found is not None or segment.position_of(offset) < limit:
-                return found
-            segment = following  # compaction left nothing here from this offset on
-        return None
+        except OSError as error:
+            raise self._refusal(error) from error
 
     def heads(self, from_offset: int) -> Iterator[BatchHeader]:
         """The heads of all batches from the one that holds `from_offset`, without their records."""
-        for segment in self.segments.from_offset(from_offset):
-            for _, header in segment.heads(segment.position_of(from_offset)):
-                yield header
+        return self.segments.heads(from_offset)
 
     def batches(self, from_offset: int) -> Iterator[memoryview]:
         """Every whole batch from the one that holds `from_offset`, its checksum checked."""
-        for segment in self.segments.from_offset(from_offset):
-            position = segment.position_of(from_offset)
-            checked = CheckedBatches(
-                segment.file,
-                position,
-                segment.size,
-                next_offset=segment.base_offset,
-                may_skip=True,
-            )
-            for _, _, batch in checked:
-                yield batch
-            if checked.damage is not None:
-                raise CorruptLog(
-                    checked.damage.reason,
-                    file=str(segment.path),
-                    position=checked.damage.position,
-                    offset=checked.damage.offset,
-                )
+        return self.segments.batches(from_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, below: int) -> TimedOffset | None:
         """The first record at or after a time, among those below `below`."""
@@ -276,14 +258,7 @@ class PartitionLog:
 
     def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in [lo, hi)."""
-        found: list[AbortedTransaction] = []
-        for segment in self.segments.from_offset(lo):
-            for aborted in segment.aborted.entries:
-                if aborted.last_offset >= lo and aborted.first_offset < hi:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= hi:
-                    return found
-        return found
+        return self.segments.aborted(lo, hi)
 
     def sync_job(self) -> SyncJob:
         """What must be synced for everything written so far to be on disk."""
@@ -310,13 +285,7 @@ class PartitionLog:
 
     def sync_failed(self, error: Exception) -> None:
         """What was written may or may not be on disk, and asking again would not tell."""
-        self._failure = StorageFailed(
-            "partition is offline since a sync failed",
-            topic=self.topic,
-            partition=self.partition,
-            reason=str(error),
-            hint="restart the broker once the disk is sound",
-        )
+        self._failure = str(error)
 
     def sync(self) -> None:
         """Syncs here and now: for openings and closings, not for the event loop's daily work."""
@@ -355,29 +324,22 @@ class PartitionLog:
         sealed = self.segments.active
         if sealed.size == 0:
             return
-        try:
+        with self._refusing():
             sealed.seal()
             self._snapshots.take(self.producers, self.end_offset)
-            fresh = Segment(
-                self._files,
-                self.directory,
-                self.end_offset,
-                index_interval=self._config.index_interval_bytes,
-                is_new=True,
-            )
-        except OSError as error:
-            raise self._refusal(error) from error
+            fresh = self._segment(self.end_offset, is_new=True)
         self._files_to_sync += [sealed.file, *sealed.aborted.files()]
         self._directories_to_sync.append(self.directory)
         self.segments.add(fresh)
-        self._snapshot_size = 0
-        self._plan()
+        self._growth = Growth(fresh, self._config, snapshot_size=0)
 
     def delete_records_before(self, offset: int) -> int:
         """Moves the log's start up, for good when this returns; the new start."""
         offset = min(offset, self.end_offset)
         if offset > self.start_offset:
-            self._store_start(offset)
+            with self._refusing():
+                self._marks.raise_start(offset)
+            self.start_offset = offset
         return self.start_offset
 
     def apply_retention(self, now_ms: int, *, below: int) -> RemovalJob | None:
@@ -394,10 +356,8 @@ class PartitionLog:
         )
         if not gone:
             return None
-        try:
+        with self._refusing():
             paths = self.segments.drop(gone)
-        except OSError as error:
-            raise self._refusal(error) from error
         first = self.segments.first.base_offset
         self._snapshots.forget_before(first)
         self.start_offset = max(self.start_offset, first)
@@ -408,49 +368,41 @@ class PartitionLog:
         """Drops everything at or after `offset`: a follower gives up what its leader never had."""
         if offset >= self.end_offset:
             return
-        self._checkpoints.recovery_points.set(
-            self.topic, self.partition, min(offset, self.recovery_point)
-        )
-        self._checkpoints.recovery_points.sync()
         gone = [segment for segment in self.segments if segment.base_offset >= offset]
         if len(gone) == len(self.segments):
             gone = gone[1:]
-        for path in self.segments.drop(gone[::-1]):
-            self._files.remove(path)
-        active = self.segments.active
-        active.cut(active.position_of(offset), offset)
-        self.end_offset = max(offset, active.base_offset)
+        with self._refusing():
+            self._marks.lower_recovery_point(min(offset, self.recovery_point))
+            for path in self.segments.drop(gone[::-1]):
+                self._files.remove(path)
+            active = self.segments.active
+            active.cut(active.position_of(offset), offset)
+            self.end_offset = max(offset, active.base_offset)
+            self.epochs.truncate_to(self.end_offset)
+            self._snapshots.drop_after(self.end_offset)
+            restore_producers(self.producers, self.segments, self._snapshots, self.end_offset)
         self.start_offset = min(self.start_offset, self.end_offset)
         self._durability.on_truncated(self.end_offset)
-        self.epochs.truncate_to(self.end_offset)
-        self._snapshots.drop_after(self.end_offset)
-        self._restore_producers()
-        self._plan()
+        self._growth = Growth(active, self._config, snapshot_size=active.size)
 
     def close(self, *, clean: bool = True) -> None:
         """Leaves everything on disk so that the next opening need not look at the batches."""
         if not clean or self._failure is not None:
             return
-        for segment in self.segments.from_offset(self.recovery_point):
-            segment.flush_indexes()
-            segment.file.sync()
-        self._snapshots.take(self.producers, self.end_offset)
+        with self._refusing():
+            self.segments.active.flush_indexes()
+            self._snapshots.take(self.producers, self.end_offset)
+            if self.recovery_point < self.end_offset:
+                for segment in self.segments.from_offset(self.recovery_point):
+                    segment.file.sync()
+                self._files.sync_directory(self.directory.parent)
+                self._files.sync_directory(self.directory)
         self.sync()
 
     def note_cleaned(self, *, cleaned_to: int, deletes_dropped_to: int) -> None:
         """Records, for good and before the swap, what compaction is about to take."""
-        cleaned_to = max(cleaned_to, self.cleaned_to)
-        deletes_dropped_to = max(deletes_dropped_to, self.deletes_dropped_to)
-        try:
-            for checkpoint, offset in (
-                (self._checkpoints.cleaned_to, cleaned_to),
-                (self._checkpoints.deletes_dropped_to, deletes_dropped_to),
-            ):
-                checkpoint.set(self.topic, self.partition, offset)
-                checkpoint.sync()
-        except OSError as error:
-            raise self._refusal(error) from error
-        self.cleaned_to, self.deletes_dropped_to = cleaned_to, deletes_dropped_to
+        with self._refusing():
+            self._marks.note_cleaned(cleaned_to, deletes_dropped_to)
 
     def swap_in(self, base_offset: int, end_offset: int) -> RemovalJob:
         """Puts the segment that compaction wrote beside the log, whole and synced, in the place of
@@ -458,67 +410,65 @@ class PartitionLog:
         """
         gone = [each for each in self.segments if base_offset <= each.base_offset < end_offset]
         assert self.segments.active not in gone, "the active segment is never compacted"
-        try:
+        if not gone or gone[0].base_offset != base_offset:  # retention was faster
+            return RemovalJob(self._files, cleaned_paths(self.directory, base_offset))
+        with self._refusing():
             commit_swap(self._files, self.directory, base_offset, end_offset)
             paths = finish_swap(self._files, self.directory, base_offset, end_offset)
-            fresh = Segment(
-                self._files,
-                self.directory,
-                base_offset,
-                index_interval=self._config.index_interval_bytes,
-                is_new=False,
-            )
+            fresh = self._segment(base_offset, is_new=False)
             fresh.size = self._files.size(fresh.path)
-        except OSError as error:
-            raise self._refusal(error) from error
         self.segments.replace(gone, [fresh])
         return RemovalJob(self._files, paths)
 
+    def _segment(self, base_offset: int, *, is_new: bool) -> Segment:
+        return Segment(
+            self._files,
+            self.directory,
+            base_offset,
+            index_interval=self._config.index_interval_bytes,
+            is_new=is_new,
+        )
+
     def _make_room(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         """The segment for the next batch; rolls where that is due. The way off the usual path."""
-        segment, config = self.segments.active, self._config
-        if segment.first_timestamp is not None and (
-            segment.size + size > config.segment_bytes
-            or segment.room_for_entries(config.segment_index_bytes) <= 0
-            or max_timestamp - segment.first_timestamp > config.segment_ms
-            or last_offset > self._offset_max
-        ):
+        segment = self.segments.active
+        if self._growth.must_roll(segment, size, last_offset, max_timestamp):
             self.roll()
             segment = self.segments.active
-        elif segment.size - self._snapshot_size > SPACING_BYTES:
+        elif segment.size - self._growth.snapshot_size > SPACING_BYTES:
             self._take_snapshot()
         if segment.first_timestamp is None:
             segment.first_timestamp = max_timestamp
-        self._plan()
+        self._growth.plan(segment)
         return segment
 
-    def _plan(self) -> None:
-        """Works out how far the active segment may be appended to without another look."""
-        segment, config = self.segments.active, self._config
-        entries = segment.room_for_entries(config.segment_index_bytes)
-        self._size_max = min(
-            config.segment_bytes,
-            segment.size + entries * config.index_interval_bytes,
-            self._snapshot_size + SPACING_BYTES,
-        )
-        self._offset_max = segment.base_offset + OFFSETS_MAX - 1
-        first = segment.first_timestamp
-        self._timestamp_max = EMPTY_SEGMENT if first is None else first + config.segment_ms
-
     def _take_snapshot(self) -> None:
-        try:
+        with self._refusing():
             self._snapshots.take(self.producers, self.end_offset)
             bases = {segment.base_offset for segment in self.segments}
             self._snapshots.prune(bases=bases, synced=self.recovery_point)
-        except OSError as error:
-            raise self._refusal(error) from error
-        self._snapshot_size = self.segments.active.size
+        self._growth.snapshot_size = self.segments.active.size
 
     def _begin_epoch(self, epoch: int, offset: int) -> None:
-        try:
+        with self._refusing():
             self.epochs.assign(epoch, offset)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """What the disk refuses becomes an error that says so."""
+        try:
+            yield
         except OSError as error:
             raise self._refusal(error) from error
+
+    def _offline(self, reason: str) -> StorageFailed:
+        return StorageFailed(
+            "partition is offline since the disk failed it",
+            topic=self.topic,
+            partition=self.partition,
+            reason=reason,
+            hint="restart the broker once the disk is sound",
+        )
 
     def _undo(self, error: OSError) -> StorageFailed:
         """Takes back what a refused write left in the file."""
@@ -537,27 +487,3 @@ class PartitionLog:
             reason=error.strerror or str(error),
             hint="free some space, or see to the disk; appends go on as soon as it lets them",
         )
-
-    def _store_start(self, offset: int) -> None:
-        try:
-            self._checkpoints.log_starts.set(self.topic, self.partition, offset)
-            self._checkpoints.log_starts.sync()
-        except OSError as error:
-            raise self._refusal(error) from error
-        self.start_offset = offset
-
-    def _restore_producers(self, now_ms: int = 0) -> None:
-        """From the newest snapshot that is left and the batches after it."""
-        taken = self._snapshots.before(self.end_offset)
-        from_offset, snapshot = taken or (self.segments.first.base_offset, [])
-        self.producers.restore(snapshot)
-        for segment in self.segments.from_offset(from_offset):
-            replayed = replay_segment(
-                self.producers,
-                segment,
-                from_offset=from_offset,
-                below=self.end_offset,
-                now_ms=now_ms,
-            )
-            for _ in replayed:  # the aborted ones stand in the index already
-                pass

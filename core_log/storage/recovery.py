@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from core_log.batch import HEADER_BYTES, BatchHeader
+from core_log.errors import CorruptLog
 from core_log.storage.checkpoints import Checkpoints
 from core_log.storage.files import Files
 from core_log.storage.leader_epochs import EpochCache
@@ -10,8 +11,8 @@ from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
 from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
 from core_log.storage.producers import ProducerStates
-from core_log.storage.replay import replay_segment
-from core_log.storage.segment import FOREVER, LOG, Segment, file_name
+from core_log.storage.replay import restore_producers
+from core_log.storage.segment import LOG, Segment, file_name
 from core_log.storage.segments import Segments
 from core_log.storage.snapshots import Snapshots
 from core_log.storage.swap import CLEANED, DELETED, base_offsets, finish_swaps
@@ -44,10 +45,11 @@ class Recovery:
         """After a clean stop: everything is on disk, and only the newest batches are looked at."""
         segments, snapshots = self._find()
         end_offset = segments.active.adopt(segments.active.size)
+        self._check_promise(segments, end_offset)
         producers = ProducerStates()
         snapshot = snapshots.at(end_offset)
         if snapshot is None:
-            self._replay(segments, snapshots, producers, end_offset, trusted_to=FOREVER)
+            restore_producers(producers, segments, snapshots, end_offset, now_ms=self._now_ms)
         else:
             producers.restore(snapshot)
         return self._assemble(segments, snapshots, producers, end_offset)
@@ -71,10 +73,28 @@ class Recovery:
         tail.check(distrust_memory=distrust_memory)
         self.cut, end_offset = tail.cut, tail.end_offset
         snapshots.drop_after(end_offset)
-        producers, trusted_to = ProducerStates(), recovery_point or 0
-        self._replay(segments, snapshots, producers, end_offset, trusted_to=trusted_to)
+        producers = ProducerStates()
+        restore_producers(
+            producers,
+            segments,
+            snapshots,
+            end_offset,
+            certain_to=recovery_point or 0,
+            now_ms=self._now_ms,
+        )
         self._checkpoints.recovery_points.set(self._topic, self._partition, end_offset)
         return self._assemble(segments, snapshots, producers, end_offset)
+
+    def _check_promise(self, segments: Segments, end_offset: int) -> None:
+        promised = self._checkpoints.recovery_points.get(self._topic, self._partition) or 0
+        if end_offset < promised:
+            raise CorruptLog(
+                "log ends before its recovery point, although it was closed cleanly",
+                file=str(segments.active.path),
+                offset=end_offset,
+                recovery_point=promised,
+                hint="restore the partition from a copy",
+            )
 
     def _find(self) -> tuple[Segments, Snapshots]:
         """The segments that count, after the traces of unfinished work are gone."""
@@ -104,38 +124,6 @@ class Recovery:
             segment.size = self._files.size(self._directory / file_name(base_offset, LOG))
         return segment
 
-    def _replay(
-        self,
-        segments: Segments,
-        snapshots: Snapshots,
-        producers: ProducerStates,
-        end_offset: int,
-        *,
-        trusted_to: int,
-    ) -> None:
-        """From a snapshot on, one older than need be, so that retries of the last few batches are
-        known again. Aborted transactions are believed below `trusted_to` and found anew above.
-        """
-        certain = min(trusted_to, end_offset)
-        taken = snapshots.before(certain, spare=1) or snapshots.before(certain)
-        from_offset, snapshot = taken or (segments.first.base_offset, [])
-        producers.restore(snapshot)
-        for segment in segments.from_offset(from_offset):
-            segment.aborted.truncate(certain)
-            replayed = replay_segment(
-                producers,
-                segment,
-                from_offset=from_offset,
-                below=end_offset,
-                now_ms=self._now_ms,
-            )
-            for aborted in replayed:
-                if aborted.last_offset >= certain:
-                    segment.aborted.add(aborted)
-            markers = segment.aborted.flush()
-            if markers is not None:
-                markers.sync()
-
     def _assemble(
         self,
         segments: Segments,
@@ -159,7 +147,7 @@ class Recovery:
             producers=producers,
             snapshots=snapshots,
             epochs=self._epochs,
-            checkpoints=self._checkpoints,
+            marks=self._checkpoints.of(self._topic, self._partition),
         )
 
     def _settle_epochs(self, segments: Segments, end_offset: int) -> None:

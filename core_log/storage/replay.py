@@ -6,7 +6,39 @@ from core_log.batch import CONTROL, BatchHeader
 from core_log.plain_records import decode_batch, decode_marker
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.producers import ProducerStates
-from core_log.storage.segment import Segment
+from core_log.storage.segment import FOREVER, Segment
+from core_log.storage.segments import Segments
+from core_log.storage.snapshots import Snapshots
+
+
+def restore_producers(
+    producers: ProducerStates,
+    segments: Segments,
+    snapshots: Snapshots,
+    end_offset: int,
+    *,
+    certain_to: int = FOREVER,
+    now_ms: int = 0,
+) -> None:
+    """From a snapshot and the batches after it. The snapshot is one older than need be, so that
+    retries of the last few batches are known again.
+
+    The aborted indexes are believed below `certain_to`; what lies above is found anew.
+    """
+    certain_to = min(certain_to, end_offset)
+    taken = snapshots.before(certain_to, spare=1) or snapshots.before(certain_to)
+    from_offset, snapshot = taken or (segments.first.base_offset, [])
+    producers.restore(snapshot)
+    for segment in segments.from_offset(from_offset):
+        segment.aborted.truncate(certain_to)
+        for aborted in replay_segment(
+            producers, segment, from_offset=from_offset, below=end_offset, now_ms=now_ms
+        ):
+            if aborted.last_offset >= certain_to:
+                segment.aborted.add(aborted)
+        markers = segment.aborted.flush()
+        if markers is not None:
+            markers.sync()
 
 
 def replay_segment(

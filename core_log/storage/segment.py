@@ -52,8 +52,12 @@ class Segment:
     ) -> None:
         self._files, self.base_offset = files, base_offset
         self.path = directory / file_name(base_offset, LOG)
-        self._file: File | None = files.open(self.path, create=True) if is_new else None
+        self._file: File | None = None
         self._build_indexes(is_new=is_new)
+        if is_new:
+            for suffix in SUFFIXES:  # of a segment that never came to be
+                files.remove(directory / file_name(base_offset, suffix))
+            self._file = files.open(self.path, create=True)
         self.index_interval = index_interval
         self.size, self.indexed_at = 0, 0
         self.first_timestamp: int | None = None

@@ -4,8 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from core_log.storage.files import Files
+from core_log.batch import BatchHeader
+from core_log.errors import CorruptLog
+from core_log.storage.aborted import AbortedTransaction
+from core_log.storage.files import FileRange, Files
 from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
+from core_log.storage.scan import CheckedBatches
 from core_log.storage.segment import SUFFIXES, Segment, file_name
 from core_log.storage.swap import set_aside
 
@@ -22,6 +26,8 @@ class Segments:
         self._recent: list[Segment] = []
         assert self._segments, "a partition has at least its active segment"
         self.active = self._segments[-1]
+        self.may_skip = False
+        """Whether compaction may have taken offsets away."""
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -66,6 +72,64 @@ class Segments:
             self._segments, segment.base_offset, key=lambda segment: segment.base_offset
         )
         return self._segments[number] if number < len(self._segments) else None
+
+    def read(
+        self, offset: int, *, below: int, end_offset: int, bytes_max: int, at_least_one: bool
+    ) -> FileRange | None:
+        """Whole batches from the one that holds `offset`, none beginning at or after `below`."""
+        segment: Segment | None = self.holding(offset)
+        while segment is not None and offset < below:
+            following = None if segment is self.active else self.after(segment)
+            limit_offset = end_offset if following is None else following.base_offset
+            limit = segment.size
+            if below < limit_offset:
+                limit, limit_offset = segment.position_of(below), below
+            found = segment.read(
+                offset,
+                limit=limit,
+                limit_offset=limit_offset,
+                bytes_max=bytes_max,
+                at_least_one=at_least_one,
+            )
+            if found is not None or segment.position_of(offset) < limit:
+                return found
+            if following is not None and not self.may_skip and offset < following.base_offset:
+                raise CorruptLog("offsets are missing", offset=offset, file=str(segment.path))
+            segment = following  # compaction has left nothing in the first, from this offset on
+        return None
+
+    def heads(self, from_offset: int) -> Iterator[BatchHeader]:
+        """The heads of all batches from the one that holds `from_offset`."""
+        for segment in self.from_offset(from_offset):
+            for _, header in segment.heads(segment.position_of(from_offset)):
+                yield header
+
+    def batches(self, from_offset: int) -> Iterator[memoryview]:
+        """The same batches whole; raises `CorruptLog` at the first whose checksum fails."""
+        for segment in self.from_offset(from_offset):
+            checked = CheckedBatches(
+                segment.file,
+                segment.position_of(from_offset),
+                segment.size,
+                next_offset=segment.base_offset,
+                may_skip=True,
+            )
+            for _, _, batch in checked:
+                yield batch
+            if checked.damage is not None:
+                position, offset, reason = checked.damage
+                raise CorruptLog(reason, file=str(segment.path), position=position, offset=offset)
+
+    def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which something may lie in [lo, hi)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.from_offset(lo):
+            for aborted in segment.aborted.entries:
+                if aborted.last_offset >= lo and aborted.first_offset < hi:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= hi:
+                    return found
+        return found
 
     def _use(self, segment: Segment) -> None:
         """Keeps few sealed segments open, so that a long partition needs few descriptors."""

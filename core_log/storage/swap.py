@@ -17,6 +17,11 @@ def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
     return directory / (file_name(base_offset, suffix) + CLEANED)
 
 
+def cleaned_paths(directory: Path, base_offset: int) -> list[Path]:
+    """All that compaction may have written for one segment."""
+    return [cleaned_path(directory, base_offset, suffix) for suffix in SUFFIXES]
+
+
 def commit_swap(files: Files, directory: Path, base_offset: int, end_offset: int) -> None:
     """From here on the cleaned segment counts, in place of all that begin in [base, end).
 

@@ -1,0 +1,44 @@
+"""How far the active segment may grow before it has to be looked at, or ended."""
+
+from core_log.storage.log_config import LogConfig
+from core_log.storage.scan import OFFSETS_MAX
+from core_log.storage.segment import Segment
+from core_log.storage.snapshots import SPACING_BYTES
+
+BELOW_ALL_TIMES = -2
+"""So that the first batch of a segment, which starts its clock, gets a look."""
+
+
+class Growth:
+    """Three bounds, worked out seldom, so that an ordinary append costs three comparisons."""
+
+    __slots__ = ("_config", "offset_max", "size_max", "snapshot_size", "timestamp_max")
+
+    def __init__(self, segment: Segment, config: LogConfig, *, snapshot_size: int) -> None:
+        self._config, self.snapshot_size = config, snapshot_size
+        self.plan(segment)
+
+    def plan(self, segment: Segment) -> None:
+        """Sets the bounds by what the segment holds now."""
+        config = self._config
+        entries = max(segment.room_for_entries(config.segment_index_bytes), 0)
+        self.size_max = min(
+            config.segment_bytes,
+            segment.size + entries * config.index_interval_bytes,
+            self.snapshot_size + SPACING_BYTES,
+        )
+        self.offset_max = segment.base_offset + OFFSETS_MAX - 1
+        first = segment.first_timestamp
+        self.timestamp_max = BELOW_ALL_TIMES if first is None else first + config.segment_ms
+
+    def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether the next batch has to begin a new segment. Time is counted as Kafka does, by the
+        batches' own: a back-fill of old records would otherwise get a segment per batch.
+        """
+        config = self._config
+        return segment.first_timestamp is not None and (
+            segment.size + size > config.segment_bytes
+            or segment.room_for_entries(config.segment_index_bytes) <= 0
+            or max_timestamp - segment.first_timestamp > config.segment_ms
+            or last_offset > self.offset_max
+        )

@@ -32,6 +32,7 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 UNKNOWN = -1
+LEADER_EPOCH_FROM = 4
 LATEST_WAIT_S_MAX = 1.0
 
 
@@ -108,7 +109,7 @@ def answer(
         error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=found.leader_epoch,
+        leader_epoch=found.leader_epoch if version >= LEADER_EPOCH_FROM else UNKNOWN,
     )
 
 

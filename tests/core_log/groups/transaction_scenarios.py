@@ -1,4 +1,4 @@
-"""Plays a text scenario on one transactional id: a line is a step, the indented ones its effects."""
+"""Plays a text scenario on one transactional id: a line is a step, indented ones its effects."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

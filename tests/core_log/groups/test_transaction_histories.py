@@ -1,0 +1,115 @@
+"""Whatever crashes, fails, arrives late or twice: a transaction is visible whole or not at all."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_log.groups.transaction_coordinator import TransactionCoordinator, TransactionLimits
+from core_log.log import TopicPartition
+from tests.core_log.groups.simulated_world import SimulatedPartition, SimulatedPartitions, World
+from tests.core_log.groups.transaction_clients import TIMEOUT_MS, Client, Outcome
+
+PARTITIONS = [TopicPartition("t", index) for index in range(3)]
+LIMITS = TransactionLimits(save_after_ms=50, retry_ms=1)
+HISTORIES = max(25, settings().max_examples // 4)
+
+
+def new_coordinator(world: World) -> TransactionCoordinator:
+    coordinator = TransactionCoordinator(
+        partition_count=2,
+        open_state_log=world.open_state_log,
+        partitions=SimulatedPartitions(world),
+        allocate_producer_ids=world.allocate_producer_ids,
+        clock=world,
+        limits=LIMITS,
+    )
+    for index in range(2):
+        coordinator.load(index, leader_epoch=world.run)
+    return coordinator
+
+
+async def tick(world: World, coordinator: TransactionCoordinator) -> None:
+    while True:
+        await world.pause()
+        world.now_ms_value += world.random.choice([1, 10, 100, TIMEOUT_MS // 50])
+        await coordinator.tick(world.now_ms())
+
+
+async def run_broker(world: World, clients: list[Client], *, was_clean: bool) -> bool:
+    """One life of a broker; returns whether it ended cleanly."""
+    fails, world.fails = world.fails, 0.0
+    coordinator = new_coordinator(world)
+    await coordinator.recover(world.open_transactions(), was_clean=was_clean)
+    world.fails = fails
+    works = [asyncio.ensure_future(tick(world, coordinator))]
+    for client in clients:
+        works.append(asyncio.ensure_future(client.work(coordinator)))
+        works.append(asyncio.ensure_future(client.repeat_itself(coordinator)))
+    for _ in range(world.random.randrange(400)):
+        await asyncio.sleep(0)
+        dead = [work for work in works if work.done()]
+        assert not dead, [work.exception() for work in dead]
+    for work in works:
+        work.cancel()
+    await asyncio.gather(*works, return_exceptions=True)
+    stops_cleanly = world.random.random() < 0.3
+    if stops_cleanly:
+        world.fails = 0.0
+        await coordinator.drain()
+        await SimulatedPartitions(world).sync(PARTITIONS)
+        world.fails = fails
+    world.crash(loses_power=not stops_cleanly and world.random.random() < 0.7)
+    return stops_cleanly
+
+
+async def settle(world: World) -> None:
+    """A last start, and time enough for everything that was left open."""
+    world.fails = 0.0
+    coordinator = new_coordinator(world)
+    await coordinator.recover(world.open_transactions(), was_clean=False)
+    for _ in range(3):
+        world.now_ms_value += 2 * TIMEOUT_MS
+        await coordinator.tick(world.now_ms())
+
+
+async def history(seed: int, *, fails: float) -> None:
+    random = Random(seed)
+    world = World(random, fails=fails)
+    world.data = {at: SimulatedPartition() for at in PARTITIONS}
+    clients = [Client(world, name, PARTITIONS) for name in ("payments", "orders")]
+    was_clean = True
+    for _ in range(random.randrange(1, 5)):
+        was_clean = await run_broker(world, clients, was_clean=was_clean)
+        check_what_was_told(world, clients)
+    await settle(world)
+
+    for at, partition in world.data.items():
+        assert not partition.open_transactions(), f"a transaction hangs in {at}"
+    check_what_was_told(world, clients, is_settled=True)
+
+
+def check_what_was_told(world: World, clients: list[Client], *, is_settled: bool = False) -> None:
+    visible = {at: partition.committed() for at, partition in world.data.items()}
+    for client in clients:
+        for told in client.told:
+            seen = [
+                batch in visible[at] for at, sent in told.acknowledged.items() for batch in sent
+            ]
+            if is_settled:
+                assert all(seen) or not any(seen), f"torn: {told}"
+            if is_settled and told.outcome is Outcome.COMMITTED:
+                assert all(seen), f"committed and lost: {told}"
+            if told.outcome in (Outcome.ABORTED, Outcome.OPEN):
+                assert not any(seen), f"never committed, and seen: {told}"
+
+
+@pytest.mark.parametrize("fails", [0.0, 0.05], ids=["disks that hold", "disks that fail"])
+@settings(max_examples=HISTORIES)
+@given(seed=st.integers(0, 2**32))
+def test_no_history_tears_a_transaction(fails: float, seed: int) -> None:
+    with suppress(asyncio.CancelledError):
+        asyncio.run(history(seed, fails=fails))

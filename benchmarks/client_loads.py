@@ -22,7 +22,7 @@ SPIN_S = 0.000_15
 
 
 def create_topics(address: str, names: list[str], partitions: int, config: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 4})
     wanted = [NewTopic(name, partitions, 1, config=config) for name in names]
     for future in admin.create_topics(wanted, operation_timeout=60).values():
         future.result(60)

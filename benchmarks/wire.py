@@ -79,7 +79,7 @@ class FetchFrame:
             partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max
         )
         request = FetchRequest(
-            max_wait_ms=500,
+            max_wait_ms=0,  # at the end an empty answer comes at once, and reading starts again
             min_bytes=1,
             max_bytes=bytes_max,
             topics=(FetchTopic(topic=topic, partitions=(part,)),),

@@ -1,4 +1,4 @@
-"""Every API that is advertised answers in every version that is advertised, and in its own format."""
+"""Every advertised version of every API is answered, and in its own format."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any

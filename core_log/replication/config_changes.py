@@ -9,11 +9,18 @@ from core_log.replication.decisions import ConfigChange, Operation, Refused
 from core_log.replication.topic_config import TopicConfigs, key_of
 
 
-def new_config(configs: TopicConfigs, wanted: Mapping[str, str | None]) -> dict[str, str] | Refused:
-    """The configuration of a new topic, or of one whose configuration is replaced."""
+def new_config(
+    configs: TopicConfigs,
+    wanted: Mapping[str, str | None],
+    *,
+    null_code: ErrorCode = ErrorCode.INVALID_CONFIG,
+) -> dict[str, str] | Refused:
+    """The configuration of a new topic, or of one whose configuration is replaced; Kafka has a code
+    of its own for a null in the latter.
+    """
     nulls = [name for name, value in wanted.items() if value is None]
     if nulls:
-        return Refused(ErrorCode.INVALID_CONFIG, f"Null is not a value of {', '.join(nulls)}")
+        return Refused(null_code, f"Null is not a value of {', '.join(nulls)}")
     config = {name: value for name, value in wanted.items() if value is not None}
     return _checked(configs, config)
 

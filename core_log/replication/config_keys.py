@@ -87,9 +87,7 @@ def one_of(*known: str) -> Check:
 def some_of(*known: str) -> Check:
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple), "only lists have members"
-        if value and set(value) <= set(known):
-            return None
-        return f"value must name one or more of {', '.join(known)}"
+        return None if set(value) <= set(known) else f"value may name only {', '.join(known)}"
 
     return check
 

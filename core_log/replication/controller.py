@@ -221,7 +221,8 @@ class Controller:
         topic = self._image.topic(name)
         if topic is None:
             return Decision(_unknown_topic(name))
-        return self._set_config(topic, new_config(self._configs, wanted))
+        config = new_config(self._configs, wanted, null_code=ErrorCode.INVALID_REQUEST)
+        return self._set_config(topic, config)
 
     def _set_config(
         self, topic: Topic, config: dict[str, str] | Refused

@@ -31,7 +31,7 @@ TOPIC_KEYS = (
         "delete",
         "log.cleanup.policy",
         "delete: old segments go by age and size. compact: the newest record of each key stays. "
-        "Both together do both.",
+        "Both together do both, and an empty list keeps everything.",
         some_of("compact", "delete"),
     ),
     ConfigKey(
@@ -278,8 +278,8 @@ class TopicConfigs:
     def is_compacted(self, config: Mapping[str, str]) -> bool:
         return "compact" in cast(tuple[str, ...], self._value(config, "cleanup.policy"))
 
-    def deletes(self, config: Mapping[str, str]) -> bool:
-        return "delete" in cast(tuple[str, ...], self._value(config, "cleanup.policy"))
+    def is_compacted_only(self, config: Mapping[str, str]) -> bool:
+        return cast(tuple[str, ...], self._value(config, "cleanup.policy")) == ("compact",)
 
     def allows_unclean(self, config: Mapping[str, str]) -> bool:
         return bool(self._value(config, "unclean.leader.election.enable"))

@@ -63,7 +63,7 @@ def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | Error
         return broker.why_not_led(topic, index)
     if topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if not broker.configs.deletes(broker.image.topic_config(topic)):
+    if broker.configs.is_compacted_only(broker.image.topic_config(topic)):
         return ErrorCode.POLICY_VIOLATION
     if offset == TO_HIGH_WATERMARK:
         offset = partition.high_watermark

@@ -1,7 +1,8 @@
-"""What a broker does by itself from time to time: retention, compaction, snapshots, expiries."""
+"""What a broker does by itself from time to time: retention, expiries, snapshots; compaction."""
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from core_log.broker.cleaner import Cleaner
@@ -14,34 +15,34 @@ logger = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """One round after another, each partition in turn, so that the loop is never held up long."""
+    """Two loops, since a long compaction must not keep old segments from going."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._cleaner = Cleaner(broker)
-        self._task: asyncio.Task[None] | None = None
+        self.cleaner = Cleaner(broker)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        for work in (self.tidy, self.cleaner.clean_what_is_due):
+            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(work)))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _run(self) -> None:
+    async def _repeat(self, work: Callable[[int], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self._broker.settings.housekeeping_interval_ms / 1000)
             try:
-                await self.round()
+                await work(self._broker.clock.now_ms())
             except HeadwaterError as error:
                 logger.error("housekeeping: %s", error)
 
-    async def round(self) -> None:
-        """Everything that is due now."""
-        broker = self._broker
-        now_ms = broker.clock.now_ms()
-        for partition in broker.partitions:
+    async def tidy(self, now_ms: int) -> None:
+        """Each partition in turn, so that the loop is never held up for long."""
+        for partition in self._broker.partitions:
             if partition.is_offline:
                 continue
             try:
@@ -52,5 +53,4 @@ class Housekeeping:
             except HeadwaterError as error:
                 logger.error("%s-%d: %s", partition.topic, partition.index, error)
             await asyncio.sleep(0)
-        await broker.metadata.snapshot_if_grown(now_ms=now_ms)
-        await self._cleaner.clean_dirtiest(now_ms)
+        await self._broker.metadata.snapshot_if_grown(now_ms=now_ms)

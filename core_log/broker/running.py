@@ -22,7 +22,7 @@ class RunningBroker:
     """Owns the data directory and the listener for as long as it runs."""
 
     def __init__(self, broker: Broker, server: Server, housekeeping: Housekeeping) -> None:
-        self.broker, self.server, self._housekeeping = broker, server, housekeeping
+        self.broker, self.server, self.housekeeping = broker, server, housekeeping
 
     @classmethod
     async def start(
@@ -70,7 +70,7 @@ class RunningBroker:
 
     async def stop(self) -> None:
         """Answers what has been asked, syncs everything and marks the stop as clean."""
-        await self._housekeeping.stop()
+        await self.housekeeping.stop()
         self.broker.store.remove_endpoint()
         await self.server.drain(DRAIN_S_MAX)
         await self.broker.close()

@@ -1,9 +1,9 @@
 """ListOffsets (key 2), versions 1 to 11: offsets by name (earliest, latest, ...) or by time.
 
 "Latest" covers everything written when it was asked for: what is not on disk yet is waited for, so
-that whoever appended with acks=1 finds it. Besides Kafka's own, two private negative timestamps tell what compaction took; see
-`protocol/private_timestamps.py`. Deliberately not done: tiered storage, whose marks are answered
-with an unknown offset as Kafka answers them without it.
+that whoever appended with acks=1 finds it. Besides Kafka's own, two private negative timestamps
+tell what compaction took; see `protocol/private_timestamps.py`. Deliberately not done: tiered
+storage, whose marks are answered with an unknown offset as Kafka answers them without it.
 """
 
 import asyncio

@@ -12,22 +12,30 @@ class SyncJob:
     on being appended to meanwhile. The order counts: earlier segments before later ones.
     """
 
-    __slots__ = ("_file_system", "directories", "end_offset", "files")
+    __slots__ = ("_active", "_file_system", "directories", "end_offset", "files")
 
     def __init__(
-        self, file_system: Files, files: list[File], directories: list[Path], end_offset: int
+        self,
+        file_system: Files,
+        files: list[File],
+        directories: list[Path],
+        end_offset: int,
+        *,
+        active: File | None = None,
     ) -> None:
         self._file_system, self.files, self.directories = file_system, files, directories
-        self.end_offset = end_offset
+        self._active, self.end_offset = active, end_offset
         """Everything below is on disk once `run` has returned."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.files and not self.directories
+        return not self.files and not self.directories and self._active is None
 
     def run(self) -> None:
         for file in self.files:
             file.sync()
+        if self._active is not None:
+            self._active.sync()
         for directory in self.directories:
             self._file_system.sync_directory(directory)
 

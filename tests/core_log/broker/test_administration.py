@@ -1,17 +1,13 @@
 """Administrative requests are answered as Kafka answers them, in every version served."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
-from random import Random
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from core_log.broker.broker import Broker
-from core_log.broker.dispatch import RequestContext, load_handlers
 from core_log.broker.state_log import PartitionStateLog
-from core_log.protocol import message
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages import alter_configs as replacing
 from core_log.protocol.messages import incremental_alter_configs as changing
@@ -48,35 +44,18 @@ from core_log.protocol.messages.describe_topic_partitions import (
 )
 from core_log.protocol.primitives import ZERO_UUID
 from core_log.replication.metadata import OFFSETS_TOPIC
-from core_log.settings import BrokerSettings
-from core_log.storage.store import Store
-from tests.fakes import MemoryFiles, SimulatedClock
+from tests.core_log.broker.in_memory import ask, started
+from tests.fakes import MemoryFiles
 
 TOPIC, BROKER = 2, 4
 NONE = ErrorCode.NONE
-SERVED = load_handlers()
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    """A whole broker, with its files in memory and without a socket."""
-    clock, settings = SimulatedClock(1_000), BrokerSettings(config={"segment.ms": "60000"})
-    store = Store.open(Path("/data"), files=MemoryFiles(), clock=clock, node_id=1)
-    broker = Broker(settings, store, SERVED, clock=clock, random=Random(1))
-    await broker.open("advertised", 9092)
+    broker = await started(MemoryFiles(), config={"segment.ms": "60000"})
     yield broker
     await broker.close()
-
-
-async def ask(broker: Broker, request: Any, version: int | None = None) -> Any:
-    """Through the wire's own encoding, there and back."""
-    served = SERVED[request.api_key]
-    version = served.versions[1] if version is None else version
-    received = message.decode(type(request), memoryview(message.encode(request, version)), version)
-    context = RequestContext(version, "test", "127.0.0.1", "127.0.0.1", 19092)
-    assert served.handler is not None
-    response = await served.handler(broker, received, context)
-    return message.decode(type(response), memoryview(message.encode(response, version)), version)
 
 
 async def create(broker: Broker, name: str, partitions: int = 1, **config: str) -> Any:

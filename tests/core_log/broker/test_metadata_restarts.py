@@ -1,12 +1,10 @@
 """What an administrator was told is done stays done, through restarts and power cuts."""
 
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from core_log.broker.broker import Broker
-from core_log.broker.dispatch import load_handlers
 from core_log.replication import metadata_log
 from core_log.replication.decisions import (
     ConfigChange,
@@ -16,20 +14,10 @@ from core_log.replication.decisions import (
     Refused,
     TopicReference,
 )
-from core_log.settings import BrokerSettings
-from core_log.storage.store import Store
-from tests.fakes import MemoryFiles, SimulatedClock
+from tests.core_log.broker.in_memory import started
+from tests.fakes import MemoryFiles
 
-SERVED = load_handlers()
 NAMES = ("a", "b", "c", "d")
-
-
-async def started(files: MemoryFiles) -> Broker:
-    clock = SimulatedClock(1_000)
-    store = Store.open(Path("/data"), files=files, clock=clock, node_id=1)
-    broker = Broker(BrokerSettings(), store, SERVED, clock=clock, random=Random(len(files.files)))
-    await broker.open("127.0.0.1", 9092)
-    return broker
 
 
 async def create(broker: Broker, name: str, **config: str) -> None:

@@ -17,8 +17,8 @@ demo: venv ## a million records through a broker that is killed in the middle
 	@$(BIN)/python scripts/demo.py
 
 check: venv ## format, lint, types, architecture tests
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --output-format concise .
+	$(BIN)/ruff check --output-format concise .
 	$(BIN)/mypy
 	$(PYTEST) -q tests/architecture
 

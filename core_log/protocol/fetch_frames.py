@@ -1,7 +1,6 @@
-"""Fetch (key 1) read and written in place: its answer is mostly stretches of segment files.
+"""Fetch (key 1) read and written in place: its answer is mostly stretches of segment files."""
 
-The declared message in `messages/fetch.py` is its reference; a test compares the two.
-"""
+# The declared message in `messages/fetch.py` is its reference; a test compares the two.
 
 import struct
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""Timestamps by which ListOffsets tells what compaction took; only our own broker knows them.
+"""Timestamps by which ListOffsets tells what compaction took; only our own broker knows them."""
 
-It answers with the same timestamp beside the offset, so that a broker which took the number for
-a time and searched for it cannot be mistaken for one that knows.
-"""
+# The answer carries the same timestamp beside the offset, so that a broker which took the number
+# for a time and searched for it cannot be mistaken for one that knows.
 
 CLEANED_TO = -101
 """Below the answered offset compaction may have removed older values of a key; 0 if none yet."""

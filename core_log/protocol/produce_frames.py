@@ -1,7 +1,6 @@
-"""Produce (key 0) read and written in place: the one request whose cost counts per batch.
+"""Produce (key 0) read and written in place: the one request whose cost counts per batch."""
 
-The declared message in `messages/produce.py` is its reference; a test compares the two.
-"""
+# The declared message in `messages/produce.py` is its reference; a test compares the two.
 
 import struct
 from struct import Struct

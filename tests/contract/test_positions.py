@@ -1,7 +1,6 @@
-"""A restarted pipeline finds the position of its last commit, whatever other pipelines are doing.
+"""A restarted pipeline finds the position of its last commit, whatever other pipelines are doing."""
 
-Positions of all pipelines share a partition, and another one's transaction may hang in it.
-"""
+# Positions of all pipelines share a partition, and another one's transaction may hang in it.
 
 import asyncio
 

@@ -78,7 +78,8 @@ def test_a_produce_request_reads_as_its_message_says(
             TopicProduceData(
                 **({"topic_id": topic_id} if has_ids else {"name": name}),
                 partition_data=[
-                    PartitionProduceData(index=index, records=records) for index, records in parts
+                    PartitionProduceData(index=index, records=records and memoryview(records))
+                    for index, records in parts
                 ],
             )
             for name, topic_id, parts in topics
@@ -169,17 +170,16 @@ def test_a_fetch_request_reads_as_its_message_says(
     topics: list[tuple[str, UUID, list[tuple[int, int, int, int, int, int]]]],
 ) -> None:
     has_ids, replica_id = version >= 13, head[0]
+    state = ReplicaState(replica_id=replica_id, replica_epoch=5)
     request = FetchRequest(
-        **(
-            {"replica_state": ReplicaState(replica_id=replica_id, replica_epoch=5)}
-            if version >= 15
-            else {"replica_id": replica_id}
-        ),
+        replica_id=replica_id if version < 15 else -1,
+        replica_state=state if version >= 15 else ReplicaState(),
         max_wait_ms=head[1],
         min_bytes=head[2],
         max_bytes=head[3],
         isolation_level=head[4],
-        **({"session_id": session[0], "session_epoch": session[1]} if version >= 7 else {}),
+        session_id=session[0] if version >= 7 else 0,
+        session_epoch=session[1] if version >= 7 else -1,
         topics=[
             FetchTopic(
                 **({"topic_id": topic_id} if has_ids else {"topic": name}),
@@ -188,9 +188,9 @@ def test_a_fetch_request_reads_as_its_message_says(
                         partition=index,
                         fetch_offset=offset,
                         partition_max_bytes=size,
-                        **({"current_leader_epoch": epoch} if version >= 9 else {}),
-                        **({"last_fetched_epoch": last} if version >= 12 else {}),
-                        **({"log_start_offset": start} if version >= 5 else {}),
+                        current_leader_epoch=epoch if version >= 9 else -1,
+                        last_fetched_epoch=last if version >= 12 else -1,
+                        log_start_offset=start if version >= 5 else -1,
                     )
                     for index, epoch, offset, last, start, size in parts
                 ],

@@ -78,7 +78,9 @@ def test_a_produce_request_reads_as_its_message_says(
             TopicProduceData(
                 **({"topic_id": topic_id} if has_ids else {"name": name}),
                 partition_data=[
-                    PartitionProduceData(index=index, records=records and memoryview(records))
+                    PartitionProduceData(
+                        index=index, records=None if records is None else memoryview(records)
+                    )
                     for index, records in parts
                 ],
             )

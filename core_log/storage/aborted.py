@@ -27,13 +27,15 @@ class AbortedTransaction(NamedTuple):
 class AbortedIndex:
     """The aborted transactions whose markers lie in one segment, in the order of the markers."""
 
-    __slots__ = ("_entries", "_file", "_files", "_path", "_written")
+    __slots__ = ("_entries", "_file", "_files", "_path", "_written", "has_new_name")
 
     def __init__(self, files: Files, path: Path, *, is_new: bool) -> None:
         self._files, self._path = files, path
         self._file: File | None = None
         self._entries: list[AbortedTransaction] | None = [] if is_new else None
         self._written = 0
+        self.has_new_name = False
+        """Whether its file is younger than the last sync of the directory; set back by others."""
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -42,12 +44,21 @@ class AbortedIndex:
             with suppress(FileNotFoundError):
                 content = self._files.read(self._path)
             whole = len(content) // ENTRY.size * ENTRY.size
-            rows = list(ENTRY.iter_unpack(content[:whole]))
-            if any(row[0] != VERSION for row in rows):
-                raise CorruptLog("transaction index has an unknown version", file=str(self._path))
-            self._entries = [AbortedTransaction._make(row[1:]) for row in rows]
+            self._entries = []
+            for version, *row in ENTRY.iter_unpack(content[:whole]):
+                if version != VERSION:
+                    problem = "transaction index has an unknown version"
+                    raise CorruptLog(problem, file=str(self._path))
+                entry = AbortedTransaction._make(row)
+                if not self._may_follow(entry):
+                    break  # zeros that a power cut left where nothing had been promised
+                self._entries.append(entry)
             self._written = len(content)
         return self._entries
+
+    def _may_follow(self, entry: AbortedTransaction) -> bool:
+        last = self._entries[-1].last_offset if self._entries else -1
+        return max(entry.first_offset, last) < entry.last_offset
 
     def add(self, aborted: AbortedTransaction) -> None:
         self.entries.append(aborted)
@@ -75,15 +86,12 @@ class AbortedIndex:
         self._written = len(self._entries) * ENTRY.size
         return file
 
-    def files(self) -> list[File]:
-        """The file, if it has been written to lately."""
-        return [] if self._file is None else [self._file]
-
     def release(self) -> None:
         """Gives back the descriptor; the entries stay, they are few."""
         self._file = None
 
     def _open(self) -> File:
         if self._file is None:
+            self.has_new_name = self.has_new_name or not self._files.exists(self._path)
             self._file = self._files.open(self._path, create=True)
         return self._file

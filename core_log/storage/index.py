@@ -17,13 +17,14 @@ FLUSH_BYTES = 1024
 class IndexFile:
     """Fixed-size entries in Kafka's own bytes, in memory as on disk, sorted in every column."""
 
-    __slots__ = ("_content", "_entry", "_file", "_files", "_path", "_written")
+    __slots__ = ("_content", "_entry", "_file", "_files", "_path", "_written", "is_unsynced")
 
     def __init__(self, files: Files, path: Path, entry: Struct, *, is_new: bool) -> None:
         self._files, self._path, self._entry = files, path, entry
         self._file: File | None = None
         self._content: bytearray | None = bytearray() if is_new else None
         self._written = 0
+        self.is_unsynced = False
 
     @property
     def path(self) -> Path:
@@ -89,11 +90,18 @@ class IndexFile:
         else:
             write_all(self._file, self._written, memoryview(content)[self._written :])
         self._written = len(content)
+        self.is_unsynced = True
+
+    def file_to_sync(self) -> File | None:
+        """The file, when it was written since this was last asked."""
+        self.flush()
+        was_unsynced, self.is_unsynced = self.is_unsynced, False
+        return self._file if was_unsynced else None
 
     def sync(self) -> None:
-        self.flush()
-        if self._file is not None:
-            self._file.sync()
+        file = self.file_to_sync()
+        if file is not None:
+            file.sync()
 
     def release(self) -> None:
         """Gives back memory and descriptor; a later look reads the file again."""
@@ -155,21 +163,23 @@ class TimeIndex:
 
     def last(self) -> tuple[int, int]:
         """The largest timestamp entered and its offset."""
-        count = self.file.count
-        if not count:
+        return self._at(self.file.count - 1)
+
+    def _at(self, number: int) -> tuple[int, int]:
+        if number < 0:
             return NO_TIMESTAMP, self.base_offset
-        timestamp, relative = self.file.entry(count - 1)
+        timestamp, relative = self.file.entry(number)
         return timestamp, self.base_offset + relative
 
-    def search_from(self, timestamp: int) -> int:
-        """No batch that ends before this offset has a record at or after `timestamp`."""
-        number = self.file.floor(0, timestamp)
-        return self.base_offset + (self.file.entry(number)[1] if number >= 0 else 0)
+    def before_timestamp(self, timestamp: int) -> tuple[int, int]:
+        """Timestamp and offset of an entry: no batch that ends before that offset has a record
+        at or after `timestamp`.
+        """
+        return self._at(self.file.floor(0, timestamp))
 
-    def newest_before(self, offset: int) -> int:
-        """The largest timestamp entered for what lies before `offset`."""
-        number = self.file.floor(1, offset - 1 - self.base_offset)
-        return self.file.entry(number)[0] if number >= 0 else NO_TIMESTAMP
+    def before_offset(self, offset: int) -> tuple[int, int]:
+        """The largest timestamp entered for what lies before `offset`, and its offset."""
+        return self._at(self.file.floor(1, offset - 1 - self.base_offset))
 
     def truncate(self, end_offset: int) -> None:
         """Keeps the entries of offsets below `end_offset`."""

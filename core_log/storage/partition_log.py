@@ -271,16 +271,23 @@ class PartitionLog:
             return SyncJob(self._files, [], [], self._durability.synced)
         if markers is not None:
             self._files_to_sync.append(markers)
+        if active.aborted.has_new_name:
+            active.aborted.has_new_name = False
+            self._directories_to_sync.append(self.directory)
         active.remember(end_offset, active.size)
-        files = [*self._files_to_sync, active.file]
-        return SyncJob(self._files, files, list(self._directories_to_sync), end_offset)
+        files, directories = list(self._files_to_sync), list(self._directories_to_sync)
+        return SyncJob(self._files, files, directories, end_offset, active=active.file)
 
     def synced(self, job: SyncJob) -> None:
-        """The job ran to its end."""
-        self._files_to_sync = [file for file in self._files_to_sync if file not in job.files]
-        self._directories_to_sync = [
-            path for path in self._directories_to_sync if path not in job.directories
-        ]
+        """The job ran to its end. What came to wait meanwhile waits on, be it the same file: the
+        job's sync of it may have come before its last bytes.
+        """
+        for file in job.files:
+            if file in self._files_to_sync:
+                self._files_to_sync.remove(file)
+        for directory in job.directories:
+            if directory in self._directories_to_sync:
+                self._directories_to_sync.remove(directory)
         self._durability.on_synced(job.end_offset)
 
     def sync_failed(self, error: Exception) -> None:
@@ -319,16 +326,15 @@ class PartitionLog:
         """Seals the active segment and goes on in a new one.
 
         Nothing is synced here, which would stop the event loop: the next `SyncJob` syncs the
-        sealed file, then the new one, then the directory, before it proves anything.
+        sealed files, then the new one, then the directory, before it proves anything.
         """
         sealed = self.segments.active
         if sealed.size == 0:
             return
         with self._refusing():
-            sealed.seal()
+            self._files_to_sync += [sealed.file, *sealed.seal()]
             self._snapshots.take(self.producers, self.end_offset)
             fresh = self._segment(self.end_offset, is_new=True)
-        self._files_to_sync += [sealed.file, *sealed.aborted.files()]
         self._directories_to_sync.append(self.directory)
         self.segments.add(fresh)
         self._growth = Growth(fresh, self._config, snapshot_size=0)
@@ -390,7 +396,8 @@ class PartitionLog:
         if not clean or self._failure is not None:
             return
         with self._refusing():
-            self.segments.active.flush_indexes()
+            for file in self.segments.active.flush_indexes():
+                file.sync()
             self._snapshots.take(self.producers, self.end_offset)
             if self.recovery_point < self.end_offset:
                 for segment in self.segments.from_offset(self.recovery_point):
@@ -444,6 +451,7 @@ class PartitionLog:
 
     def _take_snapshot(self) -> None:
         with self._refusing():
+            self._files_to_sync += self.segments.active.flush_indexes()
             self._snapshots.take(self.producers, self.end_offset)
             bases = {segment.base_offset for segment in self.segments}
             self._snapshots.prune(bases=bases, synced=self.recovery_point)

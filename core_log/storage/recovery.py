@@ -62,11 +62,13 @@ class Recovery:
         Without one (None) nothing is certain, and damage that is not at the very end is an error.
         """
         segments, snapshots = self._find()
-        may_skip = self._config.is_compacted or recovery_point is None
+        cleaned_to = self._checkpoints.cleaned_to.get(self._topic, self._partition) or 0
+        may_skip = self._config.is_compacted or cleaned_to > 0 or recovery_point is None
         tail = Tail(
             self._files,
             segments,
             recovery_point=recovery_point,
+            indexed_to=self._indexed_to(snapshots, recovery_point),
             may_skip=may_skip,
             now_ms=self._now_ms,
         )
@@ -82,8 +84,14 @@ class Recovery:
             certain_to=recovery_point or 0,
             now_ms=self._now_ms,
         )
+        self._files.sync_directory(self._directory)
         self._checkpoints.recovery_points.set(self._topic, self._partition, end_offset)
         return self._assemble(segments, snapshots, producers, end_offset)
+
+    def _indexed_to(self, snapshots: Snapshots, recovery_point: int | None) -> int:
+        """Indexes are synced with the first batches behind a snapshot, and not before."""
+        taken = snapshots.before((recovery_point or 0) - 1)
+        return taken[0] if taken else 0
 
     def _check_promise(self, segments: Segments, end_offset: int) -> None:
         promised = self._checkpoints.recovery_points.get(self._topic, self._partition) or 0

@@ -46,7 +46,8 @@ def heads(file: File, position: int, end: int, *, name: str) -> Iterator[tuple[i
         head = window.at(position, HEADER_BYTES)
         header = BatchHeader.read(head) if len(head) == HEADER_BYTES else None
         following = position + header.total_bytes if header else end
-        if header is None or not header.is_plausible or following > end:
+        is_next = header is not None and header.is_plausible and header.base_offset >= next_offset
+        if header is None or not is_next or following > end:
             raise CorruptLog(
                 "no batch begins where one should",
                 file=name,

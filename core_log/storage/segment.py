@@ -31,6 +31,7 @@ class Segment:
     """Its size and indexes count what was wholly written, whatever the file holds beyond."""
 
     __slots__ = (
+        "_end_offset",
         "_file",
         "_files",
         "_max_timestamp",
@@ -61,6 +62,7 @@ class Segment:
         self.index_interval = index_interval
         self.size, self.indexed_at = 0, 0
         self.first_timestamp: int | None = None
+        self._end_offset = base_offset
         self._max_timestamp: int | None = NO_TIMESTAMP if is_new else None
         self.max_timestamp_offset = base_offset
         self._positions: dict[int, int] = {}
@@ -89,13 +91,36 @@ class Segment:
         assert self._max_timestamp is not None, "adopting an index settles the largest timestamp"
         return self._max_timestamp
 
+    @property
+    def end_offset(self) -> int:
+        """The offset after its last batch."""
+        if self._max_timestamp is None:
+            self.adopt(self.size)
+        return self._end_offset
+
+    def search_from(self, timestamp: int) -> int:
+        """No batch that ends before this offset has a record at or after `timestamp`."""
+        return self._confirmed(self.times.before_timestamp(timestamp))[1]
+
+    def _confirmed(self, entry: tuple[int, int]) -> tuple[int, int]:
+        """An entry of the time index that its log confirms: this one, or the base."""
+        timestamp, offset = entry
+        if timestamp != NO_TIMESTAMP:
+            for _, header in self.heads(self.position_of(offset)):
+                if header.last_offset == offset and header.max_timestamp == timestamp:
+                    return entry
+                break
+            self.rebuild_indexes()
+        return NO_TIMESTAMP, self.base_offset
+
     def newest_between(self, start_offset: int, below: int) -> int:
         """The largest timestamp of the batches that lie there, walking as little as possible."""
         newest = self.max_timestamp
         if start_offset <= self.max_timestamp_offset < below:
             return newest
-        newest, entry = self.times.newest_before(below), self.index.before_offset(below - 1)
-        if newest == NO_TIMESTAMP or start_offset > self.base_offset:
+        newest, offset = self._confirmed(self.times.before_offset(below))
+        entry = self.index.before_offset(below - 1)
+        if newest == NO_TIMESTAMP or offset < start_offset:
             newest, entry = NO_TIMESTAMP, self.index.before_offset(start_offset)
         for _, header in self._heads_from(entry):
             if header.base_offset >= below:
@@ -124,52 +149,59 @@ class Segment:
             self.index.add(last_offset, position)
             self.times.add(self.max_timestamp, self.max_timestamp_offset)
             self.indexed_at = position
-        self.size = position + size
+        self.size, self._end_offset = position + size, last_offset + 1
 
-    def adopt(self, end: int, *, below: int = FOREVER) -> int:
+    def adopt(
+        self,
+        end: int,
+        *,
+        below: int = FOREVER,
+        trusted_to: int = FOREVER,
+        may_skip: bool = True,
+    ) -> int:
         """Takes over index files as far as the log confirms them, and adds what they lack.
 
         Returns the offset that comes next. Afterwards `size` is where its batch begins: that of
-        `below`, or `end`. Heads are trusted, so this is for what is known to be on disk.
+        `below`, or `end`. Heads are trusted, so this is for what is known to be on disk. Index
+        entries are trusted for batches below `trusted_to` only. Unless compaction `may_skip`
+        offsets, a gap is damage.
         """
-        self.index.truncate_below(below)
+        self.index.truncate_below(min(below, trusted_to))
         entry = self.index.last()
-        self.times.truncate(entry[0] + 1 if entry and below != FOREVER else below)
+        if trusted_to != FOREVER:
+            self.times.truncate(min(below, trusted_to))
         try:
-            next_offset = self._extend(entry, end, below)
-            self._confirm_newest()
+            next_offset = self._extend(entry, end, below, may_skip=may_skip)
+            self._check_times(entry)
         except CorruptLog:  # of an index, unless the walk below meets it too
             self._start_indexes()
-            return self._extend(None, end, below)
+            return self._extend(None, end, below, may_skip=may_skip)
         return next_offset
 
-    def _extend(self, entry: tuple[int, int] | None, end: int, below: int) -> int:
+    def _check_times(self, entry: tuple[int, int] | None) -> None:
+        """With the first entry of one index comes one of the other, unless nothing has a time."""
+        newest = self.times.last()
+        if (entry and newest[0] == NO_TIMESTAMP) or self._confirmed(newest) != newest:
+            raise CorruptLog("time index contradicts its log", file=str(self.path))
+
+    def _extend(
+        self, entry: tuple[int, int] | None, end: int, below: int, *, may_skip: bool = True
+    ) -> int:
         self._max_timestamp, self.max_timestamp_offset = self.times.last()
         self.size = self.indexed_at = entry[1] if entry else 0
-        if entry and entry[1] >= end:
-            raise CorruptLog("index reaches beyond its log", file=str(self.path), position=end)
-        next_offset = self.base_offset
-        if below <= next_offset:
-            return next_offset
+        self._end_offset = self.base_offset
+        if below <= self.base_offset:
+            return self.base_offset
         for position, header in self._heads_from(entry, end):
             if header.base_offset >= below:
                 break
+            is_first = entry is not None and position == entry[1]
+            if not (may_skip or is_first) and header.base_offset != self._end_offset:
+                raise CorruptLog("offsets are missing", file=str(self.path), position=position)
             self.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
-            next_offset = header.next_offset
-            if next_offset >= below:  # what comes next need not be a batch at all
+            if header.next_offset >= below:  # what comes next need not be a batch at all
                 break
-        return next_offset
-
-    def _confirm_newest(self) -> None:
-        timestamp, offset = self.times.last()
-        if timestamp == NO_TIMESTAMP:
-            return
-        position = self._search(offset)
-        for _, header in self.heads(position):
-            if header.last_offset == offset and header.max_timestamp == timestamp:
-                return
-            break
-        raise CorruptLog("time index contradicts its log", file=str(self.path))
+        return self._end_offset
 
     def _start_indexes(self) -> None:
         self.index.file.keep(0)
@@ -181,7 +213,7 @@ class Segment:
         """Ends the file at `position`, where the batch of `end_offset` begins."""
         self.file.truncate(position)
         self._positions.clear()
-        self.adopt(position, below=end_offset)
+        self.adopt(position, below=end_offset, trusted_to=end_offset)
         self.aborted.truncate(end_offset)
         if position == 0:
             self.first_timestamp = None
@@ -191,16 +223,20 @@ class Segment:
         entries = index_bytes // TIME_ENTRY.size - 1
         return entries - max(self.index.file.count, self.times.file.count)
 
-    def seal(self) -> None:
-        """No batch will follow: completes and writes the indexes."""
-        if self.size:
+    def seal(self) -> list[File]:
+        """No batch will follow: completes and writes the indexes; the files to be synced."""
+        if self.size and self.max_timestamp != NO_TIMESTAMP:
             self.times.add(self.max_timestamp, self.max_timestamp_offset)
-        self.flush_indexes()
+        return self.flush_indexes()
 
-    def flush_indexes(self) -> None:
-        self.index.file.flush()
-        self.times.file.flush()
-        self.aborted.flush()
+    def flush_indexes(self) -> list[File]:
+        """Brings the index files to what memory holds; those to be synced."""
+        files = [
+            self.times.file.file_to_sync(),
+            self.index.file.file_to_sync(),
+            self.aborted.flush(),
+        ]
+        return [file for file in files if file is not None]
 
     def release(self) -> None:
         """Gives back what can be opened again; readers that are under way keep their file."""
@@ -246,7 +282,9 @@ class Segment:
         self, entry: tuple[int, int] | None, end: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Batches from an index entry on. The entry is believed only if the log confirms it."""
-        start = entry[1] if entry else 0
+        start, end = entry[1] if entry else 0, self.size if end is None else end
+        if entry and start >= end:
+            raise CorruptLog("index reaches beyond its log", file=str(self.path), position=start)
         for position, header in self.heads(start, end):
             if entry and position == start and header.last_offset != entry[0]:
                 raise CorruptLog("index contradicts its log", file=str(self.path), position=start)
@@ -265,11 +303,14 @@ class Segment:
         position = self.position_of(offset)
         if position >= limit:
             return None
-        size = limit - position
-        if size <= bytes_max:
+        if limit - position <= bytes_max:
             self.remember(limit_offset, limit)
-            return FileRange(self.file, position, size, offset, limit_offset)
-        end = self._last_end(position, min(position + bytes_max, limit))
+            return FileRange(self.file, position, limit - position, offset, limit_offset)
+        try:
+            end = self._last_end(position, min(position + bytes_max, limit))
+        except CorruptLog:  # of the index, unless the walk below meets it too
+            self.rebuild_indexes()
+            end = self._last_end(position, min(position + bytes_max, limit))
         if end == position:
             if not at_least_one:
                 return None

@@ -82,6 +82,13 @@ class Segments:
             following = None if segment is self.active else self.after(segment)
             limit_offset = end_offset if following is None else following.base_offset
             limit = segment.size
+            if following is not None and not self.may_skip and segment.end_offset != limit_offset:
+                raise CorruptLog(
+                    "offsets are missing between two segments",
+                    file=str(segment.path),
+                    offset=segment.end_offset,
+                    next_offset=limit_offset,
+                )
             if below < limit_offset:
                 limit, limit_offset = segment.position_of(below), below
             found = segment.read(
@@ -93,8 +100,6 @@ class Segments:
             )
             if found is not None or segment.position_of(offset) < limit:
                 return found
-            if following is not None and not self.may_skip and offset < following.base_offset:
-                raise CorruptLog("offsets are missing", offset=offset, file=str(segment.path))
             segment = following  # compaction has left nothing in the first, from this offset on
         return None
 

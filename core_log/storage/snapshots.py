@@ -8,8 +8,8 @@ from core_log.storage.producer_snapshot import SUFFIX, decode_snapshot, encode_s
 from core_log.storage.producers import Producer, ProducerStates
 from core_log.storage.segment import file_name
 
-SPACING_BYTES = 16 << 20
-"""A recovery walks about twice this much by heads at most."""
+SPACING_BYTES = 8 << 20
+"""A recovery walks about twice this much by heads."""
 
 Snapshot = list[tuple[int, Producer]]
 

@@ -36,47 +36,59 @@ class Tail:
         segments: Segments,
         *,
         recovery_point: int | None,
+        indexed_to: int,
         may_skip: bool,
         now_ms: int,
     ) -> None:
-        self._files, self._segments = files, segments
+        self._files, self._segments, self._indexed_to = files, segments, indexed_to
         self._recovery_point, self._may_skip, self._now_ms = recovery_point, may_skip, now_ms
         self.end_offset = segments.first.base_offset
         self.cut: Cut | None = None
 
     def check(self, *, distrust_memory: bool) -> None:
         """Leaves every segment as long as it holds, synced; `end_offset` is where it ends."""
-        checked = list(self._segments.from_offset(self._recovery_point or 0))
+        promised = self._recovery_point or 0
+        checked = list(self._segments.from_offset(max(promised - 1, 0)))
         for number, segment in enumerate(checked):
             size = segment.size
             if distrust_memory:
                 segment.file.forget_cached()
-            damage = self._check_segment(segment, size)
             following = checked[number + 1 :]
+            damage = self._check_segment(segment, size, following)
             if damage is None and following and not self._is_next(following[0]):
                 damage = Damage(segment.size, self.end_offset, "next segment does not follow")
             if damage is not None:
                 self._cut(segment, size, following, damage)
-            segment.flush_indexes()
+            is_sealed = damage is None and following
+            for file in segment.seal() if is_sealed else segment.flush_indexes():
+                file.sync()
             segment.file.sync()
             if damage is not None:
                 break
         self._files.sync_directory(self._segments.directory)
 
-    def _check_segment(self, segment: Segment, size: int) -> Damage | None:
+    def _check_segment(
+        self, segment: Segment, size: int, following: list[Segment]
+    ) -> Damage | None:
         promised = self._recovery_point or 0
         try:
-            self.end_offset = segment.adopt(size, below=max(promised, segment.base_offset))
+            self.end_offset = segment.adopt(
+                size, below=promised, trusted_to=self._indexed_to, may_skip=self._may_skip
+            )
+            self._check_last_promised(segment)
         except CorruptLog as error:
             raise CorruptLog(
-                "log is damaged below its recovery point",
+                f"{error.problem}, below its recovery point",
                 **error.facts,
                 recovery_point=promised,
                 hint="restore this file from a copy; `headwater log verify` shows what is left",
             ) from error
-        if self.end_offset < promised:
+        is_inside = not following or following[0].base_offset > promised
+        reach = promised if is_inside else following[0].base_offset
+        is_short = self.end_offset < reach and (is_inside or not self._may_skip)
+        if is_short or self.end_offset > max(reach, segment.base_offset):
             raise CorruptLog(
-                "log ends before its recovery point",
+                "log does not end a batch at its recovery point",
                 file=str(segment.path),
                 position=segment.size,
                 offset=self.end_offset,
@@ -94,6 +106,19 @@ class Tail:
             segment.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
         self.end_offset = batches.next_offset
         return batches.damage
+
+    def _check_last_promised(self, segment: Segment) -> None:
+        """The batch that seems to reach the recovery point decides where cutting may begin, so
+        its head has to be beyond doubt.
+        """
+        entry = segment.index.before_offset(self.end_offset - 1)
+        start = entry[1] if entry else 0
+        batches = CheckedBatches(segment.file, start, segment.size, next_offset=0, may_skip=True)
+        for _ in batches:
+            pass
+        if batches.damage is not None:
+            position, offset, reason = batches.damage
+            raise CorruptLog(reason, file=str(segment.path), position=position, offset=offset)
 
     def _is_next(self, segment: Segment) -> bool:
         base = segment.base_offset

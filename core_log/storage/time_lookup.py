@@ -35,7 +35,7 @@ def first_at_or_after(
 def _first_in(
     segment: Segment, timestamp: int, start_offset: int, below: int
 ) -> TimedOffset | None:
-    begin = max(segment.times.search_from(timestamp), start_offset)
+    begin = max(segment.search_from(timestamp), start_offset)
     for position, header in segment.heads(segment.position_of(begin)):
         if header.base_offset >= below:
             return None

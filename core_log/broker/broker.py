@@ -1,7 +1,7 @@
 """One broker: what it stores, what it leads, what it knows of the cluster, wired together."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
@@ -11,9 +11,10 @@ from core_log.broker.dispatch import Served
 from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
 from core_log.clock import Clock
-from core_log.errors import LogUnavailable
+from core_log.errors import LogUnavailable, StorageFailed
 from core_log.groups.group_coordinator import GroupCoordinator
 from core_log.groups.transaction_coordinator import TransactionCoordinator
+from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.controller import FEATURES, Controller
 from core_log.replication.decisions import ProducerIdBlock
@@ -114,13 +115,34 @@ class Broker:
         self.broker_epoch = await self.metadata.change(
             lambda: self.controller.register_broker(self.node_id, incarnation, host=host, port=port)
         )
-        for topic in self.image.topics.values():
-            for record in topic.partitions.values():
-                if (topic.name, record.partition) not in self._by_name:
-                    self._lead(topic, record)
+        for topic, record in self._unled():
+            self._lead(topic, record)
         self.store.report_strays()
         self._coordination = Coordination(self, self._random)
         await self._coordination.load()
+
+    def lead_what_is_missing(self) -> None:
+        """Opens what should be led here and could not be opened before, as on a full disk."""
+        for topic, record in list(self._unled()):
+            self._try_to_lead(topic, record)
+
+    def _unled(self) -> Iterator[tuple[Topic, PartitionRecord]]:
+        for topic in self.image.topics.values():
+            for record in topic.partitions.values():
+                if (
+                    record.leader == self.node_id
+                    and (topic.name, record.partition) not in self._by_name
+                ):
+                    yield topic, record
+
+    def _try_to_lead(self, topic: Topic, record: PartitionRecord) -> None:
+        """A topic exists once its metadata is committed; a partition that the disk refuses stays
+        offline until it does not.
+        """
+        try:
+            self._lead(topic, record)
+        except (OSError, StorageFailed) as error:
+            logger.error("%s-%d is offline: %s", topic.name, record.partition, error)
 
     def _lead_metadata(self) -> Partition:
         log = self.store.open_partition(
@@ -135,9 +157,11 @@ class Broker:
         if record.leader != self.node_id:
             return
         config = self.configs.log_config(topic.config, partition=record.partition)
-        log = self.store.open_partition(
-            topic.name, record.partition, topic_id=topic.topic_id, config=config
-        )
+        log = self.store.partitions.get(TopicPartition(topic.name, record.partition))
+        if log is None:
+            log = self.store.open_partition(
+                topic.name, record.partition, topic_id=topic.topic_id, config=config
+            )
         min_in_sync = self.configs.min_in_sync(topic.config)
         partition = self._enter(topic.name, topic.topic_id, log, record, min_in_sync=min_in_sync)
         if self._coordination is not None:
@@ -179,7 +203,7 @@ class Broker:
         for (topic_id, _), record in changes.partitions_added.items():
             known = self.image.topic_by_id(topic_id)
             assert known is not None, "an added partition belongs to a topic"
-            self._lead(known, record)
+            self._try_to_lead(known, record)
         for (topic_id, index), record in changes.partitions_changed.items():
             led = self._by_id.get((topic_id.bytes, index))
             if led is not None:
@@ -224,6 +248,8 @@ class Broker:
                 return ErrorCode.UNKNOWN_TOPIC_ID
         if known is None or index not in known.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if known.partitions[index].leader == self.node_id:
+            return ErrorCode.KAFKA_STORAGE_ERROR  # see `lead_what_is_missing`
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def topic_name(self, topic: str | bytes) -> str:

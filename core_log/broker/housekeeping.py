@@ -42,6 +42,7 @@ class Housekeeping:
 
     async def tidy(self, now_ms: int) -> None:
         """Each partition in turn, so that the loop is never held up for long."""
+        self._broker.lead_what_is_missing()
         for partition in self._broker.partitions:
             if partition.is_offline:
                 continue

@@ -8,16 +8,17 @@ from core_log.broker.broker import Broker
 from core_log.broker.dispatch import RequestContext, load_handlers
 from core_log.protocol import message
 from core_log.settings import BrokerSettings
+from core_log.storage.files import Files
 from core_log.storage.store import Store
-from tests.fakes import MemoryFiles, SimulatedClock
+from tests.fakes import SimulatedClock
 
 SERVED = load_handlers()
 
 
-async def started(files: MemoryFiles, **settings: Any) -> Broker:
+async def started(files: Files, **settings: Any) -> Broker:
     clock = SimulatedClock(1_000)
-    store = Store.open(Path("/data"), files=files, clock=clock, node_id=1)
-    random = Random(len(files.files))
+    store = Store.open(Path("/data"), files=files, clock=clock, random=Random(), node_id=1)
+    random = Random(len(files.names(store.log_directory)))
     broker = Broker(BrokerSettings(**settings), store, SERVED, clock=clock, random=random)
     await broker.open("advertised", 9092)
     return broker

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
@@ -77,7 +78,7 @@ def append(
 
 
 def open_store(files: Files, *, data: Path = DATA, now_ms: int = START_MS) -> Store:
-    return Store.open(data, files=files, clock=SimulatedClock(now_ms), node_id=1)
+    return Store.open(data, files=files, clock=SimulatedClock(now_ms), random=Random(), node_id=1)
 
 
 def open_log(

@@ -36,7 +36,9 @@ class RunningBroker:
         """Returns once every partition and coordinator is ready and the listener accepts."""
         clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
         refuse_unsafe(parse_address(settings.listen)[0])
-        store = Store.open(settings.data, files=files, clock=clock, node_id=settings.node_id)
+        store = Store.open(
+            settings.data, files=files, clock=clock, random=random, node_id=settings.node_id
+        )
         try:
             broker = Broker(settings, store, load_handlers(), clock=clock, random=random)
             server = Server(broker, broker.served)

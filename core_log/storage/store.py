@@ -4,8 +4,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from core_log.clock import Clock
 from core_log.errors import ConfigError, DirectoryInUse, StorageFailed
@@ -40,9 +41,16 @@ class Store:
     """Opened by `Store.open`, which makes this process the directory's owner until `close`."""
 
     def __init__(
-        self, data: Path, files: Files, clock: Clock, *, lock: File, identity: Mapping[str, str]
+        self,
+        data: Path,
+        files: Files,
+        clock: Clock,
+        random: Random,
+        *,
+        lock: File,
+        identity: Mapping[str, str],
     ) -> None:
-        self.data, self.files, self._clock = data, files, clock
+        self.data, self.files, self._clock, self._random = data, files, clock, random
         self._lock: File | None = lock
         self.cluster_id, self.directory_id = identity["cluster.id"], identity["directory.id"]
         self.log_directory = data / LOG_DIRECTORY
@@ -53,7 +61,7 @@ class Store:
         """Whether the last owner stopped cleanly."""
 
     @classmethod
-    def open(cls, data: Path, *, files: Files, clock: Clock, node_id: int) -> Self:
+    def open(cls, data: Path, *, files: Files, clock: Clock, random: Random, node_id: int) -> Self:
         """Takes ownership; makes the directory where there is none yet."""
         if not files.exists(data / LOG_DIRECTORY):
             files.make_directory(data / LOG_DIRECTORY)
@@ -67,8 +75,8 @@ class Store:
                 path=str(data),
                 hint=f"stop process {owner}, or give another --data directory",
             )
-        identity = _identify(files, data / META, node_id)
-        return cls(data, files, clock, lock=lock, identity=identity)
+        identity = _identify(files, data / META, node_id, random)
+        return cls(data, files, clock, random, lock=lock, identity=identity)
 
     @property
     def partitions(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -238,7 +246,7 @@ class Store:
             logger.warning("%s belongs to another topic; it is now %s", directory, aside)
 
     def _rename_away(self, key: TopicPartition, directory: Path, ending: str) -> Path:
-        tail = f"-{key.partition}.{uuid4().hex}{ending}"
+        tail = f"-{key.partition}.{_new_uuid(self._random).hex}{ending}"
         aside = directory.with_name(key.topic[: FILE_NAME_MAX - len(tail)] + tail)
         self.files.rename(directory, aside)
         self.files.sync_directory(self.log_directory)
@@ -246,16 +254,20 @@ class Store:
         return aside
 
 
-def _identify(files: Files, path: Path, node_id: int) -> dict[str, str]:
+def _new_uuid(random: Random) -> UUID:
+    return UUID(int=random.getrandbits(128), version=4)
+
+
+def _identify(files: Files, path: Path, node_id: int, random: Random) -> dict[str, str]:
     """Reads or begins meta.properties, in Kafka's words plus our own format version."""
     try:
         identity = read_properties(files, path)
     except FileNotFoundError:
         identity = {
             "version": FORMAT_VERSION,
-            "cluster.id": encode_uuid(uuid4()),
+            "cluster.id": encode_uuid(_new_uuid(random)),
             "node.id": str(node_id),
-            "directory.id": encode_uuid(uuid4()),
+            "directory.id": encode_uuid(_new_uuid(random)),
         }
         write_properties(files, path, identity)
         return identity

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, TypeVar
 
-from core_log.client.connection import ConnectionLost
 from core_log.client.link import Agreement, Dial, Link, open_link
 from core_log.client.settings import KafkaSettings
+from core_log.errors import LogUnavailable
 from core_log.protocol.message import Request
 
 A = TypeVar("A")
@@ -68,7 +68,7 @@ class Node:
 
     async def _open(self) -> Link:
         if self._is_closed:
-            raise ConnectionLost("the log is closed")
+            raise LogUnavailable("the log was closed", hint="open it anew")
         return await open_link(self.host, self.port, self._dial, self._settings)
 
     def close(self) -> None:

@@ -25,7 +25,8 @@ async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(iter(done)).result()
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return done.pop().result()

@@ -1,4 +1,4 @@
-"""A restarted pipeline finds the position of its last commit, whatever other pipelines are doing."""
+"""A restarted pipeline finds the position of its last commit, whatever the others are doing."""
 
 # Positions of all pipelines share a partition, and another one's transaction may hang in it.
 

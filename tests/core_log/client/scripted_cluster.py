@@ -31,6 +31,9 @@ Answer = Any
 Handler = Callable[[int, Any], Answer]
 """From the broker that was asked and the request to the response; None loses the connection."""
 
+NEVER = object()
+"""What a handler gives that does not answer at all."""
+
 
 class ScriptedCluster:
     """Topics have one partition, led by whom `leaders` says; the rest is up to `handlers`."""
@@ -42,6 +45,7 @@ class ScriptedCluster:
         self.transaction_version = transaction_version
         self.down: set[int] = set()
         self.asked: list[tuple[int, Any]] = []
+        self.versions: dict[int, tuple[int, int]] = {}  # where not all are served
         self._requests: dict[int, type[Request[Any]]] = {}
         self._handlers: dict[int, Handler] = {}
         self._channels: list[ScriptedChannel] = []
@@ -75,14 +79,14 @@ class ScriptedCluster:
             if channel.node == node:
                 channel.close()
 
-    def answer(self, node: int, frame: memoryview) -> memoryview | None:
+    def answer(self, node: int, frame: memoryview) -> memoryview | object | None:
         header = read_request_header(frame)
         cls = self._requests[header.api_key]
         request = decode(cls, frame, header.api_version, header.body_position)
         self.asked.append((node, request))
         response = self._handlers[header.api_key](node, request)
-        if response is None:
-            return None
+        if response is None or response is NEVER:
+            return response
         version = header.api_version
         if response.__class__ is ApiVersionsResponse and response.error_code:
             version = 0  # in which every broker refuses
@@ -90,9 +94,10 @@ class ScriptedCluster:
         return memoryview(written)[4:]
 
     def _api_versions(self, node: int, request: ApiVersionsRequest) -> Answer:
+        served = {key: cls.versions for key, cls in self._requests.items()} | self.versions
         keys = [
-            ApiVersion(api_key=key, min_version=cls.versions[0], max_version=cls.versions[1])
-            for key, cls in self._requests.items()
+            ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in served.items()
         ]
         feature = FinalizedFeatureKey(
             name="transaction.version", max_version_level=self.transaction_version
@@ -153,7 +158,7 @@ class ScriptedChannel:
         answer = self._cluster.answer(self.node, memoryview(frame)[4:])
         if answer is None:
             self.close()
-        elif not future.done():
+        elif isinstance(answer, memoryview) and not future.done():
             future.set_result(answer)
 
     def close(self) -> None:

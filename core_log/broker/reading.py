@@ -20,13 +20,13 @@ def read_line(
         return FetchLine(ErrorCode.KAFKA_STORAGE_ERROR)
     log = partition.log
     marks = (partition.high_watermark, partition.last_stable_offset, log.start_offset)
-    diverging = find_divergence(
-        log.epochs, last_fetched_epoch=part.last_epoch, fetch_offset=part.offset
-    )
-    if diverging is not None:
-        return FetchLine(0, *marks, diverging=diverging)
     below = partition.limit(reach)
     try:
+        diverging = find_divergence(
+            log.epochs, last_fetched_epoch=part.last_epoch, fetch_offset=part.offset
+        )
+        if diverging is not None:
+            return FetchLine(0, *marks, diverging=diverging)
         if not log.start_offset <= part.offset <= log.end_offset:
             raise OffsetOutOfRange("offset is not held here", offset=part.offset)
         stretch = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from core_log.errors import CorruptLog
+from core_log.errors import CorruptLog, OffsetOutOfRange
 
 UNKNOWN = -1
 
@@ -13,7 +13,7 @@ class EpochEnds(Protocol):
     """What a log remembers of its leader epochs."""
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch not newer than `epoch`, and the offset after its last record."""
+        """The newest epoch up to `epoch`, and where it ended; (-1, -1) if that cannot be said."""
         ...
 
 
@@ -208,10 +208,15 @@ class Leader:
 def find_divergence(
     epochs: EpochEnds, *, last_fetched_epoch: int, fetch_offset: int
 ) -> EpochEnd | None:
-    """Where a follower's log leaves the leader's, or None while it is a prefix of it (KIP-595)."""
+    """Where a reader's log leaves the leader's, or None while it is a prefix of it (KIP-595).
+
+    Raises `OffsetOutOfRange` for an epoch that the leader has never heard of.
+    """
     if last_fetched_epoch < 0:  # an empty log is a prefix of any
         return None
     ours = EpochEnd(*epochs.end_offset_for(last_fetched_epoch))
+    if ours.epoch < 0:
+        raise OffsetOutOfRange("the leader has no such epoch", epoch=last_fetched_epoch)
     if ours.epoch < last_fetched_epoch or ours.end_offset < fetch_offset:
         return ours
     return None

@@ -1,8 +1,8 @@
 """Whatever order messages, crashes and elections come in, nothing committed is lost or changed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -18,35 +18,38 @@ from core_log.replication.metadata import MetadataImage
 from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Follower, InSyncProposal, Leader, find_divergence
 from core_log.replication.topic_config import TopicConfigs
+from core_log.storage.leader_epochs import EpochCache
+from tests.fakes import MemoryFiles
 
 BROKERS = (1, 2, 3)
 TOPIC = "t"
 Record = tuple[int, int]  # its leader epoch, and a number no other record has
 
 
-@dataclass
 class Node:
     """A broker with one replica: a log of which the disk has a part, and a role while it is up."""
 
-    broker_id: int
-    log: list[Record] = field(default_factory=list)
-    durable: int = 0
-    role: Leader | Follower | None = None
-    outbox: list[InSyncProposal] = field(default_factory=list)
-    is_down: bool = False
-    broker_epoch: int = 0
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id, self.broker_epoch = broker_id, 0
+        self.log: list[Record] = []
+        self.durable, self.is_down = 0, False
+        self.role: Leader | Follower | None = None
+        self.outbox: list[InSyncProposal] = []
+        self.epochs = EpochCache(MemoryFiles(), Path("/log"))
+        self.epochs.log_end = lambda: len(self.log)
 
     @property
     def last_epoch(self) -> int:
         return self.log[-1][0] if self.log else -1
 
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        known = max((each for each, _ in self.log if each <= epoch), default=-1)
-        end = sum(1 for each, _ in self.log if each <= known)
-        return (known, end) if known >= 0 else (-1, -1)
+    def append(self, records: list[Record]) -> None:
+        for record in records:
+            self.epochs.assign(record[0], len(self.log))
+            self.log.append(record)
 
     def truncate(self, offset: int) -> None:
         del self.log[offset:]
+        self.epochs.truncate_to(offset)
         self.durable = min(self.durable, offset)
 
 
@@ -93,7 +96,7 @@ class Cluster:
         """By whoever takes itself for the leader, rightly or not."""
         if isinstance(node.role, Leader):
             size = self.random.randint(1, 3)
-            node.log += [(node.role.leader_epoch, next(self.numbers)) for _ in range(size)]
+            node.append([(node.role.leader_epoch, next(self.numbers)) for _ in range(size)])
             node.role.on_append(len(node.log))
 
     def sync(self, node: Node) -> None:
@@ -110,17 +113,17 @@ class Cluster:
         if asked.leader_epoch != source.role.leader_epoch:
             return
         diverging = find_divergence(
-            source, last_fetched_epoch=asked.last_fetched_epoch, fetch_offset=asked.offset
+            source.epochs, last_fetched_epoch=asked.last_fetched_epoch, fetch_offset=asked.offset
         )
         if diverging is not None:
-            node.truncate(node.role.on_diverging(diverging, node))
+            node.truncate(node.role.on_diverging(diverging, node.epochs))
             node.role.on_truncated(len(node.log), node.last_epoch)
             return
         proposal = source.role.on_follower_fetch(
             node.broker_id, asked.offset, self.now_ms, broker_epoch=node.broker_epoch
         )
         source.outbox += [] if proposal is None else [proposal]
-        node.log += source.log[asked.offset : asked.offset + self.random.randint(0, 4)]
+        node.append(source.log[asked.offset : asked.offset + self.random.randint(0, 4)])
         node.role.on_append(len(node.log), node.last_epoch)
         node.role.on_high_watermark(source.role.high_watermark)
 
@@ -162,6 +165,7 @@ class Cluster:
             self.follow(node, state)
 
     def lead(self, node: Node, state: PartitionRecord) -> None:
+        node.epochs.assign(state.leader_epoch, len(node.log))
         if isinstance(node.role, Leader):
             node.role.on_epoch(
                 state.leader_epoch, state.in_sync, state.partition_epoch, self.now_ms

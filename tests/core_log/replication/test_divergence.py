@@ -1,0 +1,115 @@
+"""A follower keeps exactly what its leader has too, as far as their epochs can tell."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists, tuples
+
+from core_log.errors import OffsetOutOfRange
+from core_log.replication.replica import EpochEnd, Follower, Leader, find_divergence
+from core_log.storage.leader_epochs import EpochCache
+from tests.fakes import MemoryFiles
+
+EPOCHS = lists(integers(0, 5), max_size=12).map(sorted)
+
+
+def epochs_of(log: list[int]) -> EpochCache:
+    """Storage's own memory of a log whose records were written in these epochs."""
+    cache = EpochCache(MemoryFiles(), Path("/log"))
+    cache.log_end = lambda: len(log)
+    for offset, epoch in enumerate(log):
+        cache.assign(epoch, offset)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("last_fetched_epoch", "fetch_offset", "diverging"),
+    [
+        (-1, 0, None),
+        (2, 4, None),
+        (2, 5, None),
+        (2, 6, EpochEnd(2, 5)),
+        (3, 4, EpochEnd(2, 5)),
+        (3, 6, EpochEnd(2, 5)),
+        (4, 7, None),
+        (4, 9, EpochEnd(4, 8)),
+        (0, 2, None),
+        (0, 3, EpochEnd(0, 2)),
+    ],
+)
+def test_a_log_is_a_prefix_or_parts_where_an_epoch_ended(
+    last_fetched_epoch: int, fetch_offset: int, diverging: EpochEnd | None
+) -> None:
+    """The leader wrote 0, 1 in epoch 0; 2 to 4 in epoch 2; 5 to 7 in epoch 4."""
+    epochs = epochs_of([0, 0, 2, 2, 2, 4, 4, 4])
+
+    found = find_divergence(
+        epochs, last_fetched_epoch=last_fetched_epoch, fetch_offset=fetch_offset
+    )
+
+    assert found == diverging
+
+
+def test_an_epoch_the_leader_never_heard_of_is_out_of_range() -> None:
+    with pytest.raises(OffsetOutOfRange):
+        find_divergence(epochs_of([0, 1]), last_fetched_epoch=2, fetch_offset=1)
+
+
+@pytest.mark.property
+@given(shared=EPOCHS, ends=tuples(EPOCHS, EPOCHS))
+def test_rounds_of_divergence_end_at_what_both_have(
+    shared: list[int], ends: tuple[list[int], list[int]]
+) -> None:
+    """Both logs begin alike; what follows was written by different leaders, never in one epoch."""
+    base = max(shared, default=-1) + 1
+    theirs = shared + [base + 2 * epoch for epoch in ends[0]]
+    mine = shared + [base + 2 * epoch + 1 for epoch in ends[1]]
+    newest = max([*theirs, *mine], default=0) + 1
+    leading = epochs_of(theirs)
+    leading.assign(newest, len(theirs))
+    follower = Follower(
+        broker_id=2,
+        leader_id=1,
+        leader_epoch=newest,
+        end_offset=len(mine),
+        durable_offset=len(mine),
+        last_epoch=mine[-1] if mine else -1,
+    )
+
+    rounds = 0
+    while True:
+        asked = follower.next_fetch()
+        assert asked is not None
+        diverging = find_divergence(
+            leading, last_fetched_epoch=asked.last_fetched_epoch, fetch_offset=asked.offset
+        )
+        if diverging is None:
+            break
+        offset = follower.on_diverging(diverging, epochs_of(mine))
+        assert offset < len(mine), "every round makes progress"
+        mine = mine[:offset]
+        follower.on_truncated(offset, mine[-1] if mine else -1)
+        rounds += 1
+
+    assert mine == shared
+    assert rounds <= len(ends[1])
+
+
+def test_the_low_watermark_is_the_least_start_of_those_in_sync() -> None:
+    leader = Leader(
+        broker_id=1, leader_epoch=0, replicas=(1, 2, 3), in_sync=frozenset({1, 2}), end_offset=9
+    )
+    leader.on_follower_fetch(2, 9, 0, start_offset=3)
+    leader.on_follower_fetch(3, 9, 0, start_offset=1)
+
+    assert leader.low_watermark(5) == 3
+    assert leader.low_watermark(2) == 2
+
+
+def test_a_proposal_says_under_which_registration_each_follower_fetched() -> None:
+    leader = Leader(broker_id=1, leader_epoch=0, replicas=(1, 2), in_sync=frozenset({1}))
+
+    proposal = leader.on_follower_fetch(2, 0, 0, broker_epoch=7)
+
+    assert proposal is not None and proposal.broker_epochs == {2: 7}

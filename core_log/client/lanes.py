@@ -21,9 +21,9 @@ class ProducerIdentity(NamedTuple):
 class Lane:
     """The batches of one partition under one identity.
 
-    A few may be under way at once. When one is lost, those behind it are refused as out of
-    order; they are sent again once it has arrived. So such an answer is the log's last word
-    only on a batch that was the oldest in flight when it was sent.
+    A few may be under way at once. When one fails, those behind it are refused as out of order:
+    they go out again one by one, oldest first, and new ones wait until all is well. So "out of
+    order" is the log's last word only on a batch that was the oldest when it was sent.
 
     A broker recognizes only a writer's last five batches when they come again. So a batch goes
     out only when it is that close to the oldest one that may have to.
@@ -34,6 +34,7 @@ class Lane:
         self._next_sequence = 0
         self._places = count()
         self._in_flight: dict[int, None] = {}  # in the order of their sequences
+        self._is_in_trouble = False
         self._moved = asyncio.Event()
 
     async def append(
@@ -55,32 +56,36 @@ class Lane:
         place = next(self._places)
         self._in_flight[place] = None
         try:
-            await self._until_within(place, self._cluster.settings.batches_in_flight_max)
-            return await self._arrive(place, memoryview(batch.data), send)
+            data = memoryview(batch.data)
+            return await self._cluster.persist(lambda: self._attempt(place, data, send))
         finally:
             del self._in_flight[place]
+            self._is_in_trouble = self._is_in_trouble and bool(self._in_flight)
             self._moved.set()
 
-    async def _arrive(
+    async def _attempt(
         self, place: int, data: memoryview, send: Callable[[memoryview], Awaitable[int]]
     ) -> int:
-        async def attempt() -> int:
-            was_oldest = self._oldest == place
+        while True:
+            await self._until_it_may_go(place)
+            was_oldest = self._is_oldest(place)
             try:
                 return await send(data)
+            except TryAgain:
+                self._is_in_trouble = True
+                raise
             except OutOfOrderSequence:
+                self._is_in_trouble = True
                 if was_oldest:
                     raise
-                await self._until_within(place, 1)
-                raise TryAgain("an earlier batch has to arrive first") from None
 
-        return await self._cluster.persist(attempt)
-
-    @property
-    def _oldest(self) -> int:
-        return next(iter(self._in_flight))
-
-    async def _until_within(self, place: int, window: int) -> None:
-        while place - self._oldest >= window:
+    async def _until_it_may_go(self, place: int) -> None:
+        window = self._cluster.settings.batches_in_flight_max
+        while not self._is_oldest(place) and (
+            self._is_in_trouble or place - next(iter(self._in_flight)) >= window
+        ):
             self._moved.clear()
             await self._moved.wait()
+
+    def _is_oldest(self, place: int) -> bool:
+        return next(iter(self._in_flight)) == place

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from core_log.errors import ConfigError, HeadwaterError
+from core_log.errors import ConfigError, HeadwaterError, StorageFailed
 from pipelines import exit_codes
 from pipelines.exit_codes import Interrupted
 from pipelines.output import (
@@ -80,6 +80,10 @@ class CommandTable(click.Group):
         except BrokenPipeError:
             code = exit_codes.OK  # our reader has seen enough, as in `headwater tail t | head`
             close_stdout_quietly()
+        except OSError as error:
+            # Below the commands files are opened in good faith: the system's answer is the news.
+            code = exit_codes.UNREACHABLE
+            output.failure(told_by_system(error), code)
         except click.exceptions.Exit:
             raise
         except Exception as bug:
@@ -119,6 +123,12 @@ def check_config_is_ours() -> None:
             wanted=str(ours),
             hint="run headwater from another directory, or take that one off PYTHONPATH",
         )
+
+
+def told_by_system(error: OSError) -> HeadwaterError:
+    facts = {} if error.filename is None else {"path": str(error.filename)}
+    problem = (error.strerror or str(error)).lower()
+    return StorageFailed(f"the system says: {problem}", **facts)
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:

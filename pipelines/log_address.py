@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core_log.client import KafkaLog
 
 DEFAULT_DATA = Path("data")
-PATIENCE_MS = 3_000
+PROBE_MS, PATIENCE_MS = 500, 3_000
 """A command that a person waits for gives up sooner than a pipeline does."""
 UNKNOWN_TOPIC_MS = 300
 """A topic that is not there at once was mistyped, not made a moment ago."""
@@ -35,7 +35,7 @@ class LogAddress:
         from core_log.client import KafkaLog, KafkaSettings
 
         address = self.find()
-        probe = KafkaLog(KafkaSettings(bootstrap=address, retry_for_ms=PATIENCE_MS))
+        probe = KafkaLog(KafkaSettings(bootstrap=address, retry_for_ms=PROBE_MS))
         try:
             await probe.is_exactly_once()
         except LogUnavailable as error:

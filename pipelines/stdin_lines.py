@@ -29,21 +29,19 @@ async def handfuls(descriptor: int) -> AsyncIterator[list[bytes]]:
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
+    while chunk := await _next_chunk(descriptor):
+        yield chunk
+
+
+async def _next_chunk(descriptor: int) -> bytes:
     """Waits on the event loop, so that a signal is heard while nobody types."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(descriptor, readable.set)
     except PermissionError:  # a regular file is always ready, and epoll does not take it
-        while chunk := os.read(descriptor, CHUNK_BYTES):
-            yield chunk
-        return
+        return os.read(descriptor, CHUNK_BYTES)
     try:
-        while True:
-            await readable.wait()
-            readable.clear()
-            chunk = os.read(descriptor, CHUNK_BYTES)
-            if not chunk:
-                return
-            yield chunk
+        await readable.wait()
     finally:
         loop.remove_reader(descriptor)
+    return os.read(descriptor, CHUNK_BYTES)

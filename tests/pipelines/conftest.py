@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner
@@ -33,7 +33,7 @@ Headwater = Callable[..., Ran]
 def headwater() -> Headwater:
     """Runs a command in this process."""
 
-    def run(*arguments: object, stdin: str | bytes | None = None) -> Ran:
+    def run(*arguments: object, stdin: IO[bytes] | None = None) -> Ran:
         result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

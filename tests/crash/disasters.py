@@ -1,0 +1,97 @@
+"""Ways to take a broker down: a kill of its process, and a power cut under its disk."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from struct import pack
+
+from tests.crash.broker_process import BrokerProcess
+
+EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
+IMAGE_BYTES = 1 << 30
+UNMOUNT_S_MAX = 20
+
+
+class Kill:
+    """kill -9: what was written stays in the page cache, and nothing else of the process does."""
+
+    promised_acks = ("all", "1")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def data(self) -> Path:
+        return self._directory / "data"
+
+    def strike(self, broker: BrokerProcess) -> None:
+        broker.kill()
+        broker.forget()
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+
+class PowerCut:
+    """An ext4 file system of its own, which forgets at once all that was not synced."""
+
+    promised_acks = ("all",)
+
+    def __init__(self, directory: Path) -> None:
+        self._image, self._mount_point = directory / "disk", directory / "mnt"
+        self._mount_point.mkdir()
+        with self._image.open("wb") as image:
+            image.truncate(IMAGE_BYTES)
+        _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1", str(self._image))
+        self._mount()
+
+    def _mount(self) -> None:
+        _run("mount", "-o", "loop", str(self._image), str(self._mount_point))
+
+    def data(self) -> Path:
+        return self._mount_point / "data"
+
+    def strike(self, broker: BrokerProcess) -> None:
+        self.cut()
+        broker.kill_if_running()
+        broker.forget()
+        broker.end_children()
+        self._unmount()
+        self._mount()
+
+    def cut(self) -> None:
+        """From now on every write and sync fails, and what was not synced is gone."""
+        directory = os.open(self._mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(directory, EXT4_IOC_SHUTDOWN, pack("I", NOLOGFLUSH))
+        finally:
+            os.close(directory)
+
+    def _unmount(self) -> None:
+        deadline = time.monotonic() + UNMOUNT_S_MAX
+        while subprocess.run(["umount", self._mount_point], capture_output=True).returncode:
+            assert time.monotonic() < deadline, f"{self._mount_point} stays busy"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        if os.path.ismount(self._mount_point):
+            self._unmount()
+
+
+def why_no_power_cuts() -> str | None:
+    """Why this machine cannot cut the power of a file system, and what would cure it."""
+    if os.geteuid() != 0:
+        return "power cuts need root to mount a file system: run the tests as root"
+    missing = [each for each in ("mkfs.ext4", "mount", "umount") if shutil.which(each) is None]
+    if missing:
+        return f"power cuts need {', '.join(missing)}: apt-get install e2fsprogs mount"
+    if not Path("/dev/loop-control").exists():
+        return "power cuts need loop devices: run where /dev/loop-control exists (modprobe loop)"
+    return None
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

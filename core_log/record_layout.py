@@ -31,6 +31,7 @@ class Fields:
     starts: Int64s  # of the record's own length
     ends: Int64s
     timestamp_deltas: Int64s
+    timestamp_ends: Int64s
     offset_deltas: Int64s
     key_starts: Int64s
     key_lengths: Int64s
@@ -44,8 +45,8 @@ def read_fields(sections: Sections) -> Fields:
     data = sections.data
     starts, bodies, ends = record_bounds(sections)
     section = np.repeat(np.arange(len(sections.counts)), sections.counts)
-    timestamp_deltas, position = read_varints(data, bodies + 1)
-    offset_deltas, position = read_varints(data, position)
+    timestamp_deltas, timestamp_ends = read_varints(data, bodies + 1)
+    offset_deltas, position = read_varints(data, timestamp_ends)
     key_lengths, key_starts = read_varints(data, position)
     check_lengths(key_lengths, key_starts, ends)
     value_lengths, value_starts = read_varints(data, key_starts + key_lengths.clip(0))
@@ -58,6 +59,7 @@ def read_fields(sections: Sections) -> Fields:
         starts=starts,
         ends=ends,
         timestamp_deltas=timestamp_deltas,
+        timestamp_ends=timestamp_ends,
         offset_deltas=offset_deltas,
         key_starts=key_starts,
         key_lengths=key_lengths,

@@ -1,0 +1,161 @@
+"""Which records and which batch heads outlive a compaction, chunk by chunk: Kafka's rules."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core_log.batch import CONTROL, DELETE_HORIZON
+from core_log.storage.compaction import LastRecord
+from core_log.storage.key_digests import KeyDigests
+from core_log.storage.newest_offsets import NewestOffsets
+from core_log.storage.segment_chunks import Chunk, Rows, Stretch, read_records
+from core_log.storage.transaction_trail import TransactionTrail
+from core_log.varint import Int64s
+
+STRETCH_BYTES = 32 << 20
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a pass has met and taken."""
+
+    records: int = 0
+    records_kept: int = 0
+    keyless_dropped: int = 0
+    tombstones_dropped: int = 0
+    deletes_dropped_to: int = 0
+    """No tombstone at or above this offset was dropped for its age."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Per row of a chunk what becomes of the batch, and which records of rewritten ones stay."""
+
+    is_kept: Flags
+    """Stays byte for byte."""
+    is_emptied: Flags
+    """Only the head stays."""
+    is_rewritten: Flags
+    gets_horizon: Flags
+    kept_counts: Int64s
+    stretches: list[tuple[Stretch, Flags]] = field(default_factory=list)
+
+
+class BatchFilter:
+    """One pass over a partition from its start; chunks must come in order, none left out."""
+
+    def __init__(
+        self,
+        newest: NewestOffsets,
+        digests: KeyDigests,
+        trail: TransactionTrail,
+        *,
+        first_dirty_offset: int,
+        end_offset: int,
+        now_ms: int,
+        last_records: Mapping[int, LastRecord],
+    ) -> None:
+        self._newest, self._digests, self._trail = newest, digests, trail
+        self._first_dirty, self._end, self._now_ms = first_dirty_offset, end_offset, now_ms
+        self._surviving = newest.surviving()
+        self._last_records = last_records
+        offsets = [last.last_data_offset for last in last_records.values()]
+        self._last_data = np.array([each for each in offsets if each is not None], dtype=np.int64)
+        self.tally = Tally()
+
+    def judge(self, chunk: Chunk, *, is_last: bool) -> Verdict:
+        """With `is_last` the last batch keeps its head, so that the segment keeps its range."""
+        attributes, counts = chunk.column("attributes"), chunk.column("record_count")
+        is_control = (attributes & CONTROL) != 0
+        horizons = np.where(attributes & DELETE_HORIZON, chunk.column("base_timestamp"), -1)
+        is_past = (horizons >= 0) & (horizons <= self._now_ms)
+        discard = self._trail.discardable(chunk)
+        is_dropped = discard & (~is_control | is_past)
+        gets_horizon = discard & is_control & (horizons < 0)
+        is_read = ~is_dropped & (counts > 0) & (~is_control | gets_horizon)
+        kept_counts = np.where(is_dropped, 0, counts)
+        stretches = []
+        for stretch in read_records(chunk, np.flatnonzero(is_read), bytes_max=STRETCH_BYTES):
+            rows, section = stretch.rows, stretch.fields.section
+            keep, is_tombstone = self._keep(stretch, is_control[rows], is_past[rows])
+            kept_counts[rows] = np.bincount(section[keep], minlength=len(rows))
+            gets_horizon[rows[section[keep & is_tombstone]]] = True
+            stretches.append((stretch, keep))
+        gets_horizon &= (horizons < 0) & (kept_counts > 0)
+        self.tally.records += int(counts[~is_control].sum())
+        self.tally.records_kept += int(kept_counts[~is_control].sum())
+        is_empty = kept_counts == 0
+        stays_empty = is_empty & self._carries_state(chunk, is_control)
+        stays_empty[-1] |= is_last and bool(is_empty[-1])
+        is_rewritten = ~is_empty & ((kept_counts < counts) | gets_horizon)
+        return Verdict(
+            is_kept=~is_empty & ~is_rewritten,
+            is_emptied=stays_empty,
+            is_rewritten=is_rewritten,
+            gets_horizon=gets_horizon,
+            kept_counts=kept_counts,
+            stretches=stretches,
+        )
+
+    def _keep(self, stretch: Stretch, is_control: Flags, is_past: Flags) -> tuple[Flags, Flags]:
+        """Which records stay, and which are tombstones."""
+        fields, offsets = stretch.fields, stretch.offsets
+        marker = is_control[fields.section] if is_control.any() else np.zeros_like(offsets, bool)
+        is_tombstone = (fields.value_lengths < 0) & ~marker
+        has_key = fields.key_lengths >= 0
+        keep = self._is_newest(stretch)
+        too_old = is_past[fields.section] & is_tombstone
+        beyond = offsets >= self._end  # not looked at in this pass
+        dropped = keep & too_old & ~beyond
+        self.tally.keyless_dropped += int((~has_key & ~beyond & ~marker).sum())
+        if dropped.any():
+            self.tally.tombstones_dropped += int(dropped.sum())
+            last = int(offsets[dropped].max())
+            self.tally.deletes_dropped_to = max(self.tally.deletes_dropped_to, last + 1)
+        return (keep & ~too_old) | beyond | marker, is_tombstone
+
+    def _is_newest(self, stretch: Stretch) -> Flags:
+        """In the dirty part: whether the map ended up with this very offset. Below: no newer."""
+        offsets, fields = stretch.offsets, stretch.fields
+        newest = np.zeros(len(offsets), dtype=np.bool_)
+        begin = int(np.searchsorted(offsets, self._first_dirty))
+        if begin < len(offsets):
+            dirty = offsets[begin:]
+            low, high = np.searchsorted(self._surviving, (dirty[0], dirty[-1] + 1))
+            survivors = self._surviving[low:high]
+            newest[begin + np.searchsorted(dirty, survivors)] = True
+        if begin:
+            keyed = np.flatnonzero(fields.key_lengths[:begin] >= 0)
+            keys = (fields.key_starts[keyed], fields.key_lengths[keyed])
+            digests = self._digests.of(np.frombuffer(stretch.data, np.uint8), *keys)
+            newest[keyed] = ~self._newest.knows(digests)
+        return newest
+
+    def _carries_state(self, chunk: Chunk, is_control: Flags) -> Flags:
+        """Whether a batch is the newest of its producer: its head tells sequence and epoch."""
+        carries = np.zeros(len(chunk.heads), dtype=np.bool_)
+        producer_ids, last_offsets = chunk.column("producer_id"), chunk.last_offsets
+        if not self._last_records:
+            return carries
+        candidates = is_control | np.isin(last_offsets, self._last_data)
+        for row in np.flatnonzero(candidates & (producer_ids >= 0)).tolist():
+            last = self._last_records.get(int(producer_ids[row]))
+            if last is None:
+                continue
+            if last.last_data_offset is None:
+                epoch = int(chunk.heads["producer_epoch"][row])
+                carries[row] = bool(is_control[row]) and epoch == last.epoch
+            else:
+                carries[row] = int(last_offsets[row]) == last.last_data_offset
+        return carries
+
+
+def runs(flags: Flags) -> Iterator[tuple[int, int]]:
+    """Stretches of rows that are true, as ranges."""
+    edges: Rows = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    pairs: Any = edges.reshape(-1, 2).tolist()
+    yield from (tuple(pair) for pair in pairs)

@@ -1,0 +1,201 @@
+"""Compacts closed segments of one partition in a process of its own: columns in, files out."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from core_log.batch import CONTROL
+from core_log.errors import HeadwaterError
+from core_log.storage.batch_filter import BatchFilter, Verdict, runs
+from core_log.storage.batch_rewriting import emptied_batch, rewritten_batches
+from core_log.storage.cleaned_segment import CleanedSegment
+from core_log.storage.cleaning import SegmentFacts, group_segments
+from core_log.storage.compaction import (
+    CompactionRequest,
+    CompactionResult,
+    Swap,
+    encode_failure,
+    encode_result,
+)
+from core_log.storage.files import Bytes, Files, OsFiles
+from core_log.storage.key_digests import KeyDigests
+from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
+from core_log.storage.segment import LOG, file_name
+from core_log.storage.segment_chunks import Chunk, Rows, read_chunks, read_records
+from core_log.storage.transaction_trail import TransactionTrail
+
+NICE = 10
+BLOCK_RECORDS = 1 << 15
+STRETCH_BYTES = 32 << 20
+
+
+class Compaction:
+    """Two passes: the newest offset of every key in the dirty part, then everything once more."""
+
+    def __init__(
+        self, request: CompactionRequest, files: Files, digests: KeyDigests | None = None
+    ) -> None:
+        self._request, self._files = request, files
+        self._directory = Path(request.directory)
+        self._digests = digests or KeyDigests()
+        span = request.end_offset - request.first_dirty_offset
+        self.newest = NewestOffsets(min(request.memory_bytes_max // ENTRY_BYTES_MAX, span))
+        self._noted_to = 0
+
+    def run(self) -> CompactionResult:
+        request = self._request
+        end_offset = self._map_keys()
+        if end_offset <= request.first_dirty_offset:
+            raise HeadwaterError(
+                "one batch holds more keys than compaction may remember",
+                directory=request.directory,
+                offset=request.first_dirty_offset,
+                memory_bytes_max=request.memory_bytes_max,
+            )
+        trail = TransactionTrail(request.aborted)
+        judge = BatchFilter(
+            self.newest,
+            self._digests,
+            trail,
+            first_dirty_offset=request.first_dirty_offset,
+            end_offset=end_offset,
+            now_ms=request.now_ms,
+            last_records=request.last_records,
+        )
+        swaps = []
+        taken = [segment for segment in request.segments if segment.base_offset < end_offset]
+        ends = {s.base_offset: e for s, e in zip(request.segments, request.ends(), strict=True)}
+        last_end = ends[taken[-1].base_offset]
+        limits = {"segment_bytes": request.segment_bytes, "index_bytes": request.index_bytes}
+        for group in group_segments(taken, end_offset=last_end, **limits):
+            size = self._write(group, judge, trail)
+            swaps.append(Swap(group[0].base_offset, ends[group[-1].base_offset], size))
+        self._files.sync_directory(self._directory)
+        tally = judge.tally
+        return CompactionResult(
+            swaps=tuple(swaps),
+            first_dirty_offset=end_offset,
+            cleaned_to=max(end_offset, self._noted_to),
+            deletes_dropped_to=tally.deletes_dropped_to,
+            keys=self.newest.count,
+            records=tally.records,
+            records_kept=tally.records_kept,
+            keyless_dropped=tally.keyless_dropped,
+            tombstones_dropped=tally.tombstones_dropped,
+            bytes_before=sum(segment.size for segment in taken),
+            bytes_after=sum(swap.size for swap in swaps),
+            map_bytes=self.newest.size_bytes,
+        )
+
+    def _map_keys(self) -> int:
+        """Reads the dirty part, or as much as memory allows; returns where it ended."""
+        request, first_dirty = self._request, self._request.first_dirty_offset
+        trail = TransactionTrail(request.aborted)
+        for segment, end in zip(request.segments, request.ends(), strict=True):
+            if end <= first_dirty:
+                continue
+            for chunk in self._chunks(segment):
+                discard = trail.discardable(chunk)
+                is_control = (chunk.column("attributes") & CONTROL) != 0
+                is_dirty = chunk.last_offsets >= first_dirty
+                wanted = ~discard & ~is_control & is_dirty & (chunk.column("record_count") > 0)
+                stopped_at = self._put_keys(chunk, np.flatnonzero(wanted))
+                if stopped_at is not None:
+                    return stopped_at
+        return request.end_offset
+
+    def _put_keys(self, chunk: Chunk, rows: Rows) -> int | None:
+        """Where the first batch begins whose keys do not all find room; None if all do."""
+        for stretch in read_records(chunk, rows, bytes_max=STRETCH_BYTES):
+            fields, data = stretch.fields, np.frombuffer(stretch.data, np.uint8)
+            is_dirty = stretch.offsets >= self._request.first_dirty_offset
+            chosen = np.flatnonzero((fields.key_lengths >= 0) & is_dirty)
+            for begin in range(0, len(chosen), BLOCK_RECORDS):
+                block = chosen[begin : begin + BLOCK_RECORDS]
+                keys = (fields.key_starts[block], fields.key_lengths[block])
+                taken = self.newest.put(self._digests.of(data, *keys), stretch.offsets[block])
+                if taken:
+                    self._noted_to = int(stretch.offsets[block[taken - 1]]) + 1
+                if taken < len(block):
+                    row = stretch.rows[fields.section[block[taken]]]
+                    return int(chunk.heads["base_offset"][row])
+        return None
+
+    def _chunks(self, segment: SegmentFacts) -> Iterator[Chunk]:
+        path = self._directory / file_name(segment.base_offset, LOG)
+        file, base = self._files.open(path), segment.base_offset
+        return read_chunks(file, segment.size, name=str(path), base_offset=base)
+
+    def _write(self, group: list[SegmentFacts], judge: BatchFilter, trail: TransactionTrail) -> int:
+        request, trail.still_needed = self._request, []
+        cleaned = CleanedSegment(
+            self._files,
+            self._directory,
+            group[0].base_offset,
+            index_interval=request.index_interval_bytes,
+        )
+        horizon_ms = request.now_ms + request.delete_retention_ms
+        last = next((s.base_offset for s in reversed(group) if s.size), None)
+        for segment in group:
+            for chunk in self._chunks(segment):
+                is_end = chunk.position + len(chunk.data) == segment.size
+                verdict = judge.judge(chunk, is_last=is_end and segment.base_offset == last)
+                for data, batches in surviving_batches(chunk, verdict, horizon_ms=horizon_ms):
+                    cleaned.add(data, batches)
+        return cleaned.finish(trail.still_needed)
+
+
+def surviving_batches(
+    chunk: Chunk, verdict: Verdict, *, horizon_ms: int
+) -> Iterator[tuple[Bytes, list[tuple[int, int, int]]]]:
+    """What stays of a chunk, in order: bytes, with length, last offset and time of each batch."""
+    fresh = {
+        row: (head, data)
+        for row, head, data in rewritten_batches(chunk, verdict, horizon_ms=horizon_ms)
+    }
+    for row in np.flatnonzero(verdict.is_emptied).tolist():
+        fresh[row] = emptied_batch(chunk.header(row))
+    lengths = (chunk.ends - chunk.starts).tolist()
+    last_offsets, times = chunk.last_offsets.tolist(), chunk.column("max_timestamp").tolist()
+    pieces: list[tuple[int, Bytes, list[tuple[int, int, int]]]] = []
+    for begin, end in runs(verdict.is_kept):
+        untouched = chunk.data[chunk.starts[begin] : chunk.ends[end - 1]]
+        rows = slice(begin, end)
+        batches = list(zip(lengths[rows], last_offsets[rows], times[rows], strict=True))
+        pieces.append((begin, untouched, batches))
+    for row, (head, data) in fresh.items():
+        pieces.append((row, data, [(len(data), head.last_offset, head.max_timestamp)]))
+    for _, data, batches in sorted(pieces, key=lambda piece: piece[0]):
+        yield data, batches
+
+
+def main() -> int:
+    """One request by standard input, its result by standard output."""
+    line = sys.stdin.buffer.readline()
+    # Not through `sys.stdin`: a thread that holds its lock aborts the interpreter when it ends.
+    _end_with_parent(lambda: os.read(0, 1))
+    os.nice(NICE)
+    try:
+        answer = encode_result(Compaction(CompactionRequest.from_json(line), OsFiles()).run())
+    except HeadwaterError as error:
+        answer = encode_failure(error)
+    sys.stdout.buffer.write(answer)
+    return 0
+
+
+def _end_with_parent(wait: Callable[[], bytes]) -> None:
+    """Nobody would swap what is written after the parent is gone, so nothing must be."""
+
+    def watch() -> None:
+        wait()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

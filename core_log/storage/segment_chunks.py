@@ -1,0 +1,214 @@
+"""Reads a segment in chunks of whole, checked batches, their heads as columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from core_log.batch import CHECKED_FROM, HEADER_BYTES, LENGTH_END, BatchHeader
+from core_log.compression import Buffer, decompress
+from core_log.errors import CorruptLog, DecodeError
+from core_log.record_layout import Fields, Sections, read_fields
+from core_log.storage.files import File
+from core_log.varint import Int64s
+
+CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
+BATCH_RECORDS_BYTES_MAX = 512 << 20
+
+Rows = npt.NDArray[Any]
+
+HEADS = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("checksum", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+"""The fields of `BatchHeader`, in the same order and bytes."""
+assert HEADS.names == BatchHeader._fields, "both name the fields of one head"
+assert HEADS.itemsize == HEADER_BYTES, "the head of a v2 batch is 61 bytes"
+
+_LENGTH, _CHECKSUM = Struct(">i"), Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some neighbouring batches of one file; one row per batch."""
+
+    file: str
+    position: int
+    data: memoryview
+    starts: Int64s
+    """Within `data`; the batches follow each other without gaps."""
+    ends: Int64s
+    heads: Rows
+
+    def column(self, name: str) -> Int64s:
+        column: Int64s = self.heads[name].astype(np.int64)
+        return column
+
+    @property
+    def last_offsets(self) -> Int64s:
+        return self.column("base_offset") + self.column("last_offset_delta")
+
+    def header(self, row: int) -> BatchHeader:
+        return BatchHeader.read(self.data, int(self.starts[row]))
+
+    def records(self, row: int) -> Buffer:
+        """The records section of one batch, decompressed."""
+        section = self.data[self.starts[row] + HEADER_BYTES : self.ends[row]]
+        code = int(self.heads["attributes"][row]) & 0x07
+        return decompress(code, section, bytes_max=BATCH_RECORDS_BYTES_MAX)
+
+    def damage(self, row: int, reason: str) -> CorruptLog:
+        return CorruptLog(
+            "stored batch is damaged",
+            file=self.file,
+            position=self.position + int(self.starts[row]),
+            offset=int(self.heads["base_offset"][row]),
+            reason=reason,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The records of some rows of a chunk, in one buffer; `fields.section` counts in `rows`."""
+
+    rows: Rows
+    data: Buffer
+    fields: Fields
+    offsets: Int64s
+
+
+def read_chunks(file: File, size: int, *, name: str, base_offset: int) -> Iterator[Chunk]:
+    """Raises `CorruptLog` at the first batch that is not what was promised."""
+    position, next_offset = 0, base_offset
+    while position < size:
+        wanted = min(CHUNK_BYTES, size - position)
+        data = file.read(position, wanted)
+        if len(data) >= LENGTH_END:
+            first = _LENGTH.unpack_from(data, LENGTH_END - _LENGTH.size)[0] + LENGTH_END
+            if len(data) < first <= size - position:
+                data = file.read(position, first)
+        chunk = _parse(data, position, size, name=name, next_offset=next_offset)
+        yield chunk
+        position += int(chunk.ends[-1])
+        next_offset = int(chunk.last_offsets[-1]) + 1
+
+
+def _parse(data: bytes, position: int, size: int, *, name: str, next_offset: int) -> Chunk:
+    view, starts, begin, reason = memoryview(data), [], 0, "file ends inside a batch"
+    is_last = position + len(data) == size
+    while begin + HEADER_BYTES <= len(data):
+        end = begin + _LENGTH.unpack_from(data, begin + 8)[0] + LENGTH_END
+        if end < begin + HEADER_BYTES:
+            reason, is_last = "no batch begins where one should", True
+            break
+        if end > len(data):
+            break
+        if crc32c(view[begin + CHECKED_FROM : end]) != _CHECKSUM.unpack_from(data, begin + 17)[0]:
+            reason, is_last = "batch fails its checksum", True
+            break
+        starts.append(begin)
+        begin = end
+    chunk = _columns(view[:begin], position, starts, name)
+    _check_heads(chunk, next_offset)
+    if (is_last and begin < len(data)) or not starts:
+        after = int(chunk.last_offsets[-1]) + 1 if starts else next_offset
+        raise CorruptLog(
+            "stored batch is damaged",
+            file=name,
+            position=position + begin,
+            offset=after,
+            reason=reason,
+        )
+    return chunk
+
+
+def _columns(data: memoryview, position: int, begins: list[int], name: str) -> Chunk:
+    starts = np.array(begins, dtype=np.int64)
+    ends = np.append(starts[1:], len(data))[: len(starts)]
+    raw = np.frombuffer(data, np.uint8)
+    heads = raw[starts[:, None] + np.arange(HEADER_BYTES)].view(HEADS).ravel()
+    return Chunk(name, position, data, starts, ends, heads)
+
+
+def _check_heads(chunk: Chunk, next_offset: int) -> None:
+    if not len(chunk.heads):
+        return
+    deltas, counts = chunk.column("last_offset_delta"), chunk.column("record_count")
+    expected = np.append(next_offset, chunk.last_offsets[:-1] + 1)
+    checks = (
+        (chunk.heads["magic"] != 2, "no batch begins where one should"),
+        ((deltas < 0) | (counts < 0) | (counts > deltas + 1), "head contradicts itself"),
+        (chunk.column("base_offset") < expected, "batch repeats offsets"),
+    )
+    for is_wrong, reason in checks:
+        if is_wrong.any():
+            raise chunk.damage(int(np.flatnonzero(is_wrong)[0]), reason)
+
+
+def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int) -> Iterator[Stretch]:
+    """The records of chosen batches in stretches of at most `bytes_max`, or one batch."""
+    compressed = (chunk.column("attributes")[rows] & 0x07) != 0
+    if not compressed.any():
+        if len(rows):
+            yield _stretch(chunk, rows, chunk.data, chunk.starts[rows] + HEADER_BYTES)
+        return
+    taken: list[int] = []
+    sections: list[Buffer] = []
+    size = 0
+    for row in rows.tolist():
+        try:
+            section = chunk.records(row)
+        except DecodeError as error:
+            raise chunk.damage(row, str(error)) from error
+        if taken and size + len(section) > bytes_max:
+            yield _join(chunk, taken, sections)
+            taken, sections, size = [], [], 0
+        taken.append(row)
+        sections.append(section)
+        size += len(section)
+    yield _join(chunk, taken, sections)
+
+
+def _join(chunk: Chunk, rows: list[int], sections: Sequence[Buffer]) -> Stretch:
+    ends = np.cumsum([len(section) for section in sections])
+    return _stretch(chunk, np.array(rows), b"".join(sections), np.append(0, ends[:-1]), ends)
+
+
+def _stretch(
+    chunk: Chunk, rows: Rows, data: Buffer, starts: Int64s, ends: Int64s | None = None
+) -> Stretch:
+    limits = chunk.ends[rows] if ends is None else ends
+    counts = chunk.column("record_count")[rows]
+    try:
+        fields = read_fields(Sections(np.frombuffer(data, np.uint8), starts, limits, counts))
+    except DecodeError as error:
+        if len(rows) == 1:
+            raise chunk.damage(int(rows[0]), str(error)) from error
+        for place in range(len(rows)):  # one of them is it
+            _stretch(chunk, rows[place : place + 1], data, starts[place:][:1], limits[place:][:1])
+        raise
+    offsets = chunk.column("base_offset")[rows][fields.section] + fields.offset_deltas
+    beyond = offsets > chunk.last_offsets[rows][fields.section]
+    is_wrong = beyond | (fields.offset_deltas < 0)
+    is_wrong[1:] |= np.diff(offsets) <= 0
+    if is_wrong.any():
+        row = rows[fields.section[np.flatnonzero(is_wrong)[0]]]
+        raise chunk.damage(int(row), "records are not in the order of their offsets")
+    return Stretch(rows, data, fields, offsets)

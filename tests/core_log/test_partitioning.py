@@ -1,36 +1,47 @@
-"""A key goes where Kafka's own clients send it."""
+"""A key goes to the partition in which every Kafka client looks for it."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.partitioner.default import murmur2 as kafka_murmur2
+from kafka.partitioner.default import murmur2 as reference
 
-from core_log.partitioning import NO_KEY, murmur2, partitions_of
+from core_log.partitioning import murmur2, murmur2_column, partition_of, partitions_of
 
-keys = st.lists(st.binary(max_size=20) | st.binary(min_size=100, max_size=120), max_size=20)
-
-
-@given(keys)
-def test_the_hash_is_the_one_of_other_clients(keys: list[bytes]) -> None:
-    found = murmur2(pa.array(keys, pa.binary()))
-
-    assert found.tolist() == [kafka_murmur2(key) & 0xFFFFFFFF for key in keys]
+KEYS = st.lists(st.none() | st.binary(max_size=40) | st.binary(max_size=5), max_size=40)
 
 
-@given(keys, st.integers(0, 5), st.integers(1, 50))
-def test_a_slice_of_a_column_is_partitioned_like_the_whole(
-    keys: list[bytes], start: int, count: int
+@given(KEYS, st.integers(0, 5))
+def test_a_column_hashes_as_other_clients_hash_each_key(
+    keys: list[bytes | None], skipped: int
 ) -> None:
-    column = pa.array(keys, pa.binary())
+    column = pa.array([b"before"] * skipped + keys, pa.binary())[skipped:]
 
-    assert (
-        partitions_of(column[start:], count).tolist()
-        == (partitions_of(column, count).tolist()[start:])
-    )
+    expected = [reference(key or b"") & 0xFFFFFFFF for key in keys]
+
+    assert murmur2_column(column).tolist() == expected
+    assert [murmur2(key or b"") for key in keys] == expected
 
 
-def test_a_record_without_a_key_may_go_anywhere() -> None:
-    found = partitions_of(pa.array([b"a", None, b""], pa.binary()), 7)
+# Known to be what Java's Utils.murmur2 returns.
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_hashes_are_those_of_the_java_client(key: bytes, hashed: int) -> None:
+    assert murmur2(key) == hashed & 0xFFFFFFFF
+    assert murmur2_column(pa.array([key], pa.binary())).tolist() == [hashed & 0xFFFFFFFF]
 
-    assert found[1] == NO_KEY
-    assert min(found[0], found[2]) >= 0
+
+@given(KEYS, st.integers(1, 100))
+def test_a_column_is_placed_as_its_keys_are(keys: list[bytes | None], count: int) -> None:
+    placed = partitions_of(pa.array(keys, pa.binary()), count).tolist()
+
+    assert placed == [-1 if key is None else partition_of(key, count) for key in keys]

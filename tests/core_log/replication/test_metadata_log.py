@@ -9,13 +9,13 @@ import pytest
 
 from core_log.batch import BatchHeader
 from core_log.errors import CorruptLog, StorageFailed
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch
+from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.replication import metadata_log
 from core_log.replication.controller import Controller
 from core_log.replication.decisions import Decision, NewTopic, Refused
-from core_log.replication.metadata import MetadataChanges
+from core_log.replication.metadata import MetadataChanges, MetadataImage
 from core_log.replication.metadata_log import MetadataLog
-from core_log.replication.metadata_records import FeatureLevelRecord
+from core_log.replication.metadata_records import FeatureLevelRecord, decode_record
 from core_log.replication.snapshots import (
     RECORDS_PER_BATCH,
     Snapshot,
@@ -132,6 +132,36 @@ async def test_an_image_is_built_again_from_the_log() -> None:
     assert contents(again) == contents(scene)
     assert list(again.metadata.image.topics) == ["t"]
     assert not again.heard, "nothing changes while the past is read"
+
+
+async def test_what_is_read_at_the_start_counts_only_once_it_is_committed() -> None:
+    scene = Scene()
+    await scene.register()
+    again = Scene(ScriptedLog(scene.log.batches))
+    again.log.durable_offset = 0
+    loading = asyncio.create_task(again.metadata.load())
+    await asyncio.sleep(0)
+    assert not again.metadata.image.brokers and not loading.done()
+
+    again.log.sync()
+    await loading
+
+    assert contents(again) == contents(scene)
+
+
+async def test_a_snapshot_may_end_in_the_middle_of_a_batch() -> None:
+    scene = Scene()
+    await scene.register()
+    await scene.create("t", 3)
+    shorter = MetadataImage()
+    records = [
+        decode_record(record.value or b"") for batch in scene.log.read() for record in batch.records
+    ]
+    shorter.apply(records[:3], 3)
+    snapshot = Snapshot(3, 3, list(shorter.records()))
+    Snapshots(scene.files, DIRECTORY).write(snapshot, now_ms=1)
+
+    assert contents(await scene.restarted()) == contents(scene)
 
 
 async def test_a_decision_shows_only_when_it_is_committed() -> None:
@@ -299,11 +329,13 @@ def test_a_damaged_snapshot_is_never_half_believed() -> None:
     snapshots = Snapshots(files, DIRECTORY)
     whole = encode_snapshot(Snapshot(9, 1, list(records)), now_ms=1)
     cuts = [whole[:size] for size in range(0, len(whole), len(whole) // 50)]
+    batches = list(iterate_batches(whole))
+    gaps = [b"".join([*batches[:index], *batches[index + 1 :]]) for index in range(len(batches))]
     flips = [bytearray(whole) for _ in range(50)]
     for index, flipped in enumerate(flips):
         flipped[61 + index * (len(whole) // 51)] ^= 4
 
-    for damaged in [*cuts, *flips]:
+    for damaged in [*cuts, *gaps, *flips]:
         files.replace(DIRECTORY / Snapshot(9, 1, []).name, bytes(damaged))
         with pytest.raises(CorruptLog, match="damaged"):
             snapshots.newest()

@@ -10,6 +10,7 @@ import click
 
 from core_log.endpoint import FILE_NAME, decode_endpoint
 from core_log.errors import ConfigError, LogUnavailable
+from pipelines.output import Output
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -32,6 +33,16 @@ class LogAddress:
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
         """A client of the log; whether the log answers at all is seen within a few seconds."""
+        from pipelines.remarks import remarks_from_logs
+
+        output = click.get_current_context().find_object(Output)
+        assert output is not None, "the root command makes the Output of a run"
+        with remarks_from_logs(output):
+            async with self._client(retry_for_ms) as log:
+                yield log
+
+    @asynccontextmanager
+    async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
         from core_log.client import KafkaLog, KafkaSettings
 
         address = self.find()

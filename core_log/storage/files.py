@@ -114,10 +114,13 @@ class OsFile:
 
 
 class OsFiles:
-    """The operating system's file system."""
+    """The operating system's file system; one that may not write can look at a backup."""
+
+    def __init__(self, *, may_write: bool = True) -> None:
+        self._access = os.O_RDWR if may_write else os.O_RDONLY
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = self._access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(os.open(path, flags, 0o644))
 
     def read(self, path: Path) -> bytes:

@@ -10,7 +10,7 @@ from core_log.log import TopicPartition
 from core_log.storage.files import Files
 from core_log.storage.scan import CheckedBatches
 from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
-from core_log.storage.verification import base_offsets
+from core_log.storage.swap import base_offsets
 
 LOG_DIRECTORY = "log"
 
@@ -33,14 +33,14 @@ def partition_directories(files: Files, directory: Path) -> dict[TopicPartition,
     """The partitions below a data directory, its log directory, or the one that this is."""
     if not files.exists(directory):
         raise ConfigError("there is no such directory", path=str(directory))
-    if base_offsets(files, directory):
+    if base_offsets(files.names(directory)):
         return {partition_of(directory.resolve()): directory}
     inner = directory / LOG_DIRECTORY
     root = inner if files.exists(inner) else directory
     found = {
         partition_of(root / name): root / name
         for name in files.names(root)
-        if is_partition_name(name) and base_offsets(files, root / name)
+        if is_partition_name(name) and base_offsets(files.names(root / name))
     }
     if not found:
         raise ConfigError(

@@ -13,6 +13,7 @@ from core_log.storage.files import File, Files
 from core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
 from core_log.storage.scan import CheckedBatches, find_batch, is_zero
 from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
+from core_log.storage.swap import SWAP, base_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Promise:
 
 
 KAFKAS_CLEANED_TO = "cleaner-offset-checkpoint"
+CUT = ".cut-"
+"""In the names of files to which recovery moved whole batches that followed damage."""
 
 
 def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> Promise:
@@ -68,17 +71,13 @@ def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> 
     )
 
 
-def base_offsets(files: Files, directory: Path) -> list[int]:
-    """The segments of a partition, oldest first."""
-    names = (name.removesuffix(LOG) for name in files.names(directory) if name.endswith(LOG))
-    return sorted(int(stem) for stem in names if stem.isdigit() and len(stem) == 20)
-
-
 def verify_partition(
     files: Files, directory: Path, promise: Promise, tally: Tally
 ) -> Iterator[Finding]:
     """Reads everything once: batches by checksum, offsets for gaps, indexes against the batches."""
-    bases = base_offsets(files, directory)
+    names = files.names(directory)
+    yield from _set_aside(directory, names)
+    bases = base_offsets(names)
     expected: int | None = None
     for base in bases:
         path = directory / file_name(base, LOG)
@@ -94,6 +93,17 @@ def verify_partition(
         tally.size += check.size
         tally.end_offset = expected
     tally.start_offset = bases[0] if bases else None
+
+
+def _set_aside(directory: Path, names: list[str]) -> Iterator[Finding]:
+    """What is not the log, and somebody may look for."""
+    for name in sorted(names):
+        if CUT in name:
+            problem = "batches behind a damaged place, set aside by an earlier start"
+            yield Finding(str(directory / name), problem, is_damage=False)
+        elif name.endswith(SWAP):
+            problem = "an interrupted compaction, which the next start completes"
+            yield Finding(str(directory / name), problem, is_damage=False)
 
 
 def _gap(path: Path, position: int, offset: int, found: int, promise: Promise) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ def inspect(output: Output, directory: Path, batches: bool, records: bool) -> No
     from core_log.storage.files import OsFiles
     from core_log.storage.survey import partition_directories
 
-    files = OsFiles()
+    files = OsFiles(may_write=False)
     found = partition_directories(files, directory)
     if batches or records:
         for partition, path in found.items():
@@ -56,11 +56,11 @@ def inspect(output: Output, directory: Path, batches: bool, records: bool) -> No
 
 def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition, Path]") -> None:
     from core_log.storage.survey import survey_segment
-    from core_log.storage.verification import base_offsets
+    from core_log.storage.swap import base_offsets
 
     rows = []
     for (topic, number), path in found.items():
-        segments = [survey_segment(files, path, base) for base in base_offsets(files, path)]
+        segments = [survey_segment(files, path, base) for base in base_offsets(files.names(path))]
         rows.append(
             {
                 "topic": topic,
@@ -78,9 +78,11 @@ def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition,
 
 def show_segments(output: Output, files: "Files", directory: Path) -> None:
     from core_log.storage.survey import survey_segment
-    from core_log.storage.verification import base_offsets
+    from core_log.storage.swap import base_offsets
 
-    segments = [survey_segment(files, directory, base) for base in base_offsets(files, directory)]
+    segments = [
+        survey_segment(files, directory, base) for base in base_offsets(files.names(directory))
+    ]
     show_rows(
         output,
         [
@@ -116,9 +118,9 @@ def show_batches(
 ) -> None:
     """One line per batch, so that a log of any size can be listed."""
     from core_log.storage.survey import batches
-    from core_log.storage.verification import base_offsets
+    from core_log.storage.swap import base_offsets
 
-    for base in base_offsets(files, directory):
+    for base in base_offsets(files.names(directory)):
         for position, header, data in batches(files, directory, base):
             place: dict[str, object] = {
                 "topic": partition.topic,
@@ -185,7 +187,7 @@ def verify(output: Output, directory: Path) -> None:
     from core_log.storage.survey import partition_directories
     from core_log.storage.verification import Finding, Tally, promise_of, verify_partition
 
-    files = OsFiles()
+    files = OsFiles(may_write=False)
     found = partition_directories(files, directory)
     tally, findings = Tally(), list[Finding]()
     for partition, path in found.items():

@@ -189,6 +189,26 @@ def test_a_transaction_index_must_find_its_marker(partition: Partition) -> None:
     assert wrong.problem == "transaction index names a marker that is not there"
 
 
+def test_what_a_crash_or_a_recovery_left_behind_is_mentioned(partition: Partition) -> None:
+    log = partition.path(4, "log")
+    log.with_name(f"{log.name}.cut-1700000000000").write_bytes(b"batches")
+    log.with_name(f"{0:020d}-{40:020d}.swap").write_bytes(b"batches")
+
+    findings = partition.findings()
+
+    assert [finding.is_damage for finding in findings] == [False, False]
+    assert "interrupted compaction" in findings[0].problem
+    assert "set aside by an earlier start" in findings[1].problem
+
+
+def test_a_look_at_the_files_cannot_change_them(partition: Partition) -> None:
+    files = OsFiles(may_write=False)
+
+    assert list(verify_partition(files, partition.directory, NEVER_COMPACTED, Tally())) == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        files.open(partition.path(0, "log")).write(0, b"x")
+
+
 def test_promises_are_read_from_the_checkpoints_of_the_log(tmp_path: Path) -> None:
     files, orders = OsFiles(), TopicPartition("orders", 0)
 

@@ -7,9 +7,9 @@ import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
@@ -35,6 +35,9 @@ DIGITS = 12
 PADDING = b"." * (RECORD_BYTES - DIGITS)
 PATIENCE_S = 60
 PROJECT = Path(__file__).resolve().parent.parent
+
+Seen = Sequence["array[int]"]
+"""The numbers of the records in each partition, in the order of their offsets."""
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -84,8 +87,11 @@ class Writer:
     """Writes numbered records, idempotently, and remembers which were acknowledged."""
 
     address: str
-    acknowledged: bytearray = field(default_factory=lambda: bytearray(RECORDS))
+    records: int
     count: int = 0
+
+    def __post_init__(self) -> None:
+        self.acknowledged = bytearray(self.records)
 
     def run(self) -> None:
         producer = Producer(
@@ -99,7 +105,7 @@ class Writer:
                 "log_level": 0,  # that the broker goes away is part of the show
             }
         )
-        for number in range(RECORDS):
+        for number in range(self.records):
             value = b"%0*d" % (DIGITS, number) + PADDING
             while True:
                 try:
@@ -123,10 +129,10 @@ class Reader:
 
     address: str
     until: Callable[["Reader"], bool]
-    seen: list["array[int]"] = field(
-        default_factory=lambda: [array("q") for _ in range(PARTITIONS)]
-    )
     count: int = 0
+
+    def __post_init__(self) -> None:
+        self.seen: Seen = [array("q") for _ in range(PARTITIONS)]
 
     def run(self) -> None:
         consumer = Consumer(
@@ -169,20 +175,21 @@ class Timing:
 
 
 def main() -> int:
+    records = int(sys.argv[1]) if len(sys.argv) > 1 else RECORDS
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as directory:
         broker = Broker(Path(directory) / "data")
         try:
-            return show(broker)
+            return show(broker, records)
         finally:
             broker.stop()
 
 
-def show(broker: Broker) -> int:
+def show(broker: Broker, records: int) -> int:
     broker.start()
     console.print(f"a broker listens on {broker.address}, its log is in {broker.data}")
     create_topic(broker.address)
-    writer = Writer(broker.address)
-    everything = Reader(broker.address, until=lambda reader: reader.count >= RECORDS)
+    writer = Writer(broker.address, records)
+    everything = Reader(broker.address, until=lambda reader: reader.count >= records)
     timing = Timing()
     with progress_of(writer, everything):
         run_through_a_crash(broker, writer, everything, timing)
@@ -192,7 +199,7 @@ def show(broker: Broker) -> int:
     started = time.perf_counter()
     again.run()
     timing.reread_in_s = time.perf_counter() - started
-    return judge(writer, everything, again, timing)
+    return judge(writer.acknowledged, everything.seen, again.seen, timing)
 
 
 def create_topic(address: str) -> None:
@@ -207,7 +214,7 @@ def run_through_a_crash(broker: Broker, writer: Writer, reader: Reader, timing: 
     started = time.perf_counter()
     for thread in threads:
         thread.start()
-    wait_until(lambda: writer.count >= RECORDS // 2, "half of the records are acknowledged")
+    wait_until(lambda: writer.count >= writer.records // 2, "half of the records are acknowledged")
     broker.kill()
     timing.killed_at_count, killed = writer.count, time.perf_counter()
     console.print(f"kill -9 after {timing.killed_at_count:,} acknowledged records")
@@ -219,19 +226,21 @@ def run_through_a_crash(broker: Broker, writer: Writer, reader: Reader, timing: 
     threads[1].join(PATIENCE_S)
 
 
-def judge(writer: Writer, first: Reader, again: Reader, timing: Timing) -> int:
+def judge(acknowledged: bytearray, first: Seen, again: Seen, timing: Timing) -> int:
     """Prints the table; the exit code says whether the promise held."""
-    faults = faults_of(writer, first, again)
-    table = Table(title="One million records and a kill -9", title_justify="left")
+    faults = faults_of(acknowledged, first, again)
+    read_count = sum(map(len, again))
+    table = Table(title=f"{len(acknowledged):,} records and a kill -9", title_justify="left")
     table.add_column("records")
     table.add_column("", justify="right")
-    table.add_row("acknowledged", f"{sum(writer.acknowledged):,}")
-    table.add_row("read back", f"{again.count:,}", end_section=True)
+    table.add_row("acknowledged", f"{sum(acknowledged):,}")
+    table.add_row("read back", f"{read_count:,}", end_section=True)
     for name, count in faults.items():
         table.add_row(name, f"{count:,}", style="red" if count else None)
     table.add_section()
-    table.add_row("written and synced, crash included", rate(RECORDS, timing.produced_in_s))
-    table.add_row("read again", rate(again.count, timing.reread_in_s))
+    produced = rate(len(acknowledged), timing.produced_in_s)
+    table.add_row("written and synced, crash included", produced)
+    table.add_row("read again", rate(read_count, timing.reread_in_s))
     table.add_row("from kill -9 to the first answer", f"{timing.back_after_s:.2f} s")
     console.print(table)
     if any(faults.values()):
@@ -241,13 +250,12 @@ def judge(writer: Writer, first: Reader, again: Reader, timing: Timing) -> int:
     return 0
 
 
-def faults_of(writer: Writer, first: Reader, again: Reader) -> dict[str, int]:
+def faults_of(acknowledged: bytearray, first: Seen, again: Seen) -> dict[str, int]:
     """Every way in which the promise could be broken, counted."""
-    copies = bytearray(RECORDS)
-    for part in again.seen:
+    copies = bytearray(len(acknowledged))
+    for part in again:
         for number in part:
             copies[number] = min(copies[number] + 1, 255)
-    acknowledged = writer.acknowledged
     return {
         "acknowledged, and missing": sum(
             is_acknowledged and not found
@@ -256,13 +264,13 @@ def faults_of(writer: Writer, first: Reader, again: Reader) -> dict[str, int]:
         "there more than once": sum(found > 1 for found in copies),
         "gone or changed since first read": sum(
             old != new
-            for before, after in zip(first.seen, again.seen, strict=True)
+            for before, after in zip(first, again, strict=True)
             for old, new in zip_longest(before, after[: len(before)])
         ),
         "out of order within a partition": sum(
-            earlier >= later for part in again.seen for earlier, later in pairwise(part)
+            earlier >= later for part in again for earlier, later in pairwise(part)
         ),
-        "never acknowledged": RECORDS - sum(acknowledged),
+        "never acknowledged": len(acknowledged) - sum(acknowledged),
     }
 
 
@@ -293,8 +301,8 @@ def progress_of(writer: Writer, reader: Reader) -> Iterator[None]:
     def bars() -> None:
         columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, console=console) as progress:
-            written = progress.add_task("acknowledged", total=RECORDS)
-            read = progress.add_task("read", total=RECORDS)
+            written = progress.add_task("acknowledged", total=writer.records)
+            read = progress.add_task("read", total=writer.records)
             while True:
                 is_over = over.wait(0.1)
                 progress.update(written, completed=writer.count)

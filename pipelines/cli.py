@@ -1,6 +1,5 @@
 """`headwater`: finds the command, runs it, and turns what it raised into words and an exit code."""
 
-import difflib
 import importlib
 import importlib.util
 import signal
@@ -53,6 +52,8 @@ class CommandTable(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             guess = f", did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"there is no command {args[0]!r}{guess}")

@@ -127,6 +127,8 @@ def counted(count: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """Foreign text on one line and harmless to a terminal."""
+    if text.isprintable():
+        return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text

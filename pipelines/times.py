@@ -16,7 +16,7 @@ def time_text(timestamp_ms: int) -> str:
         moment = EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
         return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def parse_time(text: str, now_ms: int) -> int | None:

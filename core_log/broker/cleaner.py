@@ -56,7 +56,7 @@ class Cleaner:
             [facts_of(segment) for segment in closed],
             log.config,
             active_offset=log.segments.active.base_offset,
-            first_dirty_offset=log.cleaned_to,
+            first_dirty_offset=log.first_dirty_offset,
             stable_offset=min(partition.last_stable_offset, log.recovery_point),
             now_ms=now_ms,
         )
@@ -75,15 +75,13 @@ class Cleaner:
     async def _take_over(self, partition: Partition, result: CompactionResult) -> None:
         """First what compaction takes is written down, then its segments replace the old ones."""
         log = partition.log
-        log.note_cleaned(
-            cleaned_to=max(result.first_dirty_offset, log.cleaned_to),
-            deletes_dropped_to=max(result.deletes_dropped_to, log.deletes_dropped_to),
-        )
+        log.note_cleaned(cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to)
         for swap in result.swaps:
             removal = log.swap_in(swap.base_offset, swap.end_offset)
             await asyncio.to_thread(removal.run)
             if partition.is_offline:
                 return
+        log.note_compacted(result.first_dirty_offset)
         logger.info(
             "compacted %s-%d: %d of %d records kept, %d of %d bytes",
             partition.topic,
@@ -127,6 +125,6 @@ def request_for(partition: Partition, found: Cleanable, now_ms: int) -> Compacti
         segment_bytes=config.segment_bytes,
         index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,
-        aborted=tuple(log.aborted(log.start_offset, found.end_offset)),
+        aborted=tuple(log.aborted(found.segments[0].base_offset, found.end_offset)),
         last_records=last_records,
     )

@@ -11,6 +11,10 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED_TO = "cleaned-to-offset-checkpoint"
 DELETES_DROPPED_TO = "deletes-dropped-to-offset-checkpoint"
+FIRST_DIRTY = "cleaner-offset-checkpoint"
+"""Kafka's own. Behind `CLEANED_TO` while a compaction takes effect: what was announced there and
+not done before a crash must be looked at again, or old values would outlive their tombstones.
+"""
 
 VERSION = 0
 OFFSET_DIGITS = 20
@@ -138,6 +142,7 @@ class Checkpoints:
         self.log_starts = OffsetCheckpoint(files, directory / LOG_STARTS)
         self.cleaned_to = OffsetCheckpoint(files, directory / CLEANED_TO)
         self.deletes_dropped_to = OffsetCheckpoint(files, directory / DELETES_DROPPED_TO)
+        self.first_dirty = OffsetCheckpoint(files, directory / FIRST_DIRTY)
 
     def of(self, topic: str, partition: int) -> "PartitionMarks":
         return PartitionMarks(self, topic, partition)
@@ -149,6 +154,7 @@ class Checkpoints:
             self.log_starts,
             self.cleaned_to,
             self.deletes_dropped_to,
+            self.first_dirty,
         ):
             checkpoint.remove([(topic, partition)])
 
@@ -161,6 +167,7 @@ class PartitionMarks:
         self.start = checkpoints.log_starts.get(*self._key) or 0
         self.cleaned_to = checkpoints.cleaned_to.get(*self._key) or 0
         self.deletes_dropped_to = checkpoints.deletes_dropped_to.get(*self._key) or 0
+        self.first_dirty = checkpoints.first_dirty.get(*self._key) or 0
 
     def raise_start(self, offset: int) -> None:
         self._store(self._checkpoints.log_starts, offset)
@@ -173,6 +180,11 @@ class PartitionMarks:
         self._store(self._checkpoints.cleaned_to, cleaned_to)
         self._store(self._checkpoints.deletes_dropped_to, deletes_dropped_to)
         self.cleaned_to, self.deletes_dropped_to = cleaned_to, deletes_dropped_to
+
+    def note_compacted(self, first_dirty: int) -> None:
+        """After the last swap: no key occurs twice below."""
+        self._store(self._checkpoints.first_dirty, first_dirty)
+        self.first_dirty = first_dirty
 
     def lower_recovery_point(self, offset: int) -> None:
         """Before what lies above is given up: it must not be missed as a loss."""

@@ -99,6 +99,11 @@ class PartitionLog:
         return self._marks.deletes_dropped_to
 
     @property
+    def first_dirty_offset(self) -> int:
+        """Where the next compaction begins to look for newer values."""
+        return self._marks.first_dirty
+
+    @property
     def size(self) -> int:
         return self.segments.size
 
@@ -398,7 +403,8 @@ class PartitionLog:
         with self._refusing():
             for file in self.segments.active.flush_indexes():
                 file.sync()
-            self._snapshots.take(self.producers, self.end_offset)
+            if self.end_offset not in self._snapshots.offsets:
+                self._snapshots.take(self.producers, self.end_offset)
             if self.recovery_point < self.end_offset:
                 for segment in self.segments.from_offset(self.recovery_point):
                     segment.file.sync()
@@ -410,6 +416,11 @@ class PartitionLog:
         """Records, for good and before the swap, what compaction is about to take."""
         with self._refusing():
             self._marks.note_cleaned(cleaned_to, deletes_dropped_to)
+
+    def note_compacted(self, first_dirty_offset: int) -> None:
+        """Records that all swaps of a compaction are done: every key is unique below."""
+        with self._refusing():
+            self._marks.note_compacted(first_dirty_offset)
 
     def swap_in(self, base_offset: int, end_offset: int) -> RemovalJob:
         """Puts the segment that compaction wrote beside the log, whole and synced, in the place of

@@ -28,11 +28,12 @@ class Ground:
         """A name nobody else uses, since clusters may be shared between tests."""
         return f"{self._prefix}-{suffix}"
 
-    async def topic(self, partitions: int = 1, **config: str) -> list[TopicPartition]:
+    async def topic(
+        self, *, partitions: int = 1, config: dict[str, str] | None = None
+    ) -> list[TopicPartition]:
         name = self.name(f"topic{next(_numbers)}")
-        configuration = {key.replace("_", "."): value for key, value in config.items()}
         await self.log.ensure_topic(
-            TopicSettings(name=name, partitions=partitions, config=configuration)
+            TopicSettings(name=name, partitions=partitions, config=config or {})
         )
         return [TopicPartition(name, index) for index in range(partitions)]
 
@@ -73,7 +74,12 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     from core_log.embedded import EmbeddedLog
 
     embedded = await EmbeddedLog.open(
-        BrokerSettings(data=tmp_path, listen="127.0.0.1:0", internal_partitions=2)
+        BrokerSettings(
+            data=tmp_path,
+            listen="127.0.0.1:0",
+            internal_partitions=2,
+            housekeeping_interval_ms=100,
+        )
     )
     client = connect_to(embedded.endpoint)
     ground = Ground(kind, embedded if kind == "embedded" else client, client, embedded.endpoint)

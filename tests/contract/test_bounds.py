@@ -30,7 +30,7 @@ async def test_bounds_of_nothing_are_nothing(ground: Ground) -> None:
 
 
 async def test_only_our_log_can_tell_what_compaction_took(ground: Ground) -> None:
-    (partition,) = await ground.topic(cleanup_policy="compact")
+    (partition,) = await ground.topic(config={"cleanup.policy": "compact"})
     await ground.log.append(partition, batch_of("a"))
 
     bounds = (await ground.log.bounds([partition]))[partition]

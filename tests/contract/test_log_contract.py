@@ -244,7 +244,7 @@ async def test_a_reader_of_what_is_no_longer_kept_has_lost_its_position(ground: 
 async def test_a_batch_larger_than_the_topic_takes_is_refused_and_leaves_no_trace(
     ground: Ground,
 ) -> None:
-    (partition,) = await ground.topic(max_message_bytes="1000")
+    (partition,) = await ground.topic(config={"max.message.bytes": "1000"})
 
     with pytest.raises(BatchTooLarge):
         await ground.log.append(partition, batch_of("x" * 2000))

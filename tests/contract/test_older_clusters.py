@@ -60,7 +60,7 @@ async def test_transactions_commit_and_abort(ground: Ground) -> None:
 
 async def test_sequences_stay_right_after_a_batch_was_refused(ground: Ground) -> None:
     """The epoch is renewed, since nobody knows which sequences were used."""
-    (partition,) = await ground.topic(max_message_bytes="1000")
+    (partition,) = await ground.topic(config={"max.message.bytes": "1000"})
     writer = await older(ground).writer(ground.name("writer"))
     await writer.append(partition, batch_of("before"))
 

@@ -152,7 +152,10 @@ async def test_an_empty_transaction_costs_nothing_and_means_nothing(ground: Grou
 
 async def test_a_transaction_with_a_refused_append_is_not_committed(ground: Ground) -> None:
     """Not even where the block goes on as if nothing had happened."""
-    small, (partition,) = await ground.topic(max_message_bytes="1000"), await ground.topic()
+    small, (partition,) = (
+        await ground.topic(config={"max.message.bytes": "1000"}),
+        await ground.topic(),
+    )
     writer = await ground.log.writer(ground.name("writer"))
 
     with pytest.raises(LogRejected, match="aborted"):

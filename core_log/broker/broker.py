@@ -11,7 +11,7 @@ from core_log.broker.dispatch import Served
 from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
 from core_log.clock import Clock
-from core_log.errors import LogUnavailable, StorageFailed
+from core_log.errors import HeadwaterError, LogUnavailable, StorageFailed
 from core_log.groups.group_coordinator import GroupCoordinator
 from core_log.groups.transaction_coordinator import TransactionCoordinator
 from core_log.log import TopicPartition
@@ -288,8 +288,13 @@ class Broker:
         return range(block.first, block.first + block.count)
 
     async def close(self) -> None:
-        """Syncs and closes everything, and marks the stop as clean."""
+        """Syncs and closes everything, and marks the stop as clean if nothing is left undone."""
+        is_settled = True
         if self._coordination is not None:
-            await self._coordination.close()
+            try:
+                await self._coordination.close()
+            except HeadwaterError as error:
+                logger.error("transactions are left to the next start: %s", error)
+                is_settled = False
         await self.committer.close()
-        self.store.close()
+        self.store.close(clean=is_settled)

@@ -73,6 +73,9 @@ class Committer:
 
     async def _sync(self, partitions: Sequence[Partition]) -> None:
         loop = asyncio.get_running_loop()
+        for partition in partitions:
+            if partition.is_offline:  # whoever waits for it learns that it is in vain
+                partition.wake()
         jobs = [(p, p.log.sync_job()) for p in partitions if not p.is_offline]
         running = [loop.run_in_executor(self._threads, run_job, job) for _, job in jobs]
         for (partition, job), outcome in zip(jobs, running, strict=True):

@@ -126,7 +126,7 @@ class Partition:
         """Returns once our own disk holds everything below, markers included. The high watermark
         does not tell: a decided marker lets it pass without a sync. A deleted partition needs none.
         """
-        if self.log.recovery_point < end_offset and not self.is_deleted:
+        if self.log.recovery_point < end_offset and not self.is_offline:
             done = asyncio.Event()
             self._sync_waiters.append((end_offset, done.set))
             self._flusher.written(self, is_urgent=True)

@@ -57,7 +57,9 @@ class Broker:
         self.process = subprocess.Popen(command, cwd=PROJECT)
         wait_until(self._is_listening, "the broker listens")
         self.address = self._endpoint()["kafka"]
-        AdminClient({"bootstrap.servers": self.address}).list_topics(timeout=PATIENCE_S)
+        AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(
+            timeout=PATIENCE_S
+        )
 
     def kill(self) -> None:
         """As hard as it gets: no signal handler runs, nothing is flushed."""
@@ -203,7 +205,7 @@ def show(broker: Broker, records: int) -> int:
 
 
 def create_topic(address: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     wanted = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
     admin.create_topics([wanted])[TOPIC].result()
 

@@ -37,7 +37,7 @@ class Record(NamedTuple):
 def new_topic(subject: str, *, partitions: int = 1, config: dict[str, str] | None = None) -> str:
     """A fresh topic, left in place so that you can look at it afterwards."""
     topic = unique(subject)
-    admin = AdminClient({"bootstrap.servers": BROKER})
+    admin = AdminClient({"bootstrap.servers": BROKER, "log_level": 4})
     wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([wanted])[topic].result()
 

@@ -48,6 +48,8 @@ class BrokerSettings(Settings):
     """Connections served at once; further ones are closed at accept."""
     group_rebalance_delay_ms: int = Field(0, ge=0)
     """How long a new, empty group waits for more members before its first rebalance."""
+    group_session_timeout_ms_min: int = Field(6_000, ge=1)
+    """Shortest session timeout a member of a group may ask for."""
     housekeeping_interval_ms: int = Field(30_000, ge=10)
     """How often retention, compaction and expired transactions are looked at."""
     config: dict[str, str] = {}

@@ -13,6 +13,7 @@ SETTING_NAMES: tuple[tuple[str, ConfigType, str], ...] = (
     ("auto.create.topics.enable", BOOLEAN, "auto_create_topics"),
     ("broker.id", INT, "node_id"),
     ("group.initial.rebalance.delay.ms", INT, "group_rebalance_delay_ms"),
+    ("group.min.session.timeout.ms", INT, "group_session_timeout_ms_min"),
     ("log.dirs", STRING, "data"),
     ("max.connections", INT, "connections_max"),
     ("node.id", INT, "node_id"),
@@ -48,9 +49,21 @@ class BrokerConfigEntry:
         return (ConfigSynonym(self.name, self.value, self.source),)
 
 
-def broker_entries(settings: BrokerSettings, configs: TopicConfigs) -> list[BrokerConfigEntry]:
-    """Everything by name: what was set, and for the rest what holds."""
+def broker_entries(
+    settings: BrokerSettings, configs: TopicConfigs, *, address: str
+) -> list[BrokerConfigEntry]:
+    """Everything by name: what was set, and for the rest what holds; `address` is listened on."""
     entries = [_own(settings, *each) for each in SETTING_NAMES]
+    entries += [
+        BrokerConfigEntry(
+            name,
+            ConfigType.LIST,
+            f"PLAINTEXT://{address}",
+            ConfigSource.STATIC_BROKER_CONFIG,
+            "Where this broker listens.",
+        )
+        for name in ("advertised.listeners", "listeners")
+    ]
     entries += [
         BrokerConfigEntry(name, kind, value, ConfigSource.DEFAULT_CONFIG, "Always so here.")
         for name, (kind, value) in FIXED.items()

@@ -35,7 +35,10 @@ class Coordination:
             open_state_log=self._state_log(OFFSETS_TOPIC),
             clock=broker.clock,
             random=random,
-            limits=GroupLimits(initial_delay_ms=broker.settings.group_rebalance_delay_ms),
+            limits=GroupLimits(
+                session_timeout_ms_min=broker.settings.group_session_timeout_ms_min,
+                initial_delay_ms=broker.settings.group_rebalance_delay_ms,
+            ),
         )
         self.transactions = TransactionCoordinator(
             partition_count=self._partition_count(TRANSACTIONS_TOPIC),

@@ -70,7 +70,10 @@ def describe(
         refused = broker_name_refused(broker, name)
         if refused is not None:
             return refused
-        settings = broker_entries(broker.settings, broker.configs) if name else []
+        if not name:
+            return []  # what all brokers share by being set at run time; nothing can be
+        own = broker.image.brokers[broker.node_id]
+        settings = broker_entries(broker.settings, broker.configs, address=f"{own.host}:{own.port}")
         return [broker_line(each, request) for each in chosen(settings, wanted)]
     return unknown_resource(resource.resource_type)
 

@@ -274,11 +274,13 @@ class FaultyFiles:
         self.failures_max: int | None = None
         self.error: BaseException = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.is_short = False
+        self.sound: frozenset[str] = frozenset({"read"})
+        """Operations that never fail and are not counted."""
 
     def before(self, operation: str, path: Path) -> None:
         if self.fault is not None:
             self.fault(operation, path)
-        if operation == "read":
+        if operation in self.sound:
             return
         self.change_count += 1
         if self._is_failing():

@@ -84,7 +84,8 @@ class Recovery:
             certain_to=recovery_point or 0,
             now_ms=self._now_ms,
         )
-        self._files.sync_directory(self._directory)
+        if self.cut is not None or end_offset != recovery_point:
+            self._files.sync_directory(self._directory)
         self._checkpoints.recovery_points.set(self._topic, self._partition, end_offset)
         return self._assemble(segments, snapshots, producers, end_offset)
 

@@ -59,13 +59,14 @@ class Tail:
                 damage = Damage(segment.size, self.end_offset, "next segment does not follow")
             if damage is not None:
                 self._cut(segment, size, following, damage)
-            is_sealed = damage is None and following
-            for file in segment.seal() if is_sealed else segment.flush_indexes():
+            is_sealed = damage is None and bool(following)
+            for file in segment.seal() if is_sealed else ():
                 file.sync()
-            segment.file.sync()
+            if damage is not None or self.end_offset > promised:
+                segment.file.sync()
+                self._files.sync_directory(self._segments.directory)
             if damage is not None:
                 break
-        self._files.sync_directory(self._segments.directory)
 
     def _check_segment(
         self, segment: Segment, size: int, following: list[Segment]

@@ -25,7 +25,7 @@ class InProcessChannel:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._asked: deque[tuple[bytes, Future[memoryview] | None]] = deque()
+        self._asked: deque[tuple[bytearray, Future[memoryview] | None]] = deque()
         self._unanswered: set[Future[memoryview]] = set()
         self._is_blocked = False
         self.is_open = True
@@ -38,7 +38,7 @@ class InProcessChannel:
     def in_flight(self) -> int:
         return len(self._unanswered)
 
-    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+    def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
         answer: Future[memoryview] = asyncio.get_running_loop().create_future()
         if self.is_closed:
             answer.set_exception(LogUnavailable("the embedded log is closed"))
@@ -49,15 +49,14 @@ class InProcessChannel:
         self._serve()
         return answer
 
-    def tell(self, frame: bytes) -> None:
+    def tell(self, frame: bytearray) -> None:
         self._asked.append((frame, None))
         self._serve()
 
     def _serve(self) -> None:
         while self._asked and not self._is_blocked and not self.is_closed:
             frame, waiting = self._asked.popleft()
-            # The broker stamps batches in place, and a client may send the same bytes again.
-            view = memoryview(bytearray(frame))[LENGTH_BYTES:]
+            view = memoryview(frame)[LENGTH_BYTES:]  # in which the broker stamps batches
             try:
                 answer = self._server.answer(view, self)
             except HeadwaterError as error:

@@ -4,12 +4,14 @@ import asyncio
 import socket
 from asyncio import Future
 from collections import deque
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple, Protocol
 
 from core_log.client.retrying import TryAgain
 
 INBOX_BYTES = 64 << 10
+FRAMES_AT_ONCE = 64
 READ_BYTES_MAX = 4 << 20  # taken per wake-up, so that one connection never starves the others
 LENGTH_BYTES, HEAD_BYTES = 4, 8  # a head is length and correlation id
 
@@ -27,11 +29,11 @@ class Channel(Protocol):
     def is_open(self) -> bool: ...
     @property
     def in_flight(self) -> int: ...
-    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
-        """Sends one request; the answer is its frame, length taken off."""
+    def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
+        """Sends one request, whose memory is given away; the answer comes without its length."""
         ...
 
-    def tell(self, frame: bytes) -> None:
+    def tell(self, frame: bytearray) -> None:
         """Sends one request that has no answer."""
         ...
 
@@ -59,6 +61,7 @@ class Connection:
         self._large: memoryview | None = None  # an answer being received into its own memory
         self._large_filled = 0
         self._outbox: deque[memoryview] = deque()
+        self._is_waiting_to_send = False
         self._awaited: deque[Awaited] = deque()
         self.is_open = True
         self._loop.add_reader(peer.fileno(), self._on_readable)
@@ -67,7 +70,7 @@ class Connection:
     def in_flight(self) -> int:
         return len(self._awaited)
 
-    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+    def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
         answer: Future[memoryview] = self._loop.create_future()
         if not self.is_open:
             answer.set_exception(ConnectionLost("connection is closed"))
@@ -76,10 +79,12 @@ class Connection:
         self.tell(frame)
         return answer
 
-    def tell(self, frame: bytes) -> None:
+    def tell(self, frame: bytearray) -> None:
+        if not self.is_open:
+            return
+        if not self._outbox:
+            self._loop.call_soon(self._send)
         self._outbox.append(memoryview(frame))
-        if len(self._outbox) == 1:
-            self._on_writable()
 
     def close(self, reason: str = "connection is closed") -> None:
         if not self.is_open:
@@ -95,20 +100,30 @@ class Connection:
                 answer.set_exception(ConnectionLost(reason))
                 answer.exception()  # an asker who went away must not cause a warning
 
-    def _on_writable(self) -> None:
+    def _send(self) -> None:
+        """All that was asked in one turn of the loop goes out together, as far as it fits."""
         try:
-            while self._outbox:
-                sent = self._socket.send(self._outbox[0])
-                if sent < len(self._outbox[0]):
-                    self._outbox[0] = self._outbox[0][sent:]
-                else:
-                    self._outbox.popleft()
+            while self._outbox and self.is_open:
+                self._sent(self._socket.sendmsg(list(islice(self._outbox, FRAMES_AT_ONCE))))
         except (BlockingIOError, InterruptedError):
-            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+            if not self._is_waiting_to_send:
+                self._is_waiting_to_send = True
+                self._loop.add_writer(self._socket.fileno(), self._send)
         except OSError as error:
             self.close(f"sending ended: {error.strerror}")
         else:
-            self._loop.remove_writer(self._socket.fileno())
+            if self._is_waiting_to_send and self.is_open:
+                self._is_waiting_to_send = False
+                self._loop.remove_writer(self._socket.fileno())
+
+    def _sent(self, size: int) -> None:
+        while size:
+            frame = self._outbox[0]
+            if size < len(frame):
+                self._outbox[0] = frame[size:]
+                return
+            size -= len(frame)
+            self._outbox.popleft()
 
     def _on_readable(self) -> None:
         taken = 0

@@ -11,7 +11,7 @@ from core_log.client.connection import Channel, ConnectionLost
 from core_log.client.settings import KafkaSettings
 from core_log.errors import LogRejected, LogUnavailable
 from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.framing import encode_request, read_response_header
+from core_log.protocol.framing import read_response_header, request_frame
 from core_log.protocol.message import Request, decode, response_type
 from core_log.protocol.messages.api_versions import ApiVersionsRequest
 
@@ -107,8 +107,8 @@ class Link:
             version = 0  # a broker refuses in the one version that everybody reads
         return decode(response_type(type(request)), frame, version, position)
 
-    def _frame(self, request: Request[Any], version: int, number: int) -> bytes:
-        return encode_request(request, version, number, self._settings.client_id)
+    def _frame(self, request: Request[Any], version: int, number: int) -> bytearray:
+        return request_frame(request, version, number, self._settings.client_id)
 
     async def _answered(self, asked: "Future[memoryview]", wait_ms: int) -> memoryview:
         limit_s = (self._settings.request_wait_ms_max + wait_ms) / 1000

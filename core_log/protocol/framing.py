@@ -142,13 +142,21 @@ def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
     """A whole frame, length included."""
+    return bytes(request_frame(request, version, correlation_id, client_id))
+
+
+def request_frame(
+    request: Request[Any], version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
+    """The same in memory of its own: whoever gets it may write into it, and nothing is copied."""
     frame = bytearray(LENGTH.size)
     frame += _REQUEST.pack(request.api_key, version, correlation_id)
     _CLIENT_ID.write(frame, client_id)
     if _is_flexible(request.api_key, version):
         frame.append(0)
     encode_into(frame, request, version)
-    return _with_length(frame)
+    LENGTH.pack_into(frame, 0, len(frame) - LENGTH.size)
+    return frame
 
 
 def encode_response(response: Any, api_key: int, version: int, correlation_id: int) -> bytes:
@@ -156,10 +164,6 @@ def encode_response(response: Any, api_key: int, version: int, correlation_id: i
     frame = bytearray(LENGTH.size)
     frame += response_header(api_key, version, correlation_id)
     encode_into(frame, response, version)
-    return _with_length(frame)
-
-
-def _with_length(frame: bytearray) -> bytes:
     LENGTH.pack_into(frame, 0, len(frame) - LENGTH.size)
     return bytes(frame)
 

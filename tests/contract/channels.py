@@ -31,14 +31,14 @@ class TamperedChannel:
     def in_flight(self) -> int:
         return self._inner.in_flight
 
-    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+    def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
         api_key = int.from_bytes(frame[4:6], "big")
         arriving: Future[memoryview] = asyncio.get_running_loop().create_future()
         asked = self._inner.ask(frame, correlation_id)
         asked.add_done_callback(lambda answer: self._pass_on(api_key, answer, arriving))
         return arriving
 
-    def tell(self, frame: bytes) -> None:
+    def tell(self, frame: bytearray) -> None:
         self._inner.tell(frame)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from core_log.broker.in_process import InProcessChannel
 from core_log.broker.running import RunningBroker
 from core_log.plain_records import PlainRecord, encode_batch
 from core_log.protocol import message
-from core_log.protocol.framing import encode_request, read_response_header
+from core_log.protocol.framing import read_response_header, request_frame
 from core_log.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -265,7 +265,7 @@ async def test_an_advertised_version_is_answered_in_its_own_format(
     request = kind() if fill is None else fill(kind, version, topic.topic_id)
     channel = InProcessChannel(running.server)
 
-    answer = await channel.ask(encode_request(request, version, 1, "test"), 1)
+    answer = await channel.ask(request_frame(request, version, 1, "test"), 1)
 
     _, position = read_response_header(answer, kind.api_key, version)
     response = message.decode(message.response_type(kind), answer, version, position)

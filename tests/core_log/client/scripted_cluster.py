@@ -138,7 +138,7 @@ class ScriptedChannel:
     def in_flight(self) -> int:
         return len(self._waiting)
 
-    def ask(self, frame: bytes, correlation_id: int) -> "Future[memoryview]":
+    def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
         loop = asyncio.get_running_loop()
         future: Future[memoryview] = loop.create_future()
         self._waiting.append(future)
@@ -146,10 +146,10 @@ class ScriptedChannel:
         loop.call_soon(self._answer, frame, future)
         return future
 
-    def tell(self, frame: bytes) -> None:
+    def tell(self, frame: bytearray) -> None:
         self._cluster.answer(self.node, memoryview(frame)[4:])
 
-    def _answer(self, frame: bytes, future: "Future[memoryview]") -> None:
+    def _answer(self, frame: bytearray, future: "Future[memoryview]") -> None:
         if future.done():
             return
         if not self.is_open:

@@ -36,7 +36,7 @@ async def send(peer: socket.socket, data: bytes) -> None:
 
 async def test_an_answer_comes_without_its_length(ends: Ends) -> None:
     connection, peer = ends
-    asked = connection.ask(b"request", 7)
+    asked = connection.ask(bytearray(b"request"), 7)
 
     await send(peer, answer_frame(7, b"body"))
 
@@ -48,7 +48,7 @@ async def test_an_answer_comes_without_its_length(ends: Ends) -> None:
 async def test_answers_survive_being_cut_anywhere(ends: Ends, piece: int) -> None:
     connection, peer = ends
     sizes = (0, 1, 50, INBOX_BYTES // 200)
-    asked = [connection.ask(b"x", number) for number in range(len(sizes))]
+    asked = [connection.ask(bytearray(b"x"), number) for number in range(len(sizes))]
     frames = b"".join(answer_frame(number, b"z" * size) for number, size in enumerate(sizes))
 
     for start in range(0, len(frames), piece):
@@ -62,7 +62,7 @@ async def test_answers_survive_being_cut_anywhere(ends: Ends, piece: int) -> Non
 async def test_large_and_small_answers_follow_each_other(ends: Ends, size: int) -> None:
     connection, peer = ends
     bodies = [b"small", bytes(size), b"small again", bytes(range(256)) * (size // 256)]
-    asked = [connection.ask(b"x", number) for number in range(4)]
+    asked = [connection.ask(bytearray(b"x"), number) for number in range(4)]
 
     await send(peer, b"".join(answer_frame(n, body) for n, body in enumerate(bodies)))
 
@@ -74,7 +74,7 @@ async def test_an_answer_nobody_waits_for_any_more_is_passed_over(
     ends: Ends,
 ) -> None:
     connection, peer = ends
-    abandoned, wanted = connection.ask(b"x", 1), connection.ask(b"x", 2)
+    abandoned, wanted = connection.ask(bytearray(b"x"), 1), connection.ask(bytearray(b"x"), 2)
     abandoned.cancel()
 
     await send(peer, answer_frame(1, b"late") + answer_frame(2, b"wanted"))
@@ -87,7 +87,7 @@ async def test_all_that_was_asked_fails_when_the_peer_goes_away(
     ends: Ends,
 ) -> None:
     connection, peer = ends
-    asked = [connection.ask(b"x", number) for number in range(3)]
+    asked = [connection.ask(bytearray(b"x"), number) for number in range(3)]
 
     peer.close()
 
@@ -96,14 +96,14 @@ async def test_all_that_was_asked_fails_when_the_peer_goes_away(
             await answer
     assert not connection.is_open
     with pytest.raises(ConnectionLost):
-        await connection.ask(b"x", 4)
+        await connection.ask(bytearray(b"x"), 4)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, BYTES_MAX + 1, 0x7FFFFFFF])
 async def test_an_answer_of_an_absurd_length_ends_the_connection(ends: Ends, length: int) -> None:
     """Before anything is allocated for it."""
     connection, peer = ends
-    asked = connection.ask(b"x", 1)
+    asked = connection.ask(bytearray(b"x"), 1)
 
     await send(peer, pack(">ii", length, 1))
 
@@ -115,7 +115,7 @@ async def test_an_answer_to_another_question_ends_the_connection(
     ends: Ends,
 ) -> None:
     connection, peer = ends
-    asked = connection.ask(b"x", 1)
+    asked = connection.ask(bytearray(b"x"), 1)
 
     await send(peer, answer_frame(2, b"?"))
 
@@ -128,7 +128,9 @@ async def test_requests_larger_than_the_sockets_buffer_go_out_whole_and_in_order
 ) -> None:
     connection, peer = ends
     requests = [bytes([number]) * 1_000_000 for number in range(4)]
-    answers = [connection.ask(request, number) for number, request in enumerate(requests)]
+    answers = [
+        connection.ask(bytearray(request), number) for number, request in enumerate(requests)
+    ]
 
     received = bytearray()
     while len(received) < 4_000_000:

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from struct import error as struct_error
-from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform, get_args
+from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform, get_args
 
 from core_log.errors import DecodeError
 from core_log.protocol.codec import UnsupportedByVersion, struct_codec
@@ -66,13 +66,39 @@ def record(
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: type[MessageT]) -> type[MessageT]:
     """A part of messages, which takes its version from them."""
-    return dataclass(frozen=True, slots=True)(cls)
+    return _value(cls)
 
 
 def _declare(cls: type, versions: tuple[int, int], flexible_from: int) -> Any:
-    declared: Any = dataclass(frozen=True, slots=True)(cls)
+    declared: Any = _value(cls)
     declared.versions, declared.flexible_from = versions, flexible_from
     return declared
+
+
+def _value(cls: type[MessageT]) -> type[MessageT]:
+    """Frozen for whoever checks types. Of what `dataclass` would generate for each of the three
+    hundred classes only the constructor is, because a broker's start waits for it."""
+    made: Any = dataclass(eq=False, repr=False, slots=True)(cls)
+    made.__eq__, made.__hash__, made.__repr__ = _equal, _hashed, _shown
+    return cast(type[MessageT], made)
+
+
+def _cells(message: Any) -> tuple[object, ...]:
+    return tuple(getattr(message, name) for name in message.__dataclass_fields__)
+
+
+def _equal(message: object, other: object) -> bool:
+    return type(message) is type(other) and _cells(message) == _cells(other)
+
+
+def _hashed(message: object) -> int:
+    return hash(_cells(message))
+
+
+def _shown(message: object) -> str:
+    names: Any = type(message).__dataclass_fields__  # type: ignore[attr-defined]
+    cells = (f"{name}={cell!r}" for name, cell in zip(names, _cells(message), strict=True))
+    return f"{type(message).__name__}({', '.join(cells)})"
 
 
 def response_type(request: type[Request[ResponseT]]) -> type[ResponseT]:

@@ -42,7 +42,7 @@ compat: venv ## other people's clients, and Apache Kafka under our own suites
 	@scripts/kcat.sh
 	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
-	    $(PYTEST) -q tests -m compat
+	    $(PYTEST) -q tests -m "compat or kafka"
 
 bench: venv ## the log beside Apache Kafka, into benchmarks/results
 	$(BIN)/python -m benchmarks.log

@@ -330,7 +330,7 @@ def gist(value: Any) -> list[object]:
 COUNTED = {"low_watermark", "next_cursor", "partition_index", "num_partitions"}
 
 
-@pytest.mark.compat
+@pytest.mark.kafka
 async def test_both_answer_alike(node: Node) -> None:
     broker = await started(MemoryFiles())
 
@@ -342,7 +342,7 @@ async def test_both_answer_alike(node: Node) -> None:
     await broker.close()
 
 
-@pytest.mark.compat
+@pytest.mark.kafka
 async def test_what_differs_differs_on_purpose(node: Node) -> None:
     broker = await started(MemoryFiles())
     await ask(broker, create("d.e"))
@@ -359,7 +359,7 @@ async def test_what_differs_differs_on_purpose(node: Node) -> None:
     await broker.close()
 
 
-@pytest.mark.compat
+@pytest.mark.kafka
 async def test_every_key_served_has_kafkas_type_and_default(node: Node) -> None:
     broker = await started(MemoryFiles())
     answers = []

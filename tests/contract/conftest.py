@@ -60,7 +60,7 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=["embedded", "served", pytest.param("apache kafka", marks=pytest.mark.compat)]
+    params=["embedded", "served", pytest.param("apache kafka", marks=pytest.mark.kafka)]
 )
 async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
     kind: str = request.param

@@ -13,7 +13,7 @@ from tests.contract.records import AT_ONCE, NOW_MS
 
 pytestmark = pytest.mark.parametrize(
     "ground",
-    ["embedded", pytest.param("apache kafka", marks=pytest.mark.compat)],
+    ["embedded", pytest.param("apache kafka", marks=pytest.mark.kafka)],
     indirect=True,  # the same broker compacts for those whom it serves
 )
 

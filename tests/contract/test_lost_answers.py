@@ -26,7 +26,7 @@ def both(*steps: OnAnswer) -> OnAnswer:
 
 pytestmark = pytest.mark.parametrize(
     "ground",
-    ["served", pytest.param("apache kafka", marks=pytest.mark.compat)],
+    ["served", pytest.param("apache kafka", marks=pytest.mark.kafka)],
     indirect=True,  # calls within a process lose no answers
 )
 

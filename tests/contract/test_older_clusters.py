@@ -12,7 +12,7 @@ from tests.contract.records import batch_of, read_all, read_to
 
 pytestmark = pytest.mark.parametrize(
     "ground",
-    ["served", pytest.param("apache kafka", marks=pytest.mark.compat)],
+    ["served", pytest.param("apache kafka", marks=pytest.mark.kafka)],
     indirect=True,
 )
 

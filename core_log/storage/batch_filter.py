@@ -73,10 +73,11 @@ class BatchFilter:
         is_control = (attributes & CONTROL) != 0
         horizons = np.where(attributes & DELETE_HORIZON, chunk.column("base_timestamp"), -1)
         is_past = (horizons >= 0) & (horizons <= self._now_ms)
-        discard = self._trail.discardable(chunk)
+        is_covered = chunk.column("base_offset") < self._end  # the rest is for another pass
+        discard = self._trail.discardable(chunk) & is_covered
         is_dropped = discard & (~is_control | is_past)
         gets_horizon = discard & is_control & (horizons < 0)
-        is_read = ~is_dropped & (counts > 0) & (~is_control | gets_horizon)
+        is_read = is_covered & ~is_dropped & (counts > 0) & (~is_control | gets_horizon)
         kept_counts = np.where(is_dropped, 0, counts)
         stretches = []
         for stretch in read_records(chunk, np.flatnonzero(is_read), bytes_max=STRETCH_BYTES):
@@ -88,7 +89,7 @@ class BatchFilter:
         gets_horizon &= (horizons < 0) & (kept_counts > 0)
         self.tally.records += int(counts[~is_control].sum())
         self.tally.records_kept += int(kept_counts[~is_control].sum())
-        is_empty = kept_counts == 0
+        is_empty = (kept_counts == 0) & is_covered
         stays_empty = is_empty & self._carries_state(chunk, is_control)
         stays_empty[-1] |= is_last and bool(is_empty[-1])
         is_rewritten = ~is_empty & ((kept_counts < counts) | gets_horizon)
@@ -109,14 +110,13 @@ class BatchFilter:
         has_key = fields.key_lengths >= 0
         keep = self._is_newest(stretch)
         too_old = is_past[fields.section] & is_tombstone
-        beyond = offsets >= self._end  # not looked at in this pass
-        dropped = keep & too_old & ~beyond
-        self.tally.keyless_dropped += int((~has_key & ~beyond & ~marker).sum())
+        dropped = keep & too_old
+        self.tally.keyless_dropped += int((~has_key & ~marker).sum())
         if dropped.any():
             self.tally.tombstones_dropped += int(dropped.sum())
             last = int(offsets[dropped].max())
             self.tally.deletes_dropped_to = max(self.tally.deletes_dropped_to, last + 1)
-        return (keep & ~too_old) | beyond | marker, is_tombstone
+        return (keep & ~too_old) | marker, is_tombstone
 
     def _is_newest(self, stretch: Stretch) -> Flags:
         """In the dirty part: whether the map ended up with this very offset. Below: no newer."""

@@ -122,7 +122,7 @@ class CompactedPartition:
             for path in finish_swap(self.files, DIRECTORY, swap.base_offset, swap.end_offset):
                 self.files.remove(path)
         self.first_dirty_offset = result.first_dirty_offset
-        self.note_horizons(before, result.swaps[-1].end_offset)
+        self.note_horizons(before)
         return True
 
     def run_worker(self, *, memory_bytes_max: int, segment_bytes: int) -> CompactionResult | None:
@@ -163,11 +163,11 @@ class CompactedPartition:
         """Producers whose last offset and sequence must be kept; the others have expired."""
         return [item for item in self.last_data.items() if item[0] in ACTIVE_PRODUCERS]
 
-    def note_horizons(self, before: list[Batch], end_offset: int) -> None:
+    def note_horizons(self, before: list[Batch]) -> None:
         """When each tombstone, and each marker that stands alone, was first cleaned."""
         running: set[int] = set()
         for header, records in before:
-            if header.base_offset >= end_offset:
+            if header.base_offset >= self.first_dirty_offset:
                 return
             if header.is_control:
                 if header.producer_id not in running:

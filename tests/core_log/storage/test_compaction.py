@@ -132,8 +132,9 @@ def check(log: CompactedPartition) -> None:
     check_heads(log)
     bases, ends = log.bases(), log.segment_ends()
     assert bases[1:] == ends[:-1], "segments cover every offset"
-    findings = verify_partition(log.files, DIRECTORY, Promise(cleaned_to=log.cleaned_to), Tally())
-    assert [finding.problem for finding in findings] == []
+    promise = Promise(cleaned_to=log.cleaned_to)
+    findings = list(verify_partition(log.files, DIRECTORY, promise, Tally()))
+    assert not findings, findings
 
 
 def check_heads(log: CompactedPartition) -> None:

@@ -63,19 +63,22 @@ class OffsetCheckpoint:
         self._load()
 
     def _load(self) -> None:
-        """Believes every whole line; the last may be torn, and the count may lag behind it."""
+        """Believes every whole line; the end may be torn, and the count may lag behind it."""
         try:
             version, *lines = self._files.read(self._path).split(b"\n")
         except FileNotFoundError:
             self.is_missing = True
             return
+        is_torn = False
         for line in lines[1:-1]:
-            with suppress(ValueError):
+            try:
                 topic, partition, offset = line.decode().split()
                 self._offsets[topic, int(partition)] = int(offset)
-                continue
-            self.is_damaged = True
-        self.is_damaged = self.is_damaged or version.strip() != str(VERSION).encode()
+                self.is_damaged = self.is_damaged or is_torn
+            except ValueError:
+                is_torn = True
+        is_unknown = version.strip() != str(VERSION).encode()
+        self.is_damaged = self.is_damaged or is_unknown or (is_torn and not self._offsets)
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int], int]]:
         return iter(self._offsets.items())
@@ -84,7 +87,7 @@ class OffsetCheckpoint:
         return self._offsets.get((topic, partition))
 
     def set(self, topic: str, partition: int, offset: int) -> None:
-        """Writes one offset, unsynced."""
+        """Writes one offset, unsynced; only the first of a partition is on disk on return."""
         key = (topic, partition)
         if self._offsets.get(key) == offset and self._file is not None:
             return
@@ -111,6 +114,7 @@ class OffsetCheckpoint:
         write_all(file, self._size, line)
         self._size += len(line)
         write_all(file, COUNT_AT, f"{len(self._offsets):0{COUNT_DIGITS}d}".encode())
+        file.sync()  # so that a power cut can never tear more than the last line
 
     def _rewrite(self) -> None:
         head = f"{VERSION}\n{len(self._offsets):0{COUNT_DIGITS}d}\n".encode()

@@ -1,0 +1,131 @@
+"""A checkpoint says what was last written to it, to us and to Kafka, whatever was torn."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_log.errors import DecodeError
+from core_log.storage.checkpoints import (
+    SECTOR_BYTES,
+    Checkpoints,
+    OffsetCheckpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from tests.fakes import MemoryFiles
+
+PATH = Path("/log/recovery-point-offset-checkpoint")
+
+
+def empty_directory() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory(PATH.parent)
+    files.sync_everything()
+    return files
+
+
+names = st.text("abc.-_", min_size=1, max_size=249)
+changes = st.lists(st.tuples(names, st.integers(0, 3), st.integers(0, 1 << 62)), max_size=30)
+
+
+@given(changes=changes)
+def test_every_partition_has_the_offset_last_set(changes: list[tuple[str, int, int]]) -> None:
+    files = MemoryFiles()
+    checkpoint = OffsetCheckpoint(files, PATH)
+    for change in changes:
+        checkpoint.set(*change)
+
+    again = OffsetCheckpoint(files, PATH)
+
+    assert dict(again) == {(topic, partition): offset for topic, partition, offset in changes}
+    assert not again.is_damaged
+    assert again.is_missing == (not changes)
+
+
+@given(changes=changes)
+def test_kafka_reads_it_too(changes: list[tuple[str, int, int]]) -> None:
+    files = MemoryFiles()
+    checkpoint = OffsetCheckpoint(files, PATH)
+    for change in changes:
+        checkpoint.set(*change)
+
+    rows = read_checkpoint(files, PATH, columns=3)
+
+    assert {(row[0], int(row[1])): int(row[2]) for row in rows} == dict(checkpoint)
+
+
+@given(changes=changes)
+def test_no_number_crosses_the_border_of_a_sector(changes: list[tuple[str, int, int]]) -> None:
+    files = MemoryFiles()
+    checkpoint = OffsetCheckpoint(files, PATH)
+    for change in changes:
+        checkpoint.set(*change)
+
+    position = 0
+    for line in (files.read(PATH) if changes else b"").splitlines(keepends=True):
+        number = position + len(line) - 21
+        if line.count(b" "):
+            assert number // SECTOR_BYTES == (number + 19) // SECTOR_BYTES
+        position += len(line)
+
+
+@given(seed=st.integers(0, 1 << 32), count=st.integers(1, 60))
+def test_after_a_power_cut_an_offset_is_one_that_was_once_set(seed: int, count: int) -> None:
+    files = empty_directory()
+    checkpoint = OffsetCheckpoint(files, PATH)
+    checkpoint.set("first", 0, 1)
+    for number in range(count):
+        checkpoint.set(f"topic{number % 40}" * 5, 0, 999 + number * 7)
+
+    survived = OffsetCheckpoint(files.after_power_cut(Random(seed)), PATH)
+
+    for (topic, _), offset in survived:
+        if topic.startswith("topic0"):
+            assert offset in {999, 999 + 40 * 7}
+    assert survived.get("first", 0) == 1
+    assert not survived.is_damaged
+
+
+def test_removed_partitions_are_gone_for_good() -> None:
+    files = empty_directory()
+    checkpoints = Checkpoints(files, Path("/log"))
+    checkpoints.recovery_points.set("a", 0, 5)
+    checkpoints.recovery_points.set("b", 0, 6)
+    checkpoints.forget("a", 0)
+
+    again = Checkpoints(files.after_power_cut(Random(0)), Path("/log"))
+
+    assert dict(again.recovery_points) == {("b", 0): 6}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"1\n1\na 0 5\n", b"0\n1\na 0\n", b"0\n1\na zero 5\n", b"\0" * 40]
+)
+def test_a_file_that_is_no_checkpoint_is_not_believed(content: bytes) -> None:
+    files = MemoryFiles()
+    files.open(PATH, create=True).write(0, content)
+
+    assert OffsetCheckpoint(files, PATH).is_damaged
+
+
+def test_kafkas_own_checkpoint_is_read() -> None:
+    files = MemoryFiles()
+    files.open(PATH, create=True).write(0, b"0\n2\norders 0 42\norders 1 7\n")
+
+    checkpoint = OffsetCheckpoint(files, PATH)
+    checkpoint.set("orders", 1, 8)
+
+    assert dict(OffsetCheckpoint(files, PATH)) == {("orders", 0): 42, ("orders", 1): 8}
+
+
+def test_a_whole_checkpoint_with_a_wrong_count_is_an_error() -> None:
+    files = MemoryFiles()
+    write_checkpoint(files, PATH, [(1, 2)])
+    assert read_checkpoint(files, PATH, columns=2) == [["1", "2"]]
+
+    files.open(PATH).content[2:3] = b"5"
+    with pytest.raises(DecodeError, match="what it counts"):
+        read_checkpoint(files, PATH, columns=2)

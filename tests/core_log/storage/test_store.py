@@ -1,0 +1,175 @@
+"""A data directory has one owner, says what it is, and keeps what belongs to it apart."""
+
+import logging
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from core_log.errors import ConfigError, DirectoryInUse
+from core_log.log import TopicPartition
+from core_log.storage.log_config import LogConfig
+from core_log.storage.properties import decode_uuid, read_topic_id
+from core_log.storage.store import Store
+from tests.builders import DATA, TOPIC_ID, append, open_log, open_store, sync, values_of
+from tests.fakes import MemoryFiles, SimulatedClock
+
+OTHER_ID = UUID(int=8)
+
+
+def test_a_second_owner_is_told_who_the_first_is() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+
+    with pytest.raises(DirectoryInUse) as caught:
+        open_store(files)
+
+    owner = files.read(DATA / "lock").decode().strip()
+    assert f"stop process {owner}" in caught.value.hint
+    store.close()
+    open_store(files)
+
+
+def test_a_directory_keeps_its_identity() -> None:
+    files = MemoryFiles()
+    first = open_store(files)
+    cluster_id, directory_id = first.cluster_id, first.directory_id
+    first.close()
+
+    again = open_store(files)
+
+    assert (again.cluster_id, again.directory_id) == (cluster_id, directory_id)
+    assert decode_uuid(cluster_id) != decode_uuid(directory_id)
+    content = files.read(DATA / "meta.properties").decode()
+    assert "version=1\n" in content
+    assert f"cluster.id={cluster_id}\n" in content
+    assert "node.id=1\n" in content
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"node.id=1", b"node.id=2"), (b"version=1", b"version=9"), (b"node.id", b"x")]
+)
+def test_another_nodes_or_versions_directory_is_refused(old: bytes, new: bytes) -> None:
+    files = MemoryFiles()
+    open_store(files).close()
+    path = DATA / "meta.properties"
+    files.replace(path, files.read(path).replace(old, new))
+
+    with pytest.raises(ConfigError):
+        open_store(files)
+
+
+def test_what_tells_others_where_we_listen_is_for_this_user_only() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+
+    store.write_endpoint(b"{}")
+
+    assert files.files[DATA / "endpoint.json"].mode == 0o600
+    store.remove_endpoint()
+    assert not files.exists(DATA / "endpoint.json")
+
+
+def test_a_partition_says_whose_topic_it_is() -> None:
+    files = MemoryFiles()
+    open_log(files)
+
+    assert read_topic_id(files, DATA / "log" / "orders-0") == TOPIC_ID
+    content = files.read(DATA / "log" / "orders-0" / "partition.metadata")
+    assert content == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n"
+
+
+def test_a_directory_of_an_older_topic_of_the_same_name_is_put_aside(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    append(log, "of the old topic")
+    sync(log, store)
+    store.close()
+
+    store = open_store(files)
+    with caplog.at_level(logging.WARNING):
+        log = store.open_partition("orders", 0, topic_id=OTHER_ID, config=LogConfig())
+
+    assert log.end_offset == 0
+    assert "belongs to another topic" in caplog.text
+    assert [name for name in files.names(DATA / "log") if name.endswith("-stray")]
+
+
+def test_deleting_a_partition_frees_its_name_at_once_and_its_files_later() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    append(log, "x")
+    sync(log, store)
+    held = log.read(0, below=1, bytes_max=1000, at_least_one=True)
+
+    removal = store.delete_partition("orders", 0)
+    fresh = store.open_partition("orders", 0, topic_id=OTHER_ID, config=LogConfig())
+
+    assert fresh.end_offset == 0
+    assert [name for name in files.names(DATA / "log") if name.endswith("-delete")]
+    assert removal is not None
+    removal.run()
+    assert not [name for name in files.names(DATA / "log") if name.endswith("-delete")]
+    assert held is not None
+    assert held.read()
+
+
+def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    append(log, "x")
+    store.delete_partition("orders", 0)
+    store.close()
+
+    open_store(files)
+
+    assert not [name for name in files.names(DATA / "log") if "orders" in name]
+
+
+def test_the_longest_topic_name_can_be_deleted() -> None:
+    files = MemoryFiles()
+    name = "t" * 249
+    store, _ = open_log(files, topic=name)
+
+    store.delete_partition(name, 0)
+
+    assert max(len(each) for each in files.names(DATA / "log")) <= 255
+
+
+def test_partitions_that_nobody_opens_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    store, _ = open_log(files)
+    store.close()
+    store = open_store(files)
+
+    with caplog.at_level(logging.WARNING):
+        store.report_strays()
+
+    assert "orders-0" in caplog.text
+    assert store.found == {TopicPartition("orders", 0)}
+
+
+def test_topics_with_dashes_are_told_apart() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    for topic in ("a", "a-1", "a-1-2"):
+        log = store.open_partition(topic, 0, topic_id=TOPIC_ID, config=LogConfig())
+        append(log, topic)
+    store.close()
+
+    store = open_store(files)
+
+    for topic in ("a", "a-1", "a-1-2"):
+        log = store.open_partition(topic, 0, topic_id=TOPIC_ID, config=LogConfig())
+        assert values_of(log) == [(0, topic.encode())]
+
+
+def test_names_and_ids_come_from_the_randomness_that_was_given() -> None:
+    def cluster_id() -> str:
+        clock = SimulatedClock()
+        store = Store.open(DATA, files=MemoryFiles(), clock=clock, random=Random(5), node_id=1)
+        return store.cluster_id
+
+    assert cluster_id() == cluster_id()

@@ -1,0 +1,110 @@
+"""A follower's log is its leader's, byte for byte, and gives up what the leader never had."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_log.errors import CorruptBatch
+from core_log.storage.log_config import LogConfig
+from core_log.storage.partition_log import PartitionLog
+from core_log.storage.producers import DuplicateBatch
+from tests.builders import START_MS, Sequenced, append, batch, open_log, sync, values_of
+from tests.fakes import MemoryFiles
+
+SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
+
+
+def led_log(count: int = 12) -> PartitionLog:
+    """A leader's log with a sequence, an aborted transaction and three epochs."""
+    _, log = open_log(MemoryFiles(), config=SMALL)
+    for number in range(count):
+        append(log, f"value {number}", producer=Sequenced(7, 0, number), leader_epoch=number // 4)
+        if number == 5:
+            stamp = Sequenced(8, 0, 0, is_transactional=True)
+            append(log, "aborted", producer=stamp, leader_epoch=1)
+        if number == 7:
+            log.append_marker(
+                8, 0, commit=False, coordinator_epoch=0, leader_epoch=1, now_ms=START_MS
+            )
+    return log
+
+
+def bytes_of(log: PartitionLog) -> bytes:
+    return b"".join(bytes(each) for each in log.batches(0))
+
+
+def test_a_follower_that_copied_everything_knows_everything() -> None:
+    leader = led_log()
+    _, follower = open_log(MemoryFiles(), config=SMALL)
+
+    end_offset = follower.append_as_follower(memoryview(bytes_of(leader)))
+
+    assert end_offset == leader.end_offset
+    assert bytes_of(follower) == bytes_of(leader)
+    assert follower.epochs.starts == leader.epochs.starts
+    assert follower.aborted(0, end_offset) == leader.aborted(0, end_offset)
+    with pytest.raises(DuplicateBatch):
+        append(follower, "value 11", producer=Sequenced(7, 0, 11), leader_epoch=3)
+
+
+def test_a_batch_that_was_already_copied_is_refused() -> None:
+    leader = led_log()
+    _, follower = open_log(MemoryFiles())
+    copied = memoryview(bytes_of(leader))
+    follower.append_as_follower(copied)
+
+    with pytest.raises(CorruptBatch, match="before our end"):
+        follower.append_as_follower(copied)
+
+
+def test_a_damaged_batch_is_not_copied() -> None:
+    data = bytearray(batch("x"))
+    data[-1] ^= 1
+    _, follower = open_log(MemoryFiles())
+
+    with pytest.raises(CorruptBatch):
+        follower.append_as_follower(memoryview(data))
+    assert follower.end_offset == 0
+
+
+@given(count=st.integers(0, 14), is_clean=st.booleans())
+def test_after_truncation_it_is_as_if_the_rest_had_never_been(count: int, is_clean: bool) -> None:
+    files = MemoryFiles()
+    store, log = open_log(files, config=SMALL)
+    leader = led_log()
+    data = [bytes(each) for each in leader.batches(0)]
+    log.append_as_follower(memoryview(b"".join(data)))
+    sync(log, store)
+    _, expected = open_log(MemoryFiles(), config=SMALL)
+    expected.append_as_follower(memoryview(b"".join(data[:count])))
+
+    log.truncate_to(count)
+
+    for _ in range(2):
+        assert bytes_of(log) == bytes_of(expected)
+        assert log.end_offset == expected.end_offset == count
+        assert log.durable_offset == count
+        assert log.epochs.starts == expected.epochs.starts
+        assert log.aborted(0, 99) == expected.aborted(0, 99)
+        assert log.producers.open_transactions() == [
+            each._replace(timestamp_ms=found.timestamp_ms)
+            for each, found in zip(
+                expected.producers.open_transactions(),
+                log.producers.open_transactions(),
+                strict=True,
+            )
+        ]
+        store.close(clean=is_clean)
+        files = files.after_kill()
+        store, log = open_log(files, config=SMALL)
+    log.append_as_follower(memoryview(b"".join(data[count:])))
+    assert values_of(log) == values_of(leader)
+
+
+def test_truncating_beyond_the_end_changes_nothing() -> None:
+    log = led_log()
+    before = bytes_of(log)
+
+    log.truncate_to(99)
+
+    assert bytes_of(log) == before

@@ -1,0 +1,116 @@
+"""A compacted segment takes the place of its originals wholly or not at all."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_log.plain_records import PlainRecord, encode_batch
+from core_log.storage.files import Files
+from core_log.storage.log_config import LogConfig
+from core_log.storage.partition_log import PartitionLog
+from core_log.storage.segment import LOG
+from core_log.storage.store import Store
+from core_log.storage.swap import cleaned_path
+from tests.builders import TOPIC_ID, append, open_log, open_store, sync, values_of
+from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
+
+CONFIG = LogConfig(segment_bytes=250, cleanup_policy=frozenset({"compact"}))
+VALUES = [(offset, f"value {offset}".encode() + b"x" * 40) for offset in range(10)]
+COMPACTED = [VALUES[1], *VALUES[4:]]
+
+
+def written(files: Files) -> tuple[Store, PartitionLog]:
+    """Five segments of two batches each."""
+    store, log = open_log(files, config=CONFIG)
+    for _, value in VALUES:
+        append(log, value)
+    sync(log, store)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8]
+    return store, log
+
+
+def write_cleaned(files: Files, log: PartitionLog) -> None:
+    """What compaction makes of the first two segments: only offset 1 is left."""
+    record = PlainRecord(b"0", VALUES[1][1], timestamp_ms=5, offset=1)
+    data = encode_batch([record], base_offset=1, leader_epoch=0)
+    file = files.open(cleaned_path(log.directory, 0, LOG), create=True)
+    file.write(0, data)
+    file.sync()
+
+
+def compact(files: Files, log: PartitionLog) -> None:
+    write_cleaned(files, log)
+    log.note_cleaned(cleaned_to=4, deletes_dropped_to=2)
+    log.swap_in(0, 4).run()
+
+
+def test_readers_see_what_compaction_left() -> None:
+    files = MemoryFiles()
+    _, log = written(files)
+
+    compact(files, log)
+
+    assert values_of(log) == COMPACTED
+    assert [segment.base_offset for segment in log.segments] == [0, 4, 6, 8]
+    assert (log.cleaned_to, log.deletes_dropped_to) == (4, 2)
+    found = log.read(2, below=10, bytes_max=1 << 20, at_least_one=True)
+    assert found is not None
+    assert found.next_offset == 6
+
+
+def test_a_reader_under_way_keeps_the_originals() -> None:
+    files = MemoryFiles()
+    _, log = written(files)
+    held = log.read(0, below=10, bytes_max=1 << 20, at_least_one=True)
+    assert held is not None
+    before = held.read()
+
+    compact(files, log)
+
+    assert held.read() == before
+
+
+def test_what_retention_took_meanwhile_does_not_come_back() -> None:
+    files = MemoryFiles()
+    store, log = written(files)
+    write_cleaned(files, log)
+    log.delete_records_before(2)
+    log.apply_retention(0, below=10)
+
+    log.swap_in(0, 4).run()
+
+    assert values_of(log) == VALUES[2:]
+    assert not [name for name in files.names(log.directory) if name.endswith(".cleaned")]
+    store.close()
+
+
+def compaction_changes() -> int:
+    files = FaultyFiles(MemoryFiles())
+    _, log = written(files)
+    files.change_count = 0
+    compact(files, log)
+    return files.change_count
+
+
+@given(
+    change=st.integers(1, compaction_changes()), seed=st.integers(0, 1 << 32), kills=st.booleans()
+)
+def test_a_crash_leaves_the_originals_or_the_result(change: int, seed: int, kills: bool) -> None:
+    disk = MemoryFiles()
+    files = FaultyFiles(disk)
+    _, log = written(files)
+    files.change_count, files.fail_at, files.error = 0, change, PowerCut()
+    with pytest.raises(PowerCut):
+        compact(files, log)
+
+    survived = disk.after_kill() if kills else disk.after_power_cut(Random(seed))
+    store = open_store(survived)
+    log = store.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG)
+
+    found = values_of(log)
+    assert found in (VALUES, COMPACTED)
+    if found == COMPACTED:
+        assert (log.cleaned_to, log.deletes_dropped_to) == (4, 2)
+    assert not [name for name in survived.names(log.directory) if name.count(".") > 1]

@@ -59,7 +59,7 @@ class Broker:
     ) -> None:
         self.settings, self.store, self.served, self.clock = settings, store, served, clock
         self.node_id, self.cluster_id = settings.node_id, store.cluster_id
-        self._random, self.broker_epoch = random, -1
+        self._random, self.broker_epoch, self.is_stopping = random, -1, False
         self.configs = TopicConfigs(settings.config)
         self.committer = Committer(
             syncs=settings.fsync == "group",
@@ -229,6 +229,12 @@ class Broker:
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
         self.store.write_recovery_points([partition.log for partition in partitions])
+
+    def end_waits(self) -> None:
+        """Fetches that wait for more are answered with what there is: nobody waits out a stop."""
+        self.is_stopping = True
+        for partition in self.partitions:
+            partition.wake()
 
     def led(self, topic: str | bytes, index: int) -> Partition | None:
         """The partition of that topic, by name or id, if this broker leads it."""

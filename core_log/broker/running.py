@@ -74,5 +74,6 @@ class RunningBroker:
         """Answers what has been asked, syncs everything and marks the stop as clean."""
         await self.housekeeping.stop()
         self.broker.store.remove_endpoint()
+        self.broker.end_waits()
         await self.server.drain(DRAIN_S_MAX)
         await self.broker.close()

@@ -118,7 +118,7 @@ class Fetching:
             if line.error_code or line.diverging is not None:
                 return True
             size += line.record_bytes
-        return size >= self.request.bytes_min or not lines
+        return size >= self.request.bytes_min or not lines or self.broker.is_stopping
 
     def _answer(self, lines: list[Line]) -> Sequence[Chunk]:
         return write_fetch_answer(self.request.parts, lines, self.correlation_id, self.version)

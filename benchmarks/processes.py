@@ -1,6 +1,7 @@
 """What a process costs: CPU seconds and memory, with its children, read from /proc."""
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,18 @@ def cpu_s(pid: int) -> float:
             continue
         ticks += sum(map(int, fields[11:15]))
     return ticks / TICKS_PER_S
+
+
+def busy_s() -> float:
+    """What all processors have worked since the machine was started, whoever for."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(int, words[1:8])
+    return (user + nice + system + interrupts + soft_interrupts) / TICKS_PER_S
+
+
+def ended_children_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def pss_mb(pid: int) -> float:

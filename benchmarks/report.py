@@ -35,6 +35,7 @@ def table_page(collected: Collected, about: dict[str, object], notes: list[str])
         + line(["---"] * len(HEAD))
         + "".join(line(row.cells(collected)) for row in ROWS),
         received_note(collected),
+        others_note(collected),
         "## Cost per partition and per idle connection\n",
         line(SCALE_HEAD) + line(["---"] * 3) + "".join(map(line, scale_cells(collected))),
         *[f"{note}\n" for note in notes],
@@ -42,6 +43,20 @@ def table_page(collected: Collected, about: dict[str, object], notes: list[str])
     if collected.failures:
         parts += ["## Not measured\n", "".join(f"- {each}\n" for each in collected.failures)]
     return "\n".join(parts)
+
+
+def others_note(collected: Collected) -> str:
+    """How quiet the machine was."""
+    used = [
+        cores
+        for row in collected.figures
+        for who in (OURS, KAFKA)
+        for cores in collected.values(row, who, "others_cores")
+    ]
+    return (
+        f"While rows were measured, processes that had nothing to do with it used {spread(used)} "
+        "of the cores.\n"
+    )
 
 
 def received_note(collected: Collected) -> str:

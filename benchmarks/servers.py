@@ -165,6 +165,7 @@ def machine() -> dict[str, object]:
         "cpus": os.cpu_count(),
         "cpu": model[0].partition(":")[2].strip() if model else "",
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "kernel": os.uname().release,
         "python": sys.version.split()[0],
         "commit": commit.stdout.strip(),

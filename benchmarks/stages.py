@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.client_loads import create_topics, end_offsets
 from benchmarks.figures import Collected, Figures
-from benchmarks.processes import PeakMemory, cpu_s, pss_mb
+from benchmarks.processes import PeakMemory, busy_s, cpu_s, ended_children_s, pss_mb
 from benchmarks.servers import ROOT, Headwater, Kafka, Process
 from benchmarks.wire import connect, first_answer
 
@@ -58,10 +58,18 @@ class Bench:
 
     def measured(self, row: str, server: Process, module: str, load: str, **arguments: Any) -> None:
         """Runs a load and keeps its figures, with what they cost the server."""
-        before = cpu_s(server.pid)
+        before, client_before, all_before = cpu_s(server.pid), ended_children_s(), busy_s()
+        started = time.perf_counter()
         with PeakMemory(server.pid).watching() as memory:
             figures = run_load(module, load, address=server.address, **arguments)
-        costs = {"server_cpu_s": cpu_s(server.pid) - before, "server_pss_mb": memory.mb}
+        elapsed = time.perf_counter() - started
+        server_s = cpu_s(server.pid) - before
+        others_s = busy_s() - all_before - server_s - (ended_children_s() - client_before)
+        costs = {
+            "server_cpu_s": server_s,
+            "server_pss_mb": memory.mb,
+            "others_cores": max(0.0, others_s / elapsed),
+        }
         self.add(row, figures | costs)
 
 

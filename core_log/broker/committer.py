@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from core_log.broker.partition import Partition
 from core_log.errors import StorageFailed
@@ -11,6 +12,8 @@ from core_log.storage.partition_log import SyncJob
 
 logger = logging.getLogger(__name__)
 SYNC_THREADS = 8
+HELD_UP_S = 0.1
+"""When a sync for which there was no room is tried again."""
 
 
 class Committer:
@@ -82,6 +85,8 @@ class Committer:
             error = await outcome
             if error is None:
                 partition.log.synced(job)
+                if job.is_held_up:
+                    loop.call_later(HELD_UP_S, partial(self.written, partition, is_urgent=True))
             else:
                 logger.error("%s-%d is offline: %s", partition.topic, partition.index, error)
                 partition.log.sync_failed(error)

@@ -1,5 +1,6 @@
 """How much of a partition is on disk: jobs that sync it, and what their success proves."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from core_log.storage.files import File, Files
@@ -12,7 +13,7 @@ class SyncJob:
     on being appended to meanwhile. The order counts: earlier segments before later ones.
     """
 
-    __slots__ = ("_active", "_file_system", "directories", "end_offset", "files")
+    __slots__ = ("_active", "_file_system", "directories", "end_offset", "files", "is_held_up")
 
     def __init__(
         self,
@@ -22,10 +23,13 @@ class SyncJob:
         end_offset: int,
         *,
         active: File | None = None,
+        is_held_up: bool = False,
     ) -> None:
         self._file_system, self.files, self.directories = file_system, files, directories
         self._active, self.end_offset = active, end_offset
         """Everything below is on disk once `run` has returned."""
+        self.is_held_up = is_held_up
+        """More was written, but there is no room for what must be synced with it."""
 
     @property
     def is_empty(self) -> bool:
@@ -58,22 +62,67 @@ class RemovalJob:
 
 
 class Durability:
-    """Two ends: what was synced, and what counts as durable, which markers may push further."""
+    """Two ends: what was synced, and what counts as durable, which markers may push further; and
+    what waits for the next sync beside the active segment.
+    """
 
-    __slots__ = ("_markers", "durable", "synced")
+    __slots__ = (
+        "_directories",
+        "_file_system",
+        "_files",
+        "_markers",
+        "_running",
+        "durable",
+        "synced",
+    )
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, file_system: Files, offset: int) -> None:
+        self._file_system = file_system
         self.synced, self.durable = offset, offset
         self._markers: set[int] = set()
+        self._files: list[File] = []
+        self._directories: list[Path] = []
+        self._running: list[SyncJob] = []
 
-    def on_synced(self, end_offset: int) -> None:
-        self.synced = max(self.synced, end_offset)
+    def add(self, files: Iterable[File], directories: Iterable[Path] = ()) -> None:
+        """These must be on disk too before anything written from now on counts."""
+        self._files += files
+        self._directories += directories
+
+    def job(self, active: File, end_offset: int) -> SyncJob:
+        """Proves everything below `end_offset`, the end of the active file."""
+        if end_offset == self.synced and not self._files and not self._directories:
+            return self.no_job()
+        files, directories = list(self._files), list(self._directories)
+        job = SyncJob(self._file_system, files, directories, end_offset, active=active)
+        self._running.append(job)
+        return job
+
+    def no_job(self) -> SyncJob:
+        """Proves nothing new."""
+        return SyncJob(self._file_system, [], [], self.synced)
+
+    def on_synced(self, job: SyncJob) -> None:
+        """The job ran to its end. What came to wait meanwhile waits on, be it the same file: the
+        job's sync of it may have come before its last bytes.
+        """
+        for file in job.files:
+            if file in self._files:
+                self._files.remove(file)
+        for directory in job.directories:
+            if directory in self._directories:
+                self._directories.remove(directory)
+        if job in self._running:
+            self._running.remove(job)
+        self.synced = max(self.synced, job.end_offset)
         self._advance()
 
     def on_trusted(self, end_offset: int) -> None:
         """Nobody asks the disk: what is written counts."""
         self.durable = max(self.durable, end_offset)
         self._markers.clear()
+        self._files.clear()
+        self._directories.clear()
 
     def on_marker_decided(self, offset: int) -> None:
         """The decision behind the marker at `offset` is on disk: recovery can write it again."""
@@ -82,7 +131,10 @@ class Durability:
             self._advance()
 
     def on_truncated(self, end_offset: int) -> None:
+        """What is written there from now on is not what jobs under way will have synced."""
         self.synced, self.durable = min(self.synced, end_offset), min(self.durable, end_offset)
+        for job in self._running:
+            job.end_offset = min(job.end_offset, end_offset)
         self._markers = {offset for offset in self._markers if offset < end_offset}
 
     def _advance(self) -> None:

@@ -11,7 +11,7 @@ from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.checkpoints import PartitionMarks
 from core_log.storage.durability import Durability, RemovalJob
 from core_log.storage.durability import SyncJob as SyncJob
-from core_log.storage.files import File, FileRange, Files
+from core_log.storage.files import Bytes, File, FileRange, Files
 from core_log.storage.growth import Growth
 from core_log.storage.leader_epochs import EpochCache
 from core_log.storage.log_config import LogConfig
@@ -55,9 +55,7 @@ class PartitionLog:
         epochs.log_end = lambda: self.end_offset
         self._marks = marks
         self.start_offset = min(max(marks.start, segments.first.base_offset), end_offset)
-        self._durability = Durability(end_offset)
-        self._files_to_sync: list[File] = []
-        self._directories_to_sync: list[Path] = []
+        self._durability = Durability(files, end_offset)
         self._failure: str | None = None
         self._config = config
         segments.may_skip = config.is_compacted or marks.cleaned_to > 0
@@ -169,13 +167,7 @@ class PartitionLog:
             base_offset=offset,
             leader_epoch=leader_epoch,
         )
-        segment = self._make_room(len(marker), offset, now_ms)
-        self._begin_epoch(leader_epoch, offset)
-        try:
-            segment.append(marker, offset, now_ms)
-        except OSError as error:
-            raise self._undo(error) from error
-        self.end_offset = offset + 1
+        segment = self._write(marker, leader_epoch, offset, offset, now_ms)
         segment.remember(self.end_offset, segment.size)
         aborted = self.producers.note_marker(
             producer_id,
@@ -201,13 +193,8 @@ class PartitionLog:
                     base_offset=header.base_offset,
                     end_offset=self.end_offset,
                 )
-            segment = self._make_room(len(batch), header.last_offset, header.max_timestamp)
-            self._begin_epoch(header.leader_epoch, header.base_offset)
-            try:
-                segment.append(batch, header.last_offset, header.max_timestamp)
-            except OSError as error:
-                raise self._undo(error) from error
-            self.end_offset = header.next_offset
+            first, last = header.base_offset, header.last_offset
+            segment = self._write(batch, header.leader_epoch, first, last, header.max_timestamp)
             noted_ms = header.max_timestamp if now_ms < 0 else now_ms
             if is_data(header):
                 self.producers.note(header, header.base_offset, noted_ms)
@@ -215,6 +202,19 @@ class PartitionLog:
                 for aborted in replay_marker(self.producers, header, batch, noted_ms):
                     segment.aborted.add(aborted)
         return self.end_offset
+
+    def _write(
+        self, batch: Bytes, epoch: int, first_offset: int, last_offset: int, max_timestamp: int
+    ) -> Segment:
+        """Puts a finished batch at the end, where `append` does the same without a call more."""
+        segment = self._make_room(len(batch), last_offset, max_timestamp)
+        self._begin_epoch(epoch, first_offset)
+        try:
+            segment.append(batch, last_offset, max_timestamp)
+        except OSError as error:
+            raise self._undo(error) from error
+        self.end_offset = last_offset + 1
+        return segment
 
     def read(
         self, offset: int, *, below: int, bytes_max: int, at_least_one: bool
@@ -267,33 +267,22 @@ class PartitionLog:
 
     def sync_job(self) -> SyncJob:
         """What must be synced for everything written so far to be on disk."""
-        active, end_offset = self.segments.active, self.end_offset
-        if end_offset == self._durability.synced and not self._directories_to_sync:
-            return SyncJob(self._files, [], [], end_offset)
+        active = self.segments.active
         try:
             markers = active.aborted.flush()
         except OSError:  # no room for them: then what they belong to is not on disk either
-            return SyncJob(self._files, [], [], self._durability.synced)
+            return self._durability.no_job()
         if markers is not None:
-            self._files_to_sync.append(markers)
+            self._durability.add([markers])
         if active.aborted.has_new_name:
             active.aborted.has_new_name = False
-            self._directories_to_sync.append(self.directory)
-        active.remember(end_offset, active.size)
-        files, directories = list(self._files_to_sync), list(self._directories_to_sync)
-        return SyncJob(self._files, files, directories, end_offset, active=active.file)
+            self._durability.add([], [self.directory])
+        active.remember(self.end_offset, active.size)
+        return self._durability.job(active.file, self.end_offset)
 
     def synced(self, job: SyncJob) -> None:
-        """The job ran to its end. What came to wait meanwhile waits on, be it the same file: the
-        job's sync of it may have come before its last bytes.
-        """
-        for file in job.files:
-            if file in self._files_to_sync:
-                self._files_to_sync.remove(file)
-        for directory in job.directories:
-            if directory in self._directories_to_sync:
-                self._directories_to_sync.remove(directory)
-        self._durability.on_synced(job.end_offset)
+        """The job ran to its end."""
+        self._durability.on_synced(job)
 
     def sync_failed(self, error: Exception) -> None:
         """What was written may or may not be on disk, and asking again would not tell."""
@@ -311,13 +300,10 @@ class PartitionLog:
 
     def sync_with_next(self, files: list[File], directories: list[Path]) -> None:
         """What else must be on disk before anything counts as durable."""
-        self._files_to_sync += files
-        self._directories_to_sync += directories
+        self._durability.add(files, directories)
 
     def trust_written(self) -> None:
         """With `fsync: never` what is written counts as durable; only a clean stop syncs it."""
-        self._files_to_sync.clear()
-        self._directories_to_sync.clear()
         self._durability.on_trusted(self.end_offset)
 
     def note_marker_durable(self, offset: int | None = None) -> None:
@@ -337,10 +323,10 @@ class PartitionLog:
         if sealed.size == 0:
             return
         with self._refusing():
-            self._files_to_sync += [sealed.file, *sealed.seal()]
+            self._durability.add([sealed.file, *sealed.seal()])
             self._snapshots.take(self.producers, self.end_offset)
             fresh = self._segment(self.end_offset, is_new=True)
-        self._directories_to_sync.append(self.directory)
+        self._durability.add([], [self.directory])
         self.segments.add(fresh)
         self._growth = Growth(fresh, self._config, snapshot_size=0)
 
@@ -384,6 +370,7 @@ class PartitionLog:
             gone = gone[1:]
         with self._refusing():
             self._marks.lower_recovery_point(min(offset, self.recovery_point))
+            self._marks.note_compacted(min(offset, self._marks.first_dirty))
             for path in self.segments.drop(gone[::-1]):
                 self._files.remove(path)
             active = self.segments.active
@@ -462,7 +449,7 @@ class PartitionLog:
 
     def _take_snapshot(self) -> None:
         with self._refusing():
-            self._files_to_sync += self.segments.active.flush_indexes()
+            self._durability.add(self.segments.active.flush_indexes())
             self._snapshots.take(self.producers, self.end_offset)
             bases = {segment.base_offset for segment in self.segments}
             self._snapshots.prune(bases=bases, synced=self.recovery_point)

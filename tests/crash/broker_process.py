@@ -11,6 +11,7 @@ from pathlib import Path
 
 from core_log.endpoint import FILE_NAME, decode_endpoint
 from core_log.errors import DecodeError
+from pipelines.exit_codes import TERMINATED
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S_MAX = 60
@@ -102,13 +103,13 @@ class BrokerProcess:
                 os.killpg(group, signal.SIGKILL)
         self._groups.clear()
 
-    def stop(self) -> int:
-        """Asks it to end, and returns its exit code."""
+    def stop(self) -> None:
+        """Asks it to end, and holds it to its manners."""
         assert self._process is not None, "what is stopped has been started"
         self._process.terminate()
         code = self._process.wait(STOP_S_MAX)
         self.forget()
-        return code
+        assert code == TERMINATED, f"a clean stop ends with {code}: {self.last_words()}"
 
     def last_words(self) -> str:
         return self.output.read_text(errors="replace")[-3000:]

@@ -80,10 +80,17 @@ class PowerCut:
             self._unmount()
 
 
+def why_no_mounts() -> str | None:
+    """Why a test cannot have a disk of its own here, and what would cure it."""
+    if os.geteuid() != 0:
+        return "a disk of its own needs root to be mounted: run the tests as root"
+    return None
+
+
 def why_no_power_cuts() -> str | None:
     """Why this machine cannot cut the power of a file system, and what would cure it."""
-    if os.geteuid() != 0:
-        return "power cuts need root to mount a file system: run the tests as root"
+    if (why := why_no_mounts()) is not None:
+        return why
     missing = [each for each in ("mkfs.ext4", "mount", "umount") if shutil.which(each) is None]
     if missing:
         return f"power cuts need {', '.join(missing)}: apt-get install e2fsprogs mount"

@@ -2,20 +2,15 @@
 
 import asyncio
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random, SystemRandom
 from typing import Protocol, Self
 
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.log import TopicPartition
 from core_log.settings import TopicSettings
-from pipelines.exit_codes import TERMINATED
-from tests.crash.broker_process import BrokerProcess
 from tests.crash.group_load import GroupLoad
 from tests.crash.idempotent_load import ProducerLoad
 from tests.crash.transactional_load import ConfluentTransactions, OurTransactions, TransactionLoad
@@ -43,23 +38,18 @@ SETTINGS = {
     "node_id": "1",
 }
 SETTLE_S_MAX = 30
-NESTED_SHARE = 0.2
-RUN_S_MAX = 0.6
-START_S = 0.6
 CRASHES_PER_HISTORY = 25
 
 
-class Disaster(Protocol):
-    """A way to take a broker down, and to make its files accessible again."""
+class Broker(Protocol):
+    """However it runs, it comes back under the same address."""
+
+    address: str
 
     @property
-    def promised_acks(self) -> Sequence[str]:
-        """With which `acks` a record must survive once it was acknowledged."""
-        ...
-
-    def data(self) -> Path: ...
-    def strike(self, broker: BrokerProcess) -> None: ...
-    def close(self) -> None: ...
+    def host_and_port(self) -> tuple[str, int]: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 class Load(Protocol):
@@ -105,31 +95,12 @@ class Plan:
         return [f"history {place + 1}" for place in range(count)]
 
 
-def live_through(seed: int, disaster: Callable[[Path], Disaster], *, crashes: int) -> None:
-    """One history from start to end; a failure says its seed and keeps its files."""
-    directory = Path(tempfile.mkdtemp(prefix="headwater-crash-"))
-    struck = disaster(directory)
-    history = History(seed, struck, directory)
-    try:
-        history.begin()
-        for _ in range(crashes):
-            history.crash()
-        history.end()
-    except BaseException as error:
-        error.add_note(f"HEADWATER_SEED={seed}; data and the broker's words are in {directory}")
-        history.abandon()
-        struck.close()
-        raise
-    struck.close()
-    shutil.rmtree(directory)
-
-
 class History:
     """Everything random comes from `seed`, but for what the operating system decides."""
 
-    def __init__(self, seed: int, disaster: Disaster, directory: Path) -> None:
-        self.random, self.disaster = Random(seed), disaster
-        self.broker = BrokerProcess(disaster.data(), directory / "broker.log", SETTINGS)
+    def __init__(self, random: Random, broker: Broker, *, promised_acks: Sequence[str]) -> None:
+        """With those acks a record must survive once it was acknowledged."""
+        self._random, self.broker, self.promised_acks = random, broker, promised_acks
         address = self.broker.address
         self.producers = [
             ProducerLoad("steady", address, partitions_of("plain"), self._fork(), acks="all"),
@@ -161,7 +132,7 @@ class History:
         self.checked_to: dict[TopicPartition, int] = {}
 
     def _fork(self) -> Random:
-        return Random(self.random.random())
+        return Random(self._random.random())
 
     def begin(self) -> None:
         self.broker.start()
@@ -170,12 +141,9 @@ class History:
             load.start()
 
     def abandon(self) -> None:
-        """Nobody and nothing is left running."""
+        """Nothing is waited for, and nobody left at work."""
         for load in self.loads:
             load.abandon()
-        self.broker.kill_if_running()
-        self.broker.forget()
-        self.broker.end_children()
 
     async def _create_topics(self) -> None:
         log = KafkaLog(KafkaSettings(bootstrap=[self.broker.address]))
@@ -183,28 +151,15 @@ class History:
             await log.ensure_topic(topic)
         await log.close()
 
-    def crash(self) -> None:
-        """Lets it run a little, strikes, brings it back, and checks what it brought back."""
-        time.sleep(0.05 + self.random.random() * RUN_S_MAX)
-        self.disaster.strike(self.broker)
-        while self.random.random() < NESTED_SHARE:
-            self.broker.launch()
-            time.sleep(self.random.random() * START_S)
-            self.disaster.strike(self.broker)
-        self.broker.start()
-        self.check(is_final=False)
-
     def end(self) -> None:
         """Everybody finishes; then all of it is read once more, before and after a clean stop."""
         for each in self.loads:
             each.stop()
         self._check_everything()
-        code = self.broker.stop()
-        assert code == TERMINATED, f"a clean stop ends with {code}: {self.broker.last_words()}"
+        self.broker.stop()
         self.broker.start()
         self._check_everything()
         self.broker.stop()
-        self.broker.end_children()
 
     def _check_everything(self) -> None:
         self.checked_to.clear()
@@ -227,7 +182,7 @@ class History:
             for writer, below in zip(self.transactions, begun, strict=True):
                 faults += writer.judge(view, below, wire if is_final else None)
         for producer, count in zip(self.producers, answered, strict=True):
-            is_promised = producer.acks in self.disaster.promised_acks
+            is_promised = producer.acks in self.promised_acks
             if producer.is_keyed:
                 faults += producer.judge_newest(view, count)
             else:

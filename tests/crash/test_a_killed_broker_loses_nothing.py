@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.crash.crashes import live_through
 from tests.crash.disasters import Kill
-from tests.crash.history import Plan, live_through
+from tests.crash.history import Plan
 
 PLAN = Plan.from_environment("HEADWATER_CRASHES", short=10, long=200)
 

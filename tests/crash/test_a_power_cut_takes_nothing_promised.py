@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.crash.crashes import live_through
 from tests.crash.disasters import PowerCut, why_no_power_cuts
-from tests.crash.history import Plan, live_through
+from tests.crash.history import Plan
 
 PLAN = Plan.from_environment("HEADWATER_POWER_CUTS", short=10, long=500)
 WHY_NOT = why_no_power_cuts()

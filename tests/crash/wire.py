@@ -178,6 +178,7 @@ class Wire:
 
     def offset(self, topic: str, index: int, timestamp: int, *, committed: bool = False) -> int:
         request = ListOffsetsRequest(
+            replica_id=-1,
             isolation_level=int(committed),
             topics=[
                 ListOffsetsTopic(

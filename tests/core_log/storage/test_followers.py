@@ -108,3 +108,17 @@ def test_truncating_beyond_the_end_changes_nothing() -> None:
     log.truncate_to(99)
 
     assert bytes_of(log) == before
+
+
+def test_a_sync_under_way_proves_nothing_of_what_is_written_after_a_truncation() -> None:
+    _, log = open_log(MemoryFiles())
+    for value in "abc":
+        append(log, value)
+
+    job = log.sync_job()
+    log.truncate_to(1)
+    append(log, "d")
+    append(log, "e")
+    log.synced(job)
+
+    assert log.durable_offset == 1

@@ -210,7 +210,16 @@ ROWS: tuple[Row, ...] = (
     *consume_rows(),
     latency_row("latency-acknowledged", "send to acknowledged, 500/s, acks=1", 0.3, 1),
     latency_row(
-        "latency-consumed", "produce to consumed, 1,000/s, on disk before readable (ours)", 1.5, 5
+        "latency-consumed-synced",
+        "produce to consumed, 1,000/s, on disk before readable (Kafka: flush.messages=1)",
+        1.5,
+        5,
+    ),
+    latency_row(
+        "latency-consumed",
+        "the same, beside Kafka as it comes, which does not wait for the disk",
+        1.5,
+        5,
     ),
     Row(
         "start-clean",

@@ -177,6 +177,7 @@ def one_at_a_time(bench: Bench) -> None:
     """Latencies at rates far below the limit."""
     with bench.server() as server:
         create_topics(server.address, ["warm", "acked", "consumed"], 1, {})
+        create_topics(server.address, ["consumed-synced"], 1, {"flush.messages": "1"})
         seconds = 8 / min(4, bench.shrink)
         paced = {"per_second": 2000, "seconds": 2, "acks": "all"}
         run_load(
@@ -186,10 +187,11 @@ def one_at_a_time(bench: Bench) -> None:
             "latency-acknowledged", server, "client_loads", "latency_to_acknowledged",
             topic="acked", per_second=500, seconds=seconds, acks="1",
         )  # fmt: skip
-        bench.measured(
-            "latency-consumed", server, "client_loads", "latency_to_consumed",
-            topic="consumed", per_second=1000, seconds=seconds, acks="all",
-        )  # fmt: skip
+        for topic in ("consumed", "consumed-synced"):
+            bench.measured(
+                f"latency-{topic}", server, "client_loads", "latency_to_consumed",
+                topic=topic, per_second=1000, seconds=seconds, acks="all",
+            )  # fmt: skip
 
 
 def from_start(bench: Bench) -> None:

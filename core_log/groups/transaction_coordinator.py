@@ -1,21 +1,14 @@
 """The transactional ids of this broker: found, recovered, timed out, and asked by the handlers."""
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError, LogUnavailable, StorageFailed
-from core_log.groups.placement import partition_of
-from core_log.groups.transaction_log import decode_key, decode_value, encode_key
-from core_log.groups.transaction_recovery import (
-    MarkerBatch,
-    OpenTransaction,
-    Recovery,
-    recover_transaction,
-)
+from core_log.errors import HeadwaterError, StorageFailed
+from core_log.groups.producer_ids import ProducerIds
+from core_log.groups.transaction_shards import OpenByPartition, TransactionShards
 from core_log.groups.transactional_id import StateHome, TransactionalId, TransactionPartitions
 from core_log.groups.transactions import (
     NO_EPOCH,
@@ -52,15 +45,6 @@ class ProducerAnswer(NamedTuple):
     producer: ProducerIdentity = NOBODY
 
 
-@dataclass(slots=True)
-class _Shard:
-    """One partition of `__transaction_state` and the ids it keeps."""
-
-    home: StateHome
-    ids: dict[str, TransactionalId] = field(default_factory=dict)
-    is_recovered: bool = False
-
-
 class TransactionCoordinator:
     """Order of a start: `load` each partition led here, `recover` once, then serve; at the end of a
     clean run `drain`, before the mark of cleanliness is written.
@@ -76,80 +60,41 @@ class TransactionCoordinator:
         clock: Clock,
         limits: TransactionLimits | None = None,
     ) -> None:
-        self._partition_count = partition_count
-        self._open_state_log = open_state_log
-        self._partitions = partitions
-        self._allocate = allocate_producer_ids
+        self._shards = TransactionShards(partition_count, open_state_log, partitions)
+        self._producer_ids = ProducerIds(allocate_producer_ids)
         self._clock = clock
         self._limits = limits or TransactionLimits()
-        self._shards: dict[int, _Shard] = {}
-        self._fresh_ids: list[int] = []
 
     def load(self, index: int, *, leader_epoch: int = 0) -> None:
         """Reads a partition of the log; its ids are served once they are recovered."""
-        log, stored = self._open_state_log(index), dict[str, StoredTransaction]()
-        for batch in log.read():
-            if batch.header.is_control:
-                continue
-            for record in batch.records:
-                if record.key is None:
-                    continue
-                name = decode_key(record.key)
-                if record.value is None:
-                    stored.pop(name, None)
-                else:
-                    stored[name] = decode_value(record.value)
-        # Without ids, as in a topic just created, there is nothing to recover.
-        home = StateHome(index, log, leader_epoch)
-        shard = self._shards[index] = _Shard(home, is_recovered=not stored)
-        for name, state in stored.items():
-            shard.ids[name] = TransactionalId(
-                name, shard.home, self._partitions, state, saved=state
-            )
+        self._shards.load(index, leader_epoch=leader_epoch)
 
     def unload(self, index: int) -> None:
         """Another broker looks after these ids from now on."""
-        self._shards.pop(index, None)
+        self._shards.unload(index)
 
-    async def recover(
-        self,
-        open_transactions: Mapping[TopicPartition, Iterable[tuple[int, int]]],
-        *,
-        was_clean: bool,
+    async def recover(self, open_transactions: OpenByPartition, *, was_clean: bool) -> None:
+        """Brings what was loaded in line with the data partitions, which must all be named."""
+        await self._shards.recover(
+            open_transactions,
+            was_clean=was_clean,
+            fresh_id_for=self._fresh_if_needed,
+            now_ms=self._clock.now_ms(),
+        )
+
+    async def on_partition_reopened(
+        self, partition: TopicPartition, open_here: Collection[tuple[int, int]]
     ) -> None:
-        """Brings data partitions and ids in line; `open_transactions` are (producer id, epoch)."""
-        shards = [shard for shard in self._shards.values() if not shard.is_recovered]
-        names = [each for shard in shards for each in shard.ids.values()]
-        owners = {id_: each for each in names for id_ in _producer_ids(each.current)}
-        served = [each for shard in self._shards.values() for each in shard.ids.values()]
-        known = {id_ for each in served for id_ in _producer_ids(each.current)}
-        open_of: defaultdict[TransactionalId, list[OpenTransaction]] = defaultdict(list)
-        markers: list[tuple[MarkerBatch, int]] = []
-        for partition, producers in open_transactions.items():
-            for producer in map(ProducerIdentity._make, producers):
-                if producer.producer_id in owners:
-                    open_of[owners[producer.producer_id]].append(
-                        OpenTransaction(partition, producer)
-                    )
-                elif producer.producer_id not in known:
-                    stray = MarkerBatch(producer, False, frozenset({partition}))
-                    markers.append((stray, 0))
-        recoveries: list[tuple[TransactionalId, Recovery]] = []
-        for each in names:
-            recovery = await self._plan(each, open_of[each], was_clean=was_clean)
-            markers += [(marker, each.home.leader_epoch) for marker in recovery.markers]
-            recoveries.append((each, recovery))
-        await self._write_out(markers)
-        await self._store(recoveries)
-        for shard in shards:
-            shard.is_recovered = True
+        """A data partition came back from its disk, maybe without what was not synced.
+
+        What was open in it cannot be committed any more, and the next tick aborts it. Markers that
+        are missed are written here: before this returns, the partition takes no appends.
+        """
+        await self._shards.restore_partition(partition, open_here)
 
     def check(self, transactional_id: str) -> ErrorCode:
         """Whether this broker looks after the id, and is ready to."""
-        shard = self._shards.get(partition_of(transactional_id, self._partition_count))
-        if shard is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE if shard.is_recovered else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self._shards.check(transactional_id)
 
     async def init_producer_id(
         self,
@@ -161,7 +106,7 @@ class TransactionCoordinator:
         """Without a transactional id: a producer id nobody has had, for idempotence alone."""
         if transactional_id is None:
             return ProducerAnswer(
-                ErrorCode.NONE, ProducerIdentity(await self._fresh_producer_id(), 0)
+                ErrorCode.NONE, ProducerIdentity(await self._producer_ids.next(), 0)
             )
         if not transactional_id:
             return ProducerAnswer(ErrorCode.INVALID_REQUEST)
@@ -170,15 +115,17 @@ class TransactionCoordinator:
         error = self.check(transactional_id)
         if error is not ErrorCode.NONE:
             return ProducerAnswer(error)
-        found = self._find(transactional_id)
+        found = self._shards.find(transactional_id)
         if found is None:
-            found = self._create(transactional_id, await self._fresh_producer_id(), timeout_ms)
+            found = self._shards.create(
+                transactional_id, await self._producer_ids.next(), timeout_ms
+            )
         error = found.machine.check_init(expected)
         if error is ErrorCode.NONE:
             work = found.init(
                 expected=expected,
                 timeout_ms=timeout_ms,
-                fresh_producer_id=await self._fresh_if_needed(found),
+                fresh_producer_id=await self._fresh_if_needed(found.current),
                 now_ms=self._clock.now_ms(),
             )
             error = await _unless_failing(work)
@@ -238,7 +185,7 @@ class TransactionCoordinator:
         found = self._look_up(transactional_id)
         if isinstance(found, ErrorCode):
             return ProducerAnswer(found)
-        fresh_id = await self._fresh_if_needed(found)
+        fresh_id = await self._fresh_if_needed(found.current)
         now_ms = self._clock.now_ms()
         verdict = found.machine.end(
             producer, commit=commit, version=version, fresh_producer_id=fresh_id, now_ms=now_ms
@@ -255,7 +202,7 @@ class TransactionCoordinator:
 
     async def tick(self, now_ms: int) -> None:
         """Finishes what was held up, aborts what takes too long, records what is quiet."""
-        for each in self._served():
+        for each in self._shards.served():
             if (self._deadline_of(each) or now_ms + 1) > now_ms:
                 continue
             try:
@@ -266,14 +213,16 @@ class TransactionCoordinator:
         self._forget_unused(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self._deadline_of(each) for each in self._served())
+        deadlines = (self._deadline_of(each) for each in self._shards.served())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     async def drain(self) -> None:
         """Records everything, so that a clean start finds it all; nothing may be asked any more."""
         ends: dict[StateHome, int] = {}
-        for each in self._served():
+        for each in self._shards.served():
             await each.go_on()
+            if each.is_doomed:
+                await each.abort_if_due(self._clock.now_ms())
             ends[each.home] = max(ends.get(each.home, 0), await each.save())
         for home, end_offset in ends.items():
             await home.log.durable(end_offset)
@@ -281,8 +230,8 @@ class TransactionCoordinator:
     async def _attend(self, each: TransactionalId, now_ms: int) -> None:
         if each.is_unfinished:
             await each.go_on()
-        elif each.machine.is_overdue(now_ms):
-            await each.abort_overdue(now_ms)
+        elif each.is_doomed or each.machine.is_overdue(now_ms):
+            await each.abort_if_due(now_ms)
         else:
             await each.save()
 
@@ -293,7 +242,7 @@ class TransactionCoordinator:
             return None
         if each.is_unfinished:
             return current.updated_ms + self._limits.retry_ms
-        deadlines = []
+        deadlines = [current.updated_ms] if each.is_doomed else []
         if current.state is TransactionState.ONGOING:
             deadlines.append(current.started_ms + current.timeout_ms)
         if not each.is_saved and current.producer_epoch != NO_EPOCH:
@@ -301,56 +250,13 @@ class TransactionCoordinator:
         return min(deadlines, default=None)
 
     def _forget_unused(self, now_ms: int) -> None:
-        for shard in self._shards.values():
-            for name, each in list(shard.ids.items()):
-                current, is_quiet = each.current, each.is_saved and not each.lock.locked()
-                is_over = not current.state.is_prepared and (
-                    current.state is not TransactionState.ONGOING
-                )
-                is_old = now_ms - current.updated_ms >= self._limits.unused_ms_max
-                if is_quiet and is_over and is_old and not each.unsettled:
-                    with suppress(StorageFailed):
-                        shard.home.log.append([(encode_key(name), None)])
-                        del shard.ids[name]
-
-    async def _plan(
-        self, each: TransactionalId, open_here: list[OpenTransaction], *, was_clean: bool
-    ) -> Recovery:
-        return recover_transaction(
-            each.current,
-            open_here,
-            was_clean=was_clean,
-            fresh_producer_id=await self._fresh_if_needed(each),
-            now_ms=self._clock.now_ms(),
-        )
-
-    async def _write_out(self, markers: Iterable[tuple[MarkerBatch, int]]) -> None:
-        """Markers before the records that follow them: see `TransactionalId`."""
-        marked: set[TopicPartition] = set()
-        for marker, leader_epoch in markers:
-            left = await self._partitions.write_markers(
-                marker.producer.producer_id,
-                marker.producer.epoch,
-                commit=marker.commit,
-                coordinator_epoch=leader_epoch,
-                partitions=marker.partitions,
-            )
-            if left:
-                raise LogUnavailable("transactions cannot be ended", partitions=sorted(left))
-            marked |= marker.partitions
-        if marked:
-            await self._partitions.sync(marked)
-
-    async def _store(self, recoveries: Iterable[tuple[TransactionalId, Recovery]]) -> None:
-        ends: dict[StateHome, int] = {}
-        for each, recovery in recoveries:
-            ends[each.home] = max(ends.get(each.home, 0), each.restore(recovery))
-        for home, end_offset in ends.items():
-            await home.log.durable(end_offset)
-
-    def _served(self) -> list[TransactionalId]:
-        shards = (shard for shard in self._shards.values() if shard.is_recovered)
-        return [each for shard in shards for each in shard.ids.values()]
+        for each in self._shards.served():
+            current, is_quiet = each.current, each.is_saved and not each.lock.locked()
+            is_over = current.state.is_complete or current.state is TransactionState.EMPTY
+            is_old = now_ms - current.updated_ms >= self._limits.unused_ms_max
+            if is_quiet and is_over and is_old and not each.unsettled:
+                with suppress(StorageFailed):  # the next tick tries again
+                    self._shards.forget(each)
 
     def _look_up(self, transactional_id: str) -> TransactionalId | ErrorCode:
         if not transactional_id:
@@ -358,31 +264,10 @@ class TransactionCoordinator:
         error = self.check(transactional_id)
         if error is not ErrorCode.NONE:
             return error
-        return self._find(transactional_id) or ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return self._shards.find(transactional_id) or ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-    def _find(self, transactional_id: str) -> TransactionalId | None:
-        index = partition_of(transactional_id, self._partition_count)
-        return self._shards[index].ids.get(transactional_id)
-
-    def _create(self, name: str, producer_id: int, timeout_ms: int) -> TransactionalId:
-        shard = self._shards[partition_of(name, self._partition_count)]
-        if name not in shard.ids:  # another request may have come first
-            new = StoredTransaction(producer_id, NO_EPOCH, timeout_ms)
-            shard.ids[name] = TransactionalId(name, shard.home, self._partitions, new, saved=None)
-        return shard.ids[name]
-
-    async def _fresh_if_needed(self, each: TransactionalId) -> int:
-        needs_id = each.current.needs_fresh_id
-        return await self._fresh_producer_id() if needs_id else NO_PRODUCER_ID
-
-    async def _fresh_producer_id(self) -> int:
-        if not self._fresh_ids:
-            self._fresh_ids = list(reversed(await self._allocate()))
-        return self._fresh_ids.pop()
-
-
-def _producer_ids(stored: StoredTransaction) -> set[int]:
-    return {stored.producer_id, stored.next_producer_id} - {NO_PRODUCER_ID}
+    async def _fresh_if_needed(self, current: StoredTransaction) -> int:
+        return await self._producer_ids.next() if current.needs_fresh_id else NO_PRODUCER_ID
 
 
 async def _unless_failing(work: Awaitable[ErrorCode]) -> ErrorCode:

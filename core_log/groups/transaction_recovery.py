@@ -41,6 +41,7 @@ def recover_transaction(
     stored: StoredTransaction,
     open_here: Sequence[OpenTransaction],
     *,
+    unseen: frozenset[TopicPartition] = frozenset(),
     was_clean: bool,
     fresh_producer_id: int,
     now_ms: int,
@@ -51,7 +52,8 @@ def recover_transaction(
     last record tells everything. After an unclean start a transaction may also have begun of
     which no record is left: a client of version 2 that goes from one transaction straight to the
     next saves a disk round by not recording the second's beginning. Its epoch tells the two
-    apart, and is raised so that the client cannot commit what was lost.
+    apart, and is raised so that the client cannot commit what was lost. Partitions that could not
+    be looked into are `unseen`; a decision is due to them too.
     """
     recovery = Recovery()
     if was_clean and stored.state is TransactionState.ONGOING:
@@ -59,9 +61,10 @@ def recover_transaction(
     finished, undecided = stored, list(open_here)
     if stored.state.is_prepared:
         finished = stored.completed(now_ms)
-        decided = [each for each in open_here if _is_decided(stored, each)]
+        decided = [each for each in open_here if stored.decides(each.partition, each.producer)]
         undecided = [each for each in open_here if each not in decided]
-        _mark(recovery, stored.identity, decided, commit=stored.state.is_commit)
+        partitions = unseen.union(each.partition for each in decided)
+        _mark(recovery, stored.identity, partitions, commit=stored.state.is_commit)
         recovery.state = finished
     may_have_lost = not was_clean and (
         stored.state is TransactionState.ONGOING
@@ -75,25 +78,19 @@ def recover_transaction(
         for producer_id in sorted({each.producer.producer_id for each in undecided}):
             of_producer = [each for each in undecided if each.producer.producer_id == producer_id]
             marker = raised if producer_id == raised.producer_id else of_producer[0].producer
-            _mark(recovery, marker, of_producer, commit=False)
+            partitions = frozenset(each.partition for each in of_producer)
+            _mark(recovery, marker, partitions, commit=False)
         recovery.state = _aborted(finished, raised, fresh_producer_id, now_ms)
     return recovery
-
-
-def _is_decided(stored: StoredTransaction, each: OpenTransaction) -> bool:
-    if each.producer.producer_id != stored.producer_id or each.partition not in stored.partitions:
-        return False
-    return not stored.bumps_epoch or each.producer.epoch < stored.producer_epoch
 
 
 def _mark(
     recovery: Recovery,
     producer: ProducerIdentity,
-    open_here: Sequence[OpenTransaction],
+    partitions: frozenset[TopicPartition],
     *,
     commit: bool,
 ) -> None:
-    partitions = frozenset(each.partition for each in open_here)
     if partitions:
         recovery.markers.append(MarkerBatch(producer, commit, partitions))
 

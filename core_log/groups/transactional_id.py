@@ -4,6 +4,7 @@ from asyncio import Lock
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
+from core_log.errors import StorageFailed
 from core_log.groups.transaction_log import encode_key, encode_value
 from core_log.groups.transaction_recovery import Recovery
 from core_log.groups.transactions import (
@@ -78,6 +79,7 @@ class TransactionalId:
         """Where a marker of the last decision may not be durable yet."""
         self.unwritten = NO_PARTITIONS
         """Where a marker of the last decision has still to be written."""
+        self.is_doomed = False
         self._pending_end = 0
 
     @property
@@ -98,7 +100,7 @@ class TransactionalId:
     def is_unfinished(self) -> bool:
         """Something was decided and has not come to its end, because a disk or a client failed."""
         is_deciding = self.machine.pending is not None or self.current.state.is_prepared
-        return is_deciding and not self.lock.locked()
+        return (is_deciding or bool(self.unwritten)) and not self.lock.locked()
 
     async def add(
         self,
@@ -175,9 +177,10 @@ class TransactionalId:
             await self._decide(verdict)
             return ErrorCode.NONE
 
-    async def abort_overdue(self, now_ms: int) -> None:
+    async def abort_if_due(self, now_ms: int) -> None:
         async with self.lock:
-            if self.machine.is_overdue(now_ms) and self.machine.pending is None:
+            is_due = self.is_doomed or self.machine.is_overdue(now_ms)
+            if is_due and self.machine.pending is None:
                 # Nobody took over, so the late producer may still ask for its next epoch (KIP-588).
                 await self._decide(self.machine.fence(by=self.current.identity, now_ms=now_ms))
 
@@ -185,6 +188,19 @@ class TransactionalId:
         """Takes up what `is_unfinished`."""
         async with self.lock:
             await self._finish()
+            await self._settle()
+
+    def on_partition_lost(
+        self, partition: TopicPartition, open_here: Collection[ProducerIdentity]
+    ) -> None:
+        """What was not synced there is gone: the marker of the last decision, if it is missed, and
+        maybe a part of the open transaction, which cannot be committed any more.
+        """
+        decided = self.saved
+        if decided is not None and any(decided.decides(partition, each) for each in open_here):
+            self.unwritten |= {partition}
+        is_open = self.current.state is TransactionState.ONGOING
+        self.is_doomed |= is_open and partition in self.current.partitions
 
     async def save(self) -> int:
         """Appends what is so and not recorded yet; returns where the log then ends."""
@@ -208,6 +224,8 @@ class TransactionalId:
         self.machine.pending = state
         try:
             await self._settle(synced or NO_PARTITIONS)
+            if self.is_doomed and state.state.is_commit:
+                raise StorageFailed("what the transaction wrote may be lost", id=self.name)
             self._pending_end = self._append(state)
         except BaseException:
             self.machine.pending = None  # nothing was decided
@@ -219,31 +237,45 @@ class TransactionalId:
         if self.machine.pending is not None:
             await self.home.log.durable(self._pending_end)
             self.machine.enter(self.machine.pending)
-            self.unwritten = self.current.partitions
+            self.unwritten, self.is_doomed = self.current.partitions, False
         current = self.current
         if not current.state.is_prepared:
             return
-        if self.unwritten:
-            left = await self._partitions.write_markers(
-                current.producer_id,
-                current.producer_epoch,
-                commit=current.state.is_commit,
-                coordinator_epoch=self.home.leader_epoch,
-                partitions=self.unwritten,
-            )
-            self.unwritten = frozenset(left)
+        await self._write_markers(current)
         if not self.unwritten:
             self.unsettled = current.partitions
             self.machine.enter(current.completed(current.updated_ms))
 
+    async def _write_markers(self, decided: StoredTransaction) -> None:
+        """Where it does not come to it now, they stay `unwritten`."""
+        wanted, self.unwritten = self.unwritten, NO_PARTITIONS
+        left: Collection[TopicPartition] = wanted
+        try:
+            if wanted:
+                left = await self._partitions.write_markers(
+                    decided.producer_id,
+                    decided.producer_epoch,
+                    commit=decided.state.is_commit,
+                    coordinator_epoch=self.home.leader_epoch,
+                    partitions=wanted,
+                )
+        finally:
+            self.unwritten |= frozenset(left)
+
     async def _settle(self, written: frozenset[TopicPartition] = NO_PARTITIONS) -> None:
         """After this the next record may be appended."""
-        if written or self.unsettled:
+        while written or self.unsettled or self.unwritten:
+            if self.unwritten and self.saved is not None:
+                self.unsettled |= self.unwritten
+                await self._write_markers(self.saved)
+                if self.unwritten:
+                    raise StorageFailed("markers cannot be written", count=len(self.unwritten))
             await self._partitions.sync(written | self.unsettled)
-            self.unsettled = NO_PARTITIONS
+            written = self.unsettled = NO_PARTITIONS
 
     def _append(self, state: StoredTransaction) -> int:
-        assert not self.unsettled, "a decision stays the last record until its markers are durable"
+        is_settled = not self.unsettled and not self.unwritten
+        assert is_settled, "a decision stays the last record until its markers are durable"
         end_offset = self.home.log.append([(encode_key(self.name), encode_value(state))])
         self.saved = state
         return end_offset

@@ -36,6 +36,10 @@ class TransactionState(IntEnum):
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
+    def is_complete(self) -> bool:
+        return self in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+    @property
     def is_commit(self) -> bool:
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
@@ -82,6 +86,14 @@ class StoredTransaction:
 
     def with_last_epoch(self, epoch: int) -> "StoredTransaction":
         return replace(self, last_epoch=epoch)
+
+    def decides(self, partition: TopicPartition, producer: ProducerIdentity) -> bool:
+        """Whether this decision is about what that producer has open there."""
+        if not self.state.is_prepared or partition not in self.partitions:
+            return False
+        if producer.producer_id != self.producer_id:
+            return False
+        return not self.bumps_epoch or producer.epoch < self.producer_epoch
 
     def completed(self, now_ms: int) -> "StoredTransaction":
         """After the markers are written."""
@@ -295,8 +307,7 @@ class Transaction:
                 return ErrorCode.PRODUCER_FENCED
             is_same = commit == state.is_commit
             return ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE
-        is_complete = state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-        if (is_next or is_rotated) and is_complete:
+        if (is_next or is_rotated) and state.is_complete:
             is_same = commit == state.is_commit
             if commit and self.is_lost:
                 return ErrorCode.TRANSACTION_ABORTABLE

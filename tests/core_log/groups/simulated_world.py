@@ -32,6 +32,14 @@ class SimulatedPartition:
 
     entries: list[Entry] = field(default_factory=list)
     synced: int = 0
+    openings: int = 0
+    is_offline: bool = False
+
+    def reopen(self, random: Random) -> None:
+        """Its disk failed: what was not synced may be gone, and whoever waits for it is told."""
+        self.openings += 1
+        del self.entries[random.randint(self.synced, len(self.entries)) :]
+        self.synced = len(self.entries)
 
     def open_transactions(self) -> dict[int, ProducerIdentity]:
         opened: dict[int, ProducerIdentity] = {}
@@ -44,6 +52,8 @@ class SimulatedPartition:
 
     def append(self, producer: ProducerIdentity, batch: str) -> None:
         """As a leader does: an older epoch than the newest seen is fenced."""
+        if self.is_offline:
+            raise StorageFailed("the partition is offline")
         newest = self.newest_epoch(producer.producer_id)
         if producer.epoch < newest:
             raise InvalidProducerEpoch("a newer run has written", epoch=producer.epoch)
@@ -122,6 +132,7 @@ class World:
         """Every file keeps what was synced, and of the rest a beginning of its own."""
         self.run += 1
         for partition in self.data.values():
+            partition.is_offline = False
             end = len(partition.entries)
             kept = self.random.randint(partition.synced, end) if loses_power else end
             del partition.entries[kept:]
@@ -200,9 +211,12 @@ class SimulatedPartitions:
 
     async def sync(self, partitions: Collection[TopicPartition]) -> None:
         counts = {at: len(self._world.data[at].entries) for at in partitions}
+        openings = {at: self._world.data[at].openings for at in partitions}
         if any(self._world.data[at].synced < count for at, count in counts.items()):
             await self._world.disk()
         for at, count in counts.items():
+            if self._world.data[at].openings != openings[at]:
+                raise StorageFailed("the partition was offline meanwhile")
             self._world.data[at].synced = max(self._world.data[at].synced, count)
 
     async def write_markers(

@@ -451,3 +451,27 @@ def test_states_are_stored_under_kafkas_numbers() -> None:
         "DEAD",
         "PREPARE_EPOCH_FENCE",
     ]
+
+
+async def test_what_a_failed_disk_may_have_lost_cannot_be_committed(broker: Broker) -> None:
+    producer = await broker.begin()
+    broker.world.data[T0].entries.clear()
+
+    await broker.coordinator.on_partition_reopened(T0, [])
+    refused, _ = await broker.end(producer)
+    await broker.later(0)
+    fenced, _ = await broker.end(producer)
+
+    assert (refused, fenced) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED)
+    assert broker.world.open_transactions() == {T0: [], T1: []}
+    assert broker.read() == []
+
+
+async def test_a_marker_that_a_failed_disk_lost_is_written_again(broker: Broker) -> None:
+    producer = await broker.begin()
+    await broker.end(producer)
+    del broker.world.data[T0].entries[-1]
+
+    await broker.coordinator.on_partition_reopened(T0, [producer])
+
+    assert len(broker.read()) == 2

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core_log.errors import LogUnavailable
 from core_log.groups.transaction_coordinator import TransactionCoordinator, TransactionLimits
 from core_log.log import TopicPartition
 from tests.core_log.groups.simulated_world import SimulatedPartition, SimulatedPartitions, World
@@ -39,6 +40,22 @@ async def tick(world: World, coordinator: TransactionCoordinator) -> None:
         await coordinator.tick(world.now_ms())
 
 
+async def lose_disks(world: World, coordinator: TransactionCoordinator) -> None:
+    while True:
+        for _ in range(world.random.randrange(20, 100)):
+            await world.pause()
+        at = world.random.choice(PARTITIONS)
+        partition = world.data[at]
+        partition.is_offline = True
+        await world.pause()
+        while partition.is_offline:
+            partition.reopen(world.random)
+            opened = list(partition.open_transactions().values())
+            with suppress(LogUnavailable):
+                await coordinator.on_partition_reopened(at, opened)
+                partition.is_offline = False
+
+
 async def run_broker(world: World, clients: list[Client], *, was_clean: bool) -> bool:
     """One life of a broker; returns whether it ended cleanly."""
     fails, world.fails = world.fails, 0.0
@@ -46,6 +63,8 @@ async def run_broker(world: World, clients: list[Client], *, was_clean: bool) ->
     await coordinator.recover(world.open_transactions(), was_clean=was_clean)
     world.fails = fails
     works = [asyncio.ensure_future(tick(world, coordinator))]
+    if fails:
+        works.append(asyncio.ensure_future(lose_disks(world, coordinator)))
     for client in clients:
         works.append(asyncio.ensure_future(client.work(coordinator)))
         works.append(asyncio.ensure_future(client.repeat_itself(coordinator)))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from core_log.errors import InvalidProducerEpoch
+from core_log.errors import InvalidProducerEpoch, StorageFailed
 from core_log.groups.transaction_coordinator import TransactionCoordinator
 from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from core_log.log import TopicPartition
@@ -92,6 +92,9 @@ class Client:
                 return
         try:
             partition.append(identity, batch)
+        except StorageFailed:
+            self.now.outcome = Outcome.OPEN
+            return
         except InvalidProducerEpoch as error:
             await self.give_up(coordinator)
             raise Fatal from error

@@ -1,0 +1,190 @@
+"""The transactional ids that this broker keeps, and how they come back after a restart."""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from core_log.errors import HeadwaterError, LogUnavailable
+from core_log.groups.placement import partition_of
+from core_log.groups.transaction_log import decode_key, decode_value, encode_key
+from core_log.groups.transaction_recovery import (
+    MarkerBatch,
+    OpenTransaction,
+    Recovery,
+    recover_transaction,
+)
+from core_log.groups.transactional_id import StateHome, TransactionalId, TransactionPartitions
+from core_log.groups.transactions import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdentity,
+    StoredTransaction,
+)
+from core_log.log import TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.state_log import StateLog
+
+OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]
+"""For every partition that is led here: producer id and epoch of what has no marker yet."""
+
+
+@dataclass(slots=True)
+class TransactionShard:
+    """One partition of `__transaction_state` and the ids it keeps."""
+
+    home: StateHome
+    ids: dict[str, TransactionalId] = field(default_factory=dict)
+    is_recovered: bool = False
+
+
+class TransactionShards:
+    """An id is served once its shard is recovered."""
+
+    def __init__(
+        self,
+        partition_count: int,
+        open_state_log: Callable[[int], StateLog],
+        partitions: TransactionPartitions,
+    ) -> None:
+        self._partition_count = partition_count
+        self._open_state_log = open_state_log
+        self._partitions = partitions
+        self._shards: dict[int, TransactionShard] = {}
+
+    def load(self, index: int, *, leader_epoch: int) -> None:
+        log, stored = self._open_state_log(index), dict[str, StoredTransaction]()
+        for batch in log.read():
+            if batch.header.is_control:
+                continue
+            for record in batch.records:
+                if record.key is None:
+                    continue
+                name = decode_key(record.key)
+                if record.value is None:
+                    stored.pop(name, None)
+                else:
+                    stored[name] = decode_value(record.value)
+        # Without ids, as in a topic just created, there is nothing to recover.
+        home = StateHome(index, log, leader_epoch)
+        shard = self._shards[index] = TransactionShard(home, is_recovered=not stored)
+        for name, state in stored.items():
+            shard.ids[name] = TransactionalId(name, home, self._partitions, state, saved=state)
+
+    def unload(self, index: int) -> None:
+        self._shards.pop(index, None)
+
+    def check(self, name: str) -> ErrorCode:
+        shard = self._shards.get(partition_of(name, self._partition_count))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE if shard.is_recovered else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def find(self, name: str) -> TransactionalId | None:
+        return self._shard_of(name).ids.get(name)
+
+    def create(self, name: str, producer_id: int, timeout_ms: int) -> TransactionalId:
+        shard = self._shard_of(name)
+        if name not in shard.ids:  # another request may have come first
+            new = StoredTransaction(producer_id, NO_EPOCH, timeout_ms)
+            shard.ids[name] = TransactionalId(name, shard.home, self._partitions, new, saved=None)
+        return shard.ids[name]
+
+    def forget(self, each: TransactionalId) -> None:
+        each.home.log.append([(encode_key(each.name), None)])
+        del self._shard_of(each.name).ids[each.name]
+
+    def served(self) -> Iterator[TransactionalId]:
+        for shard in list(self._shards.values()):
+            if shard.is_recovered:
+                yield from list(shard.ids.values())
+
+    async def recover(
+        self,
+        opened: OpenByPartition,
+        *,
+        was_clean: bool,
+        fresh_id_for: Callable[[StoredTransaction], Awaitable[int]],
+        now_ms: int,
+    ) -> None:
+        """Markers, made durable, then the records that may follow them: see `TransactionalId`."""
+        shards = [shard for shard in self._shards.values() if not shard.is_recovered]
+        opened_by, markers = self._sort(opened)
+        recoveries: list[tuple[TransactionalId, Recovery]] = []
+        for each in [each for shard in shards for each in shard.ids.values()]:
+            recovery = recover_transaction(
+                each.current,
+                opened_by[each],
+                unseen=each.current.partitions - opened.keys(),
+                was_clean=was_clean,
+                fresh_producer_id=await fresh_id_for(each.current),
+                now_ms=now_ms,
+            )
+            markers += [(marker, each.home.leader_epoch) for marker in recovery.markers]
+            recoveries.append((each, recovery))
+        await self._write_out(markers)
+        await self._store(recoveries)
+        for shard in shards:
+            shard.is_recovered = True
+
+    async def restore_partition(
+        self, partition: TopicPartition, producers: Iterable[tuple[int, int]]
+    ) -> None:
+        """Notes what is lost before anybody else may run; then writes the markers missed."""
+        opened_by, strays = self._sort({partition: producers})
+        for each in self.served():
+            each.on_partition_lost(partition, [every.producer for every in opened_by[each]])
+        await self._write_out(strays)
+        for each in self.served():
+            if partition in each.unwritten:
+                with suppress(HeadwaterError):  # another partition may be in trouble too
+                    await each.go_on()
+                if partition in each.unwritten and not each.current.state.is_prepared:
+                    raise LogUnavailable("a marker cannot be written", partition=partition)
+
+    def _sort(
+        self, opened: OpenByPartition
+    ) -> tuple[defaultdict[TransactionalId, list[OpenTransaction]], list[tuple[MarkerBatch, int]]]:
+        """By the id they belong to; those of nobody are to be aborted."""
+        everybody = [each for shard in self._shards.values() for each in shard.ids.values()]
+        owners = {id_: each for each in everybody for id_ in _producer_ids(each.current)}
+        opened_by: defaultdict[TransactionalId, list[OpenTransaction]] = defaultdict(list)
+        strays: list[tuple[MarkerBatch, int]] = []
+        for partition, producers in opened.items():
+            for producer in map(ProducerIdentity._make, producers):
+                owner = owners.get(producer.producer_id)
+                if owner is None:
+                    strays.append((MarkerBatch(producer, False, frozenset({partition})), 0))
+                else:
+                    opened_by[owner].append(OpenTransaction(partition, producer))
+        return opened_by, strays
+
+    async def _write_out(self, markers: Iterable[tuple[MarkerBatch, int]]) -> None:
+        marked: set[TopicPartition] = set()
+        for marker, leader_epoch in markers:
+            left = await self._partitions.write_markers(
+                marker.producer.producer_id,
+                marker.producer.epoch,
+                commit=marker.commit,
+                coordinator_epoch=leader_epoch,
+                partitions=marker.partitions,
+            )
+            if left:
+                raise LogUnavailable("transactions cannot be ended", partitions=sorted(left))
+            marked |= marker.partitions
+        if marked:
+            await self._partitions.sync(marked)
+
+    async def _store(self, recoveries: Iterable[tuple[TransactionalId, Recovery]]) -> None:
+        ends: dict[StateHome, int] = {}
+        for each, recovery in recoveries:
+            ends[each.home] = max(ends.get(each.home, 0), each.restore(recovery))
+        for home, end_offset in ends.items():
+            await home.log.durable(end_offset)
+
+    def _shard_of(self, name: str) -> TransactionShard:
+        return self._shards[partition_of(name, self._partition_count)]
+
+
+def _producer_ids(stored: StoredTransaction) -> set[int]:
+    return {stored.producer_id, stored.next_producer_id} - {NO_PRODUCER_ID}

@@ -43,6 +43,9 @@ async def test_an_append_held_up_by_the_index_of_aborted_transactions_is_answere
         append(partition.log, "aborted", producer=Sequenced(99, is_transactional=True))
         partition.append_marker(99, 0, commit=False, coordinator_epoch=0, now_ms=START_MS)
         waiting = asyncio.create_task(log.append(PARTITION, batch_of("kept")))
+        while partition.log.end_offset < 3:
+            await asyncio.sleep(0)
+        full.has_refused.clear()
         await full.has_refused.wait()
         files.heal()
 

@@ -19,6 +19,7 @@ from core_log.broker.appending import (
 from core_log.broker.connection import Reply
 from core_log.broker.dispatch import RequestContext, handles_raw
 from core_log.broker.refusals import code_of
+from core_log.broker.verification import IMPLICIT_ADD_FROM, in_words_of
 from core_log.errors import BatchRejected, HeadwaterError, LogRejected
 from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from core_log.broker.partition import Partition
 
 ZSTD_FROM = 7
-IMPLICIT_ADD_FROM = 12
-"""From here on a transactional batch adds its partition to the transaction by itself (KIP-890)."""
 
 Answer = bytes | Reply | None
 
@@ -169,23 +168,26 @@ class Production:
         wanted = [
             place for place, part in enumerate(self.request.parts) if self._opens_transaction(part)
         ]
-        parts = [self.request.parts[place] for place in wanted]
-        header = BatchHeader.read(parts[0].records or b"") if parts else None
         verdicts = [ErrorCode.NONE] * len(self.request.parts)
-        if header is not None:
+        if wanted:
             assert self.request.transactional_id is not None, "only transactions are verified"
+            parts = [self.request.parts[place] for place in wanted]
+            headers = [BatchHeader.read(part.records or b"") for part in parts]
+            producer_id, epoch = headers[0].producer_id, headers[0].producer_epoch
             names = [
                 TopicPartition(self.broker.topic_name(part.topic), part.partition) for part in parts
             ]
             answer = await self.broker.transactions.verify_or_add(
                 self.request.transactional_id,
-                header.producer_id,
-                header.producer_epoch,
+                producer_id,
+                epoch,
                 names,
                 may_add=self.version >= IMPLICIT_ADD_FROM,
             )
-            for place, name in zip(wanted, names, strict=True):
-                verdicts[place] = answer[name]
+            for place, name, header in zip(wanted, names, headers, strict=True):
+                is_same = (header.producer_id, header.producer_epoch) == (producer_id, epoch)
+                verdict = answer[name] if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+                verdicts[place] = in_words_of(verdict, self.version)
         return self.append(verdicts)
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from core_log.errors import DecodeError
-from core_log.varint import Bytes, Int64s, read_varints
+from core_log.varint import Bytes, Int64s, read_pairs, read_varints
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
 _LOCKSTEP_BATCHES_MIN = 48  # fewer than these are walked faster one after another
@@ -42,9 +41,14 @@ class Fields:
 
 def read_fields(sections: Sections) -> Fields:
     """Only the walk from length to length is serial; every field is read for all at once."""
-    data = sections.data
-    starts, bodies, ends = record_bounds(sections)
+    starts, ends = record_bounds(sections)
     section = np.repeat(np.arange(len(sections.counts)), sections.counts)
+    return read_fields_at(sections.data, section, starts, ends)
+
+
+def read_fields_at(data: Bytes, section: Int64s, starts: Int64s, ends: Int64s) -> Fields:
+    """The same where it is known already at which positions records begin and end."""
+    _, bodies = read_varints(data, starts)
     timestamp_deltas, timestamp_ends = read_varints(data, bodies + 1)
     offset_deltas, position = read_varints(data, timestamp_ends)
     key_lengths, key_starts = read_varints(data, position)
@@ -75,8 +79,8 @@ def check_lengths(lengths: Int64s, starts: Int64s, ends: Int64s) -> None:
         raise DecodeError("field is longer than its record")
 
 
-def record_bounds(sections: Sections) -> tuple[Int64s, Int64s, Int64s]:
-    """Where each record's length, its body and its end are; batches must be exactly full."""
+def record_bounds(sections: Sections) -> tuple[Int64s, Int64s]:
+    """Where each record begins and ends; batches must be exactly full."""
     counts = sections.counts
     if ((counts < 0) | (counts > (sections.ends - sections.starts) // RECORD_BYTES_MIN)).any():
         raise DecodeError("batch cannot hold its records")
@@ -91,11 +95,11 @@ def record_bounds(sections: Sections) -> tuple[Int64s, Int64s, Int64s]:
             starts[begin:end] = np.fromiter(walk, np.int64, end - begin)
         except ValueError as error:
             raise DecodeError("batch ends before its last record") from error
-    return starts, *_check_bounds(sections, firsts, starts)
+    return starts, _check_bounds(sections, firsts, starts)
 
 
-def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
-    """Bodies and ends; an end must be the start of the next record or the end of the batch."""
+def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> Int64s:
+    """Ends, each of which must be the start of the next record or the end of the batch."""
     lengths, bodies = read_varints(sections.data, starts)
     if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(sections.data))).any():
         raise DecodeError("record has an impossible length")
@@ -105,7 +109,7 @@ def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[I
     expected[(firsts + sections.counts - 1)[filled]] = sections.ends[filled]
     if (ends != expected).any() or (sections.ends != sections.starts)[~filled].any():
         raise DecodeError("records do not fill their batch exactly")
-    return bodies, ends
+    return ends
 
 
 def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
@@ -114,17 +118,23 @@ def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tup
     Returns how many records of each batch are found, and where its next one begins.
     """
     order = np.argsort(-sections.counts, kind="stable")
-    remaining, rows = sections.counts[order], firsts[order]
-    heads, limit = sections.starts[order], len(sections.data) - 1
+    remaining, places = sections.counts[order], firsts[order]
+    heads, last = sections.starts[order], len(sections.data) - 2
     steps = int(remaining[_LOCKSTEP_BATCHES_MIN - 1]) if len(order) >= _LOCKSTEP_BATCHES_MIN else 0
-    active = len(order)
+    active, position = len(order), np.minimum(heads, last)
     for step in range(steps):
-        while remaining[active - 1] <= step:
-            active -= 1
-        position = heads[:active]
-        starts[rows[:active] + step] = position
-        length, body = read_varints(sections.data, position)
-        heads[:active] = np.minimum(body + length.clip(0, limit), limit)
+        if remaining[active - 1] <= step:
+            still = int(np.searchsorted(-remaining, -step))
+            heads[:active], active = position, still
+            position = position[:active]
+        starts[places[:active]] = position
+        places += 1
+        stride = _STRIDES.take(read_pairs(sections.data, position))
+        if not stride.all():
+            length, body = read_varints(sections.data, position)
+            stride = body + length.clip(0, last) - position
+        position = np.minimum(position + stride, last)
+    heads[:active] = position
     walked, positions = np.empty_like(order), np.empty_like(order)
     walked[order], positions[order] = np.minimum(remaining, steps), heads
     return walked, positions
@@ -147,14 +157,13 @@ def _long_step(section: bytes, place: int) -> int:
     return int(bodies[0] - place + lengths[0])
 
 
-def _steps() -> list[list[int]]:
+def _strides() -> Int64s:
     """How far the next record is, by the first two bytes; 0 where its length takes more."""
-    pairs = np.arange(1 << 16)
-    low, high = pairs >> 8, pairs & 0xFF
-    one, two = (low >> 1) + 1, ((low & 0x7F | high << 7) >> 1) + 2
-    steps: Any = np.where(low < 0x80, one, np.where(high < 0x80, two, 0)).reshape(256, 256)
-    table: list[list[int]] = steps.tolist()
-    return table
+    pairs = np.arange(1 << 16, dtype=np.int64)
+    low, high = pairs & 0xFF, pairs >> 8
+    two = np.where(high < 0x80, ((low & 0x7F | high << 7) >> 1) + 2, 0)
+    return np.where(low < 0x80, (low >> 1) + 1, two)
 
 
-_STEPS = _steps()
+_STRIDES = _strides()
+_STEPS: list[list[int]] = _STRIDES.reshape(256, 256).T.tolist()

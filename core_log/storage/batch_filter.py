@@ -1,6 +1,6 @@
 """Which records and which batch heads outlive a compaction, chunk by chunk: Kafka's rules."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,17 @@ from core_log.batch import CONTROL, DELETE_HORIZON
 from core_log.storage.compaction import LastRecord
 from core_log.storage.key_digests import KeyDigests
 from core_log.storage.newest_offsets import NewestOffsets
-from core_log.storage.segment_chunks import Chunk, Rows, Stretch, read_records
+from core_log.storage.record_starts import RecordStarts
+from core_log.storage.segment_chunks import (
+    Chunk,
+    Rows,
+    Stretch,
+    pick_records,
+    read_records,
+)
 from core_log.storage.transaction_trail import TransactionTrail
 from core_log.varint import Int64s
 
-STRETCH_BYTES = 32 << 20
 Flags = npt.NDArray[np.bool_]
 
 
@@ -25,7 +31,6 @@ class Tally:
 
     records: int = 0
     records_kept: int = 0
-    keyless_dropped: int = 0
     tombstones_dropped: int = 0
     deletes_dropped_to: int = 0
     """No tombstone at or above this offset was dropped for its age."""
@@ -58,11 +63,12 @@ class BatchFilter:
         end_offset: int,
         now_ms: int,
         last_records: Mapping[int, LastRecord],
+        starts: RecordStarts,
     ) -> None:
         self._newest, self._digests, self._trail = newest, digests, trail
         self._first_dirty, self._end, self._now_ms = first_dirty_offset, end_offset, now_ms
         self._surviving = newest.surviving()
-        self._last_records = last_records
+        self._last_records, self._starts = last_records, starts
         offsets = [last.last_data_offset for last in last_records.values()]
         self._last_data = np.array([each for each in offsets if each is not None], dtype=np.int64)
         self.tally = Tally()
@@ -80,7 +86,7 @@ class BatchFilter:
         is_read = is_covered & ~is_dropped & (counts > 0) & (~is_control | gets_horizon)
         kept_counts = np.where(is_dropped, 0, counts)
         stretches = []
-        for stretch in read_records(chunk, np.flatnonzero(is_read), bytes_max=STRETCH_BYTES):
+        for stretch in self._stretches(chunk, np.flatnonzero(is_read)):
             rows, section = stretch.rows, stretch.fields.section
             keep, is_tombstone = self._keep(stretch, is_control[rows], is_past[rows])
             kept_counts[rows] = np.bincount(section[keep], minlength=len(rows))
@@ -102,16 +108,24 @@ class BatchFilter:
             stretches=stretches,
         )
 
+    def _stretches(self, chunk: Chunk, rows: Rows) -> Iterable[Stretch]:
+        """The records to judge: where the first pass has been, only those it found to be newest."""
+        starts = self._starts.take(chunk, rows)
+        if starts is not None:
+            low, high = np.searchsorted(self._surviving, chunk.offset_range)
+            picked = pick_records(chunk, rows, starts, self._surviving[low:high])
+            if picked is not None:
+                return (picked,)
+        return read_records(chunk, rows)
+
     def _keep(self, stretch: Stretch, is_control: Flags, is_past: Flags) -> tuple[Flags, Flags]:
         """Which records stay, and which are tombstones."""
         fields, offsets = stretch.fields, stretch.offsets
         marker = is_control[fields.section] if is_control.any() else np.zeros_like(offsets, bool)
         is_tombstone = (fields.value_lengths < 0) & ~marker
-        has_key = fields.key_lengths >= 0
         keep = self._is_newest(stretch)
         too_old = is_past[fields.section] & is_tombstone
         dropped = keep & too_old
-        self.tally.keyless_dropped += int((~has_key & ~marker).sum())
         if dropped.any():
             self.tally.tombstones_dropped += int(dropped.sum())
             last = int(offsets[dropped].max())

@@ -1,6 +1,7 @@
 """A segment that compaction writes, with its indexes, under names that nobody takes for the log."""
 
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from core_log.storage.aborted import AbortedIndex, AbortedTransaction
@@ -38,6 +39,8 @@ class CleanedSegment:
         self._times = TimeIndex(self._times_file, base_offset)
         self._aborted = AbortedIndex(files, path(ABORTED), is_new=True)
         self._interval, self._indexed_at = index_interval, 0
+        self._writer = ThreadPoolExecutor(1)  # while it writes, the next batches are filtered
+        self._writing: Future[None] | None = None
         self._pending: list[Bytes] = []
         self._pending_bytes = self._written = 0
         self._newest_ms, self._newest_offset = NO_TIMESTAMP, base_offset
@@ -66,6 +69,8 @@ class CleanedSegment:
     def finish(self, aborted: Iterable[AbortedTransaction]) -> int:
         """Brings everything to disk but the names; returns the segment's size."""
         self._write()
+        self._settle()
+        self._writer.shutdown()
         if self._written:
             self._times.add(self._newest_ms, self._newest_offset)
         self._aborted.replace(aborted)
@@ -78,6 +83,12 @@ class CleanedSegment:
 
     def _write(self) -> None:
         data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
-        write_all(self._file, self._written, data)
+        self._settle()
+        self._writing = self._writer.submit(write_all, self._file, self._written, data)
         self._written += len(data)
         self._pending, self._pending_bytes = [], 0
+
+    def _settle(self) -> None:
+        """Waits for the write under way, and raises what became of it."""
+        if self._writing is not None:
+            self._writing.result()

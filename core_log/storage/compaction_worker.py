@@ -24,13 +24,15 @@ from core_log.storage.compaction import (
 from core_log.storage.files import Bytes, Files, OsFiles
 from core_log.storage.key_digests import KeyDigests
 from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
+from core_log.storage.read_ahead import read_ahead
+from core_log.storage.record_starts import RecordStarts
 from core_log.storage.segment import LOG, file_name
 from core_log.storage.segment_chunks import Chunk, Rows, read_chunks, read_records
 from core_log.storage.transaction_trail import TransactionTrail
 
 NICE = 10
 BLOCK_RECORDS = 1 << 15
-STRETCH_BYTES = 32 << 20
+STARTS_BYTES_MAX = 64 << 20
 
 
 class Compaction:
@@ -44,7 +46,8 @@ class Compaction:
         self._digests = digests or KeyDigests()
         span = request.end_offset - request.first_dirty_offset
         self.newest = NewestOffsets(min(request.memory_bytes_max // ENTRY_BYTES_MAX, span))
-        self._noted_to = 0
+        self._starts = RecordStarts(STARTS_BYTES_MAX)
+        self._noted_to = self._keyless = 0
 
     def run(self) -> CompactionResult:
         request = self._request
@@ -65,6 +68,7 @@ class Compaction:
             end_offset=end_offset,
             now_ms=request.now_ms,
             last_records=request.last_records,
+            starts=self._starts,
         )
         swaps = []
         taken = [segment for segment in request.segments if segment.base_offset < end_offset]
@@ -84,7 +88,7 @@ class Compaction:
             keys=self.newest.count,
             records=tally.records,
             records_kept=tally.records_kept,
-            keyless_dropped=tally.keyless_dropped,
+            keyless_dropped=self._keyless,
             tombstones_dropped=tally.tombstones_dropped,
             bytes_before=sum(segment.size for segment in taken),
             bytes_after=sum(swap.size for swap in swaps),
@@ -101,7 +105,7 @@ class Compaction:
             for chunk in self._chunks(segment):
                 discard = trail.discardable(chunk)
                 is_control = (chunk.column("attributes") & CONTROL) != 0
-                is_dirty = chunk.last_offsets >= first_dirty
+                is_dirty = chunk.column("base_offset") >= first_dirty
                 wanted = ~discard & ~is_control & is_dirty & (chunk.column("record_count") > 0)
                 stopped_at = self._put_keys(chunk, np.flatnonzero(wanted))
                 if stopped_at is not None:
@@ -110,10 +114,11 @@ class Compaction:
 
     def _put_keys(self, chunk: Chunk, rows: Rows) -> int | None:
         """Where the first batch begins whose keys do not all find room; None if all do."""
-        for stretch in read_records(chunk, rows, bytes_max=STRETCH_BYTES):
+        for stretch in read_records(chunk, rows):
             fields, data = stretch.fields, np.frombuffer(stretch.data, np.uint8)
-            is_dirty = stretch.offsets >= self._request.first_dirty_offset
-            chosen = np.flatnonzero((fields.key_lengths >= 0) & is_dirty)
+            self._starts.keep(chunk, stretch)
+            chosen = np.flatnonzero(fields.key_lengths >= 0)
+            self._keyless += len(stretch.offsets) - len(chosen)
             for begin in range(0, len(chosen), BLOCK_RECORDS):
                 block = chosen[begin : begin + BLOCK_RECORDS]
                 keys = (fields.key_starts[block], fields.key_lengths[block])
@@ -128,7 +133,7 @@ class Compaction:
     def _chunks(self, segment: SegmentFacts) -> Iterator[Chunk]:
         path = self._directory / file_name(segment.base_offset, LOG)
         file, base = self._files.open(path), segment.base_offset
-        return read_chunks(file, segment.size, name=str(path), base_offset=base)
+        return read_ahead(read_chunks(file, segment.size, name=str(path), base_offset=base))
 
     def _write(self, group: list[SegmentFacts], judge: BatchFilter, trail: TransactionTrail) -> int:
         request, trail.still_needed = self._request, []

@@ -12,12 +12,13 @@ from crc32c import crc32c
 from core_log.batch import CHECKED_FROM, HEADER_BYTES, LENGTH_END, BatchHeader
 from core_log.compression import Buffer, decompress
 from core_log.errors import CorruptLog, DecodeError
-from core_log.record_layout import Fields, Sections, read_fields
+from core_log.record_layout import Fields, Sections, read_fields, read_fields_at
 from core_log.storage.files import File
 from core_log.varint import Int64s
 
 CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
 BATCH_RECORDS_BYTES_MAX = 512 << 20
+STRETCH_BYTES = 32 << 20
 
 Rows = npt.NDArray[Any]
 
@@ -64,6 +65,11 @@ class Chunk:
     @property
     def last_offsets(self) -> Int64s:
         return self.column("base_offset") + self.column("last_offset_delta")
+
+    @property
+    def offset_range(self) -> tuple[int, int]:
+        """The first offset, and the one after the last."""
+        return int(self.heads["base_offset"][0]), int(self.last_offsets[-1]) + 1
 
     def header(self, row: int) -> BatchHeader:
         return BatchHeader.read(self.data, int(self.starts[row]))
@@ -162,7 +168,7 @@ def _check_heads(chunk: Chunk, next_offset: int) -> None:
             raise chunk.damage(int(np.flatnonzero(is_wrong)[0]), reason)
 
 
-def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int) -> Iterator[Stretch]:
+def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int = STRETCH_BYTES) -> Iterator[Stretch]:
     """The records of chosen batches in stretches of at most `bytes_max`, or one batch."""
     compressed = (chunk.column("attributes")[rows] & 0x07) != 0
     if not compressed.any():
@@ -184,6 +190,23 @@ def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int) -> Iterator[Stretc
         sections.append(section)
         size += len(section)
     yield _join(chunk, taken, sections)
+
+
+def pick_records(chunk: Chunk, rows: Rows, starts: Int64s, wanted: Int64s) -> Stretch | None:
+    """Only the records at the wanted offsets, where it is known at which positions all of the
+    rows' records begin. None where offsets have gaps, so that they do not count the records.
+    """
+    counts, bases = chunk.column("record_count")[rows], chunk.column("base_offset")[rows]
+    if (counts != chunk.column("last_offset_delta")[rows] + 1).any():
+        return None
+    section = np.searchsorted(bases, wanted, side="right") - 1
+    lasts = np.cumsum(counts) - 1
+    numbers = wanted - bases[section] + (lasts - counts + 1)[section]
+    following = starts[np.minimum(numbers + 1, len(starts) - 1)]
+    ends = np.where(numbers == lasts[section], chunk.ends[rows][section], following)
+    data = np.frombuffer(chunk.data, np.uint8)
+    fields = read_fields_at(data, section, starts[numbers], ends)
+    return Stretch(rows, chunk.data, fields, wanted)
 
 
 def _join(chunk: Chunk, rows: list[int], sections: Sequence[Buffer]) -> Stretch:

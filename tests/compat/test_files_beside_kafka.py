@@ -18,6 +18,7 @@ from core_log.storage.partition_log import PartitionLog
 from tests.builders import START_MS, Sequenced, append, open_log, sync, values_of
 from tests.contract.apache_kafka import run_apache_kafka
 
+pytestmark = pytest.mark.kafka
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)
 DUMPED = (".index", ".log", ".snapshot", ".timeindex", ".txnindex")
 
@@ -35,7 +36,7 @@ class Dump:
 def dump(directory: Path, *options: str) -> Dump:
     jars = os.environ.get("HEADWATER_KAFKA_JARS")
     if not jars:
-        pytest.skip("Apache Kafka is not here: HEADWATER_KAFKA_JARS=$(scripts/fetch_kafka.sh)")
+        pytest.skip("the tools are not here: HEADWATER_KAFKA_JARS=$(scripts/fetch_kafka.sh)")
     names = sorted(str(path) for path in directory.iterdir() if path.suffix in DUMPED)
     tool = ["java", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
     answer = subprocess.run(

@@ -8,8 +8,8 @@ from pathlib import Path
 from core_log.log import TopicPartition
 from core_log.settings import TopicSettings
 from core_log.storage.files import OsFiles
-from tests.builders import START_MS, Sequenced, append
-from tests.contract.records import batch_of
+from tests.builders import Sequenced, append
+from tests.contract.records import NOW_MS, batch_of
 from tests.core_log.broker.test_failed_syncs import connect, running
 from tests.fakes import FaultyFiles
 
@@ -40,10 +40,11 @@ async def test_an_append_held_up_by_the_index_of_aborted_transactions_is_answere
         assert partition is not None
 
         files.fault = full
-        append(partition.log, "aborted", producer=Sequenced(99, is_transactional=True))
-        partition.append_marker(99, 0, commit=False, coordinator_epoch=0, now_ms=START_MS)
+        stamp = Sequenced(99, is_transactional=True)
+        append(partition.log, "aborted", producer=stamp, timestamp_ms=NOW_MS)
+        partition.append_marker(99, 0, commit=False, coordinator_epoch=0, now_ms=NOW_MS)
         waiting = asyncio.create_task(log.append(PARTITION, batch_of("kept")))
-        while partition.log.end_offset < 3:
+        while partition.log.end_offset < 3:  # noqa: ASYNC110 - on its way through a socket
             await asyncio.sleep(0)
         full.has_refused.clear()
         await full.has_refused.wait()

@@ -70,7 +70,13 @@ class Committer:
                 self._is_due = False
                 partitions = list(self._written)
                 self._written.clear()
-                await self._sync(partitions)
+                try:
+                    await self._sync(partitions)
+                except Exception:
+                    # Nothing of this round is believed; the next one syncs it all again.
+                    logger.exception("a round of syncs ended unexpectedly")
+                    self._written.update(dict.fromkeys(partitions))
+                    asyncio.get_running_loop().call_later(HELD_UP_S, self._start_soon)
         finally:
             self._round = None
 

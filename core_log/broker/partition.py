@@ -1,6 +1,7 @@
 """One partition as this broker leads it: its log, its replicas, and who waits for either."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -13,6 +14,15 @@ from core_log.replication.replica import Leader
 from core_log.storage.partition_log import PartitionLog
 
 Wake = Callable[[], None]
+logger = logging.getLogger(__name__)
+
+
+def call(wake: Wake) -> None:
+    """One waiter's mistake must not leave the others waiting for ever."""
+    try:
+        wake()
+    except Exception:
+        logger.exception("who waited for a partition failed")
 
 
 class Reach(Enum):
@@ -75,13 +85,13 @@ class Partition:
     def wake(self) -> None:
         committed, waiters = self.leader.high_watermark, self._commit_waiters
         while waiters and (waiters[0][0] <= committed or self.is_offline):
-            waiters.popleft()[1]()
+            call(waiters.popleft()[1])
         synced, waiters = self.log.recovery_point, self._sync_waiters
         while waiters and (waiters[0][0] <= synced or self.is_offline):
-            waiters.popleft()[1]()
+            call(waiters.popleft()[1])
         if self._fetch_waiters:
             for wake in tuple(self._fetch_waiters):
-                wake()
+                call(wake)
 
     def on_follower_fetch(self, follower: int, offset: int, now_ms: int) -> None:
         """A replica of ours asks for more; anybody else who says so is only a reader."""
@@ -111,7 +121,8 @@ class Partition:
             self._commit_waiters.append((end_offset, wake))
         else:  # a retry waits for an offset older than the newest append's
             waiters = sorted([*self._commit_waiters, (end_offset, wake)], key=lambda each: each[0])
-            self._commit_waiters = deque(waiters)
+            self._commit_waiters.clear()
+            self._commit_waiters.extend(waiters)
 
     async def committed(self, end_offset: int) -> None:
         """Returns once the high watermark has reached `end_offset`."""

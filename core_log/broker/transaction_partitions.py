@@ -9,6 +9,8 @@ from core_log.errors import HeadwaterError
 from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 
+DELETED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
 OnEnded = Callable[[Partition, int, bool], None]
 """Told of every marker: the partition it is in, the producer, and whether it commits."""
 
@@ -47,7 +49,7 @@ class LedTransactionPartitions:
         for each in sorted(partitions):
             partition = self._led(*each)
             if partition is None:
-                if self._why_not_led(*each) is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                if self._why_not_led(*each) not in DELETED:
                     left.append(each)
                 continue
             try:

@@ -38,15 +38,14 @@ class ChaosProxy:
             asyncio.ensure_future(self._pump(reader, back, left)),
             asyncio.ensure_future(self._pump(there, writer, left)),
         ]
-        try:
+        with suppress(asyncio.CancelledError):  # it is stopped
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            for each in (writer, back):
-                each.transport.abort()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            self._serving.discard(task)
+        for pump in pumps:
+            pump.cancel()
+        for each in (writer, back):
+            each.transport.abort()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._serving.discard(task)
 
     async def stop(self) -> None:
         serving = list(self._serving)

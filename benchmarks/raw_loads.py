@@ -103,6 +103,8 @@ def fetch(
                 size = receive_frame(sock, buffer)
                 (records_bytes,) = LENGTH.unpack_from(buffer, records_at)
                 assert records_bytes == size - records_at - 4, "records end the answer"
+                if not records_bytes and not offsets[sock]:
+                    raise RuntimeError(f"nothing was answered: {bytes(buffer[:size]).hex()}")
                 received += records_bytes
                 whole = records_bytes // len(batch)
                 offsets[sock] = offsets[sock] + whole * per_batch if whole else 0

@@ -161,6 +161,8 @@ class GroupCoordinator:
         producer: ProducerStamp | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """In a producer's transaction they count, and are durable, from its commit on."""
+        if not offsets:
+            return {}
         error = self._check_committer(group_id, by, is_transactional=producer is not None)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(offsets, error)

@@ -8,6 +8,7 @@ from core_log.errors import StorageFailed
 from core_log.groups.transaction_log import encode_key, encode_value
 from core_log.groups.transaction_recovery import Recovery
 from core_log.groups.transactions import (
+    NO_EPOCH,
     ProducerIdentity,
     StoredTransaction,
     Transaction,
@@ -206,7 +207,8 @@ class TransactionalId:
         """Appends what is so and not recorded yet; returns where the log then ends."""
         async with self.lock:
             await self._settle()
-            if not self.is_saved and not self.current.state.is_prepared:
+            is_known = self.current.producer_epoch != NO_EPOCH
+            if is_known and not self.is_saved and not self.current.state.is_prepared:
                 self._pending_end = self._append(self.current)
             return self._pending_end
 

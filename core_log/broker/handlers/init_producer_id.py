@@ -39,8 +39,10 @@ async def handle_init_producer_id(
 
 
 async def init(broker: "Broker", request: InitProducerIdRequest) -> ProducerAnswer:
-    if request.enable2_pc or request.keep_prepared_txn:
+    if request.enable2_pc:
         return ProducerAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.keep_prepared_txn:
+        return ProducerAnswer(ErrorCode.UNSUPPORTED_VERSION)
     named = ProducerIdentity(request.producer_id, request.producer_epoch)
     if (named.producer_id < 0) != (named.epoch < 0):
         return ProducerAnswer(ErrorCode.INVALID_REQUEST)

@@ -116,6 +116,7 @@ async def test_a_producer_that_is_not_the_current_one_is_fenced(
         ({"transaction_timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ({"transaction_timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ({"enable2_pc": True}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({"keep_prepared_txn": True}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 async def test_what_makes_no_sense_is_refused(

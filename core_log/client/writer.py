@@ -21,6 +21,9 @@ from core_log.log import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+SHUT_OUT = (Fenced, InvalidTransactionState)
+"""What the cluster answers when this transaction is no longer ours to write to."""
+
 
 class KafkaWriter:
     """Once it cannot be known how a transaction ended, the writer refuses to go on: opening a
@@ -58,10 +61,10 @@ class KafkaWriter:
             yield transaction
             transaction.close()
             await self._commit(transaction)
-        except (Fenced, InvalidTransactionState) as error:
-            raise await self._verdict(error) from error
         except BaseException as error:
             transaction.close()
+            if isinstance(transaction.failure, SHUT_OUT):
+                raise await self._verdict() from error
             await self._abort(transaction, error)
             raise
         finally:
@@ -69,7 +72,7 @@ class KafkaWriter:
 
     def _begin(self) -> KafkaTransaction:
         if self._end is not None:
-            raise self._end
+            raise self._end.with_traceback(None)
         if self._is_in_transaction:
             raise LogRejected(
                 "this writer has a transaction open",
@@ -100,7 +103,8 @@ class KafkaWriter:
             return
         try:
             self._adopt(await self._coordinator.end(self._identity, commit=True))
-        except (Fenced, InvalidTransactionState):
+        except SHUT_OUT as error:
+            transaction.failure = error
             raise
         except BaseException:
             self._lose("it is not known whether the last transaction was committed")
@@ -116,6 +120,8 @@ class KafkaWriter:
                 # A batch may or may not have arrived, so its sequence cannot be used again.
                 identity = await self._coordinator.identify(self._identity, for_ms=for_ms)
             self._adopt(identity)
+        except SHUT_OUT:
+            await self._verdict()
         except HeadwaterError as error:
             logger.warning("writer %s could not abort after %r: %s", self.name, reason, error)
             self._lose("the last transaction could not be aborted")
@@ -123,7 +129,7 @@ class KafkaWriter:
             self._lose("the last transaction was not ended")
             raise
 
-    async def _verdict(self, error: HeadwaterError) -> HeadwaterError:
+    async def _verdict(self) -> HeadwaterError:
         """The cluster answers alike when it has ended a transaction that took too long. Only a
         newer writer of this name makes it refuse to renew our identity."""
         for_ms = self._cluster.settings.abort_for_ms

@@ -200,6 +200,47 @@ async def test_a_writer_is_fenced_only_by_a_newer_one() -> None:
         await writer.append(ORDERS, batch())
 
 
+async def test_a_fence_is_told_from_among_the_failures_of_appends_side_by_side() -> None:
+    script = Script()
+    writer = await script.cluster.log().writer("writer")
+    script.produce_code, script.init_code = (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    )
+
+    with pytest.raises(Fenced):
+        async with writer.transaction() as transaction, asyncio.TaskGroup() as appends:
+            for _ in range(3):
+                appends.create_task(transaction.append(ORDERS, batch()))
+
+
+async def test_another_writers_fence_only_aborts_this_ones_transaction() -> None:
+    script = Script()
+    writer = await script.cluster.log().writer("writer")
+
+    with pytest.raises(Fenced, match="somebody else"):
+        async with writer.transaction() as transaction:
+            await transaction.append(ORDERS, batch())
+            raise Fenced("somebody else")
+
+    assert script.ends() == [False]
+    await writer.append(ORDERS, batch())
+
+
+async def test_a_writer_that_is_fenced_while_it_aborts_stays_fenced() -> None:
+    script = Script()
+    writer = await script.cluster.log().writer("writer")
+
+    with pytest.raises(KeyError):
+        async with writer.transaction() as transaction:
+            await transaction.append(ORDERS, batch())
+            script.end_code = script.init_code = ErrorCode.PRODUCER_FENCED
+            raise KeyError
+
+    with pytest.raises(Fenced):
+        await writer.append(ORDERS, batch())
+
+
 async def test_a_transaction_without_steps_is_not_told_to_anybody() -> None:
     script = Script()
     writer = await script.cluster.log().writer("writer")

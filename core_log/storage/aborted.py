@@ -44,21 +44,28 @@ class AbortedIndex:
             with suppress(FileNotFoundError):
                 content = self._files.read(self._path)
             whole = len(content) // ENTRY.size * ENTRY.size
-            self._entries = []
-            for version, *row in ENTRY.iter_unpack(content[:whole]):
-                if version != VERSION:
-                    problem = "transaction index has an unknown version"
-                    raise CorruptLog(problem, file=str(self._path))
+            entries: list[AbortedTransaction] = []
+            for position in range(0, whole, ENTRY.size):
+                version, *row = ENTRY.unpack_from(content, position)
                 entry = AbortedTransaction._make(row)
-                if not self._may_follow(entry):
+                last = entries[-1].last_offset if entries else -1
+                if version != VERSION or not max(entry.first_offset, last) < entry.last_offset:
+                    if any(content[position:]):
+                        raise CorruptLog(
+                            "transaction index contradicts itself", file=str(self._path)
+                        )
                     break  # zeros that a power cut left where nothing had been promised
-                self._entries.append(entry)
-            self._written = len(content)
+                entries.append(entry)
+            self._entries, self._written = entries, len(content)
         return self._entries
 
-    def _may_follow(self, entry: AbortedTransaction) -> bool:
-        last = self._entries[-1].last_offset if self._entries else -1
-        return max(entry.first_offset, last) < entry.last_offset
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the file contradicts itself, so that its entries have to be found anew."""
+        try:
+            return self.entries is None
+        except CorruptLog:
+            return True
 
     def add(self, aborted: AbortedTransaction) -> None:
         self.entries.append(aborted)

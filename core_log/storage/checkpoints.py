@@ -190,8 +190,10 @@ class PartitionMarks:
         self._store(self._checkpoints.first_dirty, first_dirty)
         self.first_dirty = first_dirty
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """Before what lies above is given up: it must not be missed as a loss."""
+    def settle_recovery_point(self, offset: int) -> None:
+        """Before what lies above is given up, so that it is not missed as a loss; and before what
+        lies below is compacted, since an older point might then lie where no batch ends any more.
+        """
         self._store(self._checkpoints.recovery_points, offset)
 
     def _store(self, checkpoint: OffsetCheckpoint, offset: int) -> None:

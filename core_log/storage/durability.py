@@ -1,6 +1,7 @@
 """How much of a partition is on disk: jobs that sync it, and what their success proves."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from core_log.storage.files import File, Files
@@ -41,7 +42,8 @@ class SyncJob:
         if self._active is not None:
             self._active.sync()
         for directory in self.directories:
-            self._file_system.sync_directory(directory)
+            with suppress(FileNotFoundError):  # the partition was deleted meanwhile
+                self._file_system.sync_directory(directory)
 
 
 class RemovalJob:
@@ -70,6 +72,7 @@ class Durability:
         "_directories",
         "_file_system",
         "_files",
+        "_is_trusting",
         "_markers",
         "_running",
         "durable",
@@ -83,6 +86,7 @@ class Durability:
         self._files: list[File] = []
         self._directories: list[Path] = []
         self._running: list[SyncJob] = []
+        self._is_trusting = False
 
     def add(self, files: Iterable[File], directories: Iterable[Path] = ()) -> None:
         """These must be on disk too before anything written from now on counts."""
@@ -91,6 +95,8 @@ class Durability:
 
     def job(self, active: File, end_offset: int) -> SyncJob:
         """Proves everything below `end_offset`, the end of the active file."""
+        if self._is_trusting:
+            return self.no_job()
         if end_offset == self.synced and not self._files and not self._directories:
             return self.no_job()
         files, directories = list(self._files), list(self._directories)
@@ -118,11 +124,16 @@ class Durability:
         self._advance()
 
     def on_trusted(self, end_offset: int) -> None:
-        """Nobody asks the disk: what is written counts."""
+        """Nobody asks the disk: what is written counts, and until the end nothing is proved."""
+        self._is_trusting = True
         self.durable = max(self.durable, end_offset)
         self._markers.clear()
         self._files.clear()
         self._directories.clear()
+
+    def on_closed(self, end_offset: int) -> None:
+        """All files were synced one by one."""
+        self.synced = self.durable = end_offset
 
     def on_marker_decided(self, offset: int) -> None:
         """The decision behind the marker at `offset` is on disk: recovery can write it again."""

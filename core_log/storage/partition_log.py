@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core_log.batch import BatchHeader, check_batch, stamp
-from core_log.errors import CorruptBatch, OffsetOutOfRange, StorageFailed
+from core_log.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
 from core_log.plain_records import encode_marker, iterate_batches
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.checkpoints import PartitionMarks
@@ -16,9 +16,9 @@ from core_log.storage.growth import Growth
 from core_log.storage.leader_epochs import EpochCache
 from core_log.storage.log_config import LogConfig
 from core_log.storage.producers import ProducerStates, is_data
-from core_log.storage.replay import replay_marker, restore_producers
+from core_log.storage.replay import mend_aborted, replay_marker, restore_producers
 from core_log.storage.retention import is_worth_rolling, outlived
-from core_log.storage.segment import FOREVER, Segment
+from core_log.storage.segment import FOREVER, SUFFIXES, Segment
 from core_log.storage.segments import Segments
 from core_log.storage.snapshots import SPACING_BYTES, Snapshots
 from core_log.storage.swap import cleaned_paths, commit_swap, finish_swap
@@ -263,7 +263,11 @@ class PartitionLog:
 
     def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in [lo, hi)."""
-        return self.segments.aborted(lo, hi)
+        try:
+            return self.segments.aborted(lo, hi)
+        except CorruptLog:  # of an index, unless the batches are damaged as well
+            mend_aborted(self.segments, self._snapshots, self.end_offset)
+            return self.segments.aborted(lo, hi)
 
     def sync_job(self) -> SyncJob:
         """What must be synced for everything written so far to be on disk."""
@@ -369,7 +373,7 @@ class PartitionLog:
         if len(gone) == len(self.segments):
             gone = gone[1:]
         with self._refusing():
-            self._marks.lower_recovery_point(min(offset, self.recovery_point))
+            self._marks.settle_recovery_point(min(offset, self.recovery_point))
             self._marks.note_compacted(min(offset, self._marks.first_dirty))
             for path in self.segments.drop(gone[::-1]):
                 self._files.remove(path)
@@ -392,16 +396,25 @@ class PartitionLog:
                 file.sync()
             if self.end_offset not in self._snapshots.offsets:
                 self._snapshots.take(self.producers, self.end_offset)
-            if self.recovery_point < self.end_offset:
-                for segment in self.segments.from_offset(self.recovery_point):
-                    segment.file.sync()
-                self._files.sync_directory(self.directory.parent)
-                self._files.sync_directory(self.directory)
         self.sync()
+        if self.recovery_point < self.end_offset:  # nothing was synced, by `fsync: never`
+            with self._refusing():
+                self._sync_everything()
+
+    def _sync_everything(self) -> None:
+        for segment in self.segments.from_offset(self.recovery_point):
+            for suffix in SUFFIXES:
+                path = segment.path.with_suffix(suffix)
+                if self._files.exists(path):
+                    self._files.open(path).sync()
+        self._files.sync_directory(self.directory)
+        self._files.sync_directory(self.directory.parent)
+        self._durability.on_closed(self.end_offset)
 
     def note_cleaned(self, *, cleaned_to: int, deletes_dropped_to: int) -> None:
         """Records, for good and before the swap, what compaction is about to take."""
         with self._refusing():
+            self._marks.settle_recovery_point(self.recovery_point)
             self._marks.note_cleaned(cleaned_to, deletes_dropped_to)
 
     def note_compacted(self, first_dirty_offset: int) -> None:

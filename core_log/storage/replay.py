@@ -30,6 +30,8 @@ def restore_producers(
     from_offset, snapshot = taken or (segments.first.base_offset, [])
     producers.restore(snapshot)
     for segment in segments.from_offset(from_offset):
+        if segment.aborted.is_damaged:
+            rebuild_aborted(segment, segments, snapshots, certain_to)
         segment.aborted.truncate(certain_to)
         for aborted in replay_segment(
             producers, segment, from_offset=from_offset, below=end_offset, now_ms=now_ms
@@ -39,6 +41,30 @@ def restore_producers(
         markers = segment.aborted.flush()
         if markers is not None:
             markers.sync()
+
+
+def mend_aborted(segments: Segments, snapshots: Snapshots, end_offset: int) -> None:
+    """Makes anew every index of aborted transactions that contradicts itself."""
+    for segment in segments:
+        if segment.aborted.is_damaged:
+            rebuild_aborted(segment, segments, snapshots, end_offset)
+
+
+def rebuild_aborted(
+    segment: Segment, segments: Segments, snapshots: Snapshots, end_offset: int
+) -> None:
+    """Finds a segment's aborted transactions anew, from the state of producers at its start."""
+    taken = snapshots.before(segment.base_offset)
+    from_offset, snapshot = taken or (segments.first.base_offset, [])
+    producers = ProducerStates()
+    producers.restore(snapshot)
+    for each in segments.from_offset(from_offset):
+        found = list(
+            replay_segment(producers, each, from_offset=from_offset, below=end_offset, now_ms=0)
+        )
+        if each is segment:
+            segment.aborted.replace(found)
+            return
 
 
 def replay_segment(

@@ -9,7 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from core_log.clock import Clock
-from core_log.errors import ConfigError, DirectoryInUse, StorageFailed
+from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, StorageFailed
 from core_log.log import TopicPartition
 from core_log.storage.checkpoints import Checkpoints
 from core_log.storage.durability import RemovalJob
@@ -56,6 +56,7 @@ class Store:
         self.log_directory = data / LOG_DIRECTORY
         self.checkpoints = Checkpoints(files, self.log_directory)
         self._partitions: dict[TopicPartition, PartitionLog] = {}
+        self._refused: set[TopicPartition] = set()
         self._found = self._scan()
         self.was_clean = take_clean_stop(files, self.log_directory)
         """Whether the last owner stopped cleanly."""
@@ -106,11 +107,15 @@ class Store:
             if is_new or read_topic_id(self.files, directory) is None:
                 fresh_files.append(write_topic_id(self.files, directory, topic_id))
             log = self._recover(key, directory, config, is_new=is_new)
-        except OSError as error:
-            raise _refusal(error, directory) from error
+        except (OSError, HeadwaterError) as error:
+            self._refused.add(key)
+            if isinstance(error, OSError):
+                raise _refusal(error, directory) from error
+            raise
         if fresh_files:
             log.sync_with_next(fresh_files, [directory, self.log_directory])
         self._found.add(key)
+        self._refused.discard(key)
         self._partitions[key] = log
         return log
 
@@ -166,6 +171,7 @@ class Store:
         """
         key = TopicPartition(topic, partition)
         self._partitions.pop(key, None)
+        self._refused.discard(key)
         if key not in self._found:
             return None
         directory = self.log_directory / f"{topic}-{partition}"
@@ -209,8 +215,8 @@ class Store:
             self._lock = None
 
     def _close_cleanly(self) -> bool:
-        """Whether everything is on disk."""
-        is_whole = True
+        """Whether everything is on disk and sound."""
+        is_whole = not self._refused
         for log in self._partitions.values():
             try:
                 log.close()

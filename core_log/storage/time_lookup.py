@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from core_log.batch import DELETE_HORIZON, BatchHeader
+from core_log.batch import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
 from core_log.plain_records import PlainRecord, decode_batch
 from core_log.storage.index import NO_TIMESTAMP
 from core_log.storage.segment import Segment
@@ -41,9 +41,9 @@ def _first_in(
             return None
         if header.max_timestamp < timestamp or header.last_offset < start_offset:
             continue
-        is_first = header.base_timestamp >= timestamp and header.base_offset >= start_offset
-        if is_first and _begins_with_first_time(header):
-            return TimedOffset(header.base_offset, header.base_timestamp, header.leader_epoch)
+        first = _first_time(header)
+        if first >= timestamp and header.base_offset >= start_offset:
+            return TimedOffset(header.base_offset, first, header.leader_epoch)
         for record in _records(segment, position, header):
             if record.timestamp_ms >= timestamp and start_offset <= record.offset < below:
                 return TimedOffset(record.offset, record.timestamp_ms, header.leader_epoch)
@@ -62,12 +62,13 @@ def newest(segments: Segments, *, start_offset: int, below: int) -> TimedOffset 
     return None if holder is None else _first_in(holder, best, start_offset, below)
 
 
-def _begins_with_first_time(header: BatchHeader) -> bool:
-    """Whether the base timestamp is that of the record at the base offset, still there."""
-    return (
-        not header.attributes & DELETE_HORIZON
-        and header.record_count == header.last_offset_delta + 1
-    )
+def _first_time(header: BatchHeader) -> int:
+    """The time of the record at the base offset, where the head alone tells it; else -1."""
+    if header.record_count != header.last_offset_delta + 1:  # compaction may have taken it
+        return NO_TIMESTAMP
+    if header.attributes & LOG_APPEND_TIME:
+        return header.max_timestamp
+    return NO_TIMESTAMP if header.attributes & DELETE_HORIZON else header.base_timestamp
 
 
 def _records(segment: Segment, position: int, header: BatchHeader) -> list[PlainRecord]:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from core_log.errors import ConfigError, DirectoryInUse
+from core_log.errors import ConfigError, CorruptLog, DirectoryInUse
 from core_log.log import TopicPartition
 from core_log.storage.log_config import LogConfig
 from core_log.storage.properties import decode_uuid, read_topic_id
@@ -173,3 +173,44 @@ def test_names_and_ids_come_from_the_randomness_that_was_given() -> None:
         return store.cluster_id
 
     assert cluster_id() == cluster_id()
+
+
+def test_a_store_with_a_damaged_partition_is_not_marked_clean() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    append(log, "x")
+    sync(log, store)
+    store.close(clean=False)
+    files.open(log.segments.active.path).truncate(5)
+    store = open_store(files)
+    with pytest.raises(CorruptLog):
+        store.open_partition("orders", 0, topic_id=TOPIC_ID, config=LogConfig())
+    store.close()
+
+    assert not open_store(files).was_clean
+
+
+def test_without_syncs_a_clean_stop_still_puts_everything_on_disk() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files, config=LogConfig(segment_bytes=200))
+    for number in range(6):
+        append(log, f"value {number}" + "x" * 50)
+        log.trust_written()
+    assert (log.durable_offset, log.recovery_point) == (6, 0)
+    store.close()
+
+    for seed in range(10):
+        survived = files.after_power_cut(Random(seed))
+        _, again = open_log(survived, config=LogConfig(segment_bytes=200))
+        assert again.end_offset == again.recovery_point == 6
+        assert len(values_of(again)) == 6
+
+
+def test_a_sync_that_outlives_its_partition_is_no_failure() -> None:
+    store, log = open_log(MemoryFiles())
+    append(log, "x")
+    job = log.sync_job()
+
+    store.delete_partition("orders", 0)
+
+    job.run()

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core_log.batch import BatchHeader, stamp_append_time
 from core_log.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence
 from core_log.plain_records import decode_batch, decode_marker
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
-from tests.builders import START_MS, Sequenced, append, open_log, sync, values_in
+from tests.builders import START_MS, Sequenced, append, batch, open_log, sync, values_in
 from tests.fakes import MemoryFiles
 
 SMALL = LogConfig(segment_bytes=500)
@@ -259,3 +260,35 @@ def committed_offsets(log: PartitionLog) -> list[int]:
                 seen.append(each)
         offset = found.next_offset
     return seen
+
+
+@given(position=st.integers(0, 200), bit=st.integers(0, 7), is_clean=st.booleans())
+def test_an_aborted_index_that_contradicts_itself_is_made_anew(
+    position: int, bit: int, is_clean: bool
+) -> None:
+    files = MemoryFiles()
+    store, log = open_log(files, config=SMALL)
+    for sequence in range(6):
+        write(log, 1, sequence)
+        append(log, "x" * 60)
+        end(log, 1, commit=sequence % 2 == 0)
+    sync(log, store)
+    before = log.aborted(0, log.end_offset)
+    store.close(clean=is_clean)
+    path = min(path for path in files.files if path.suffix == ".txnindex")
+    row = position // 34 * 34 % files.size(path)
+    files.open(path).flip_bit(row + position % 2, bit)  # the version: nothing else is certain
+
+    _, log = open_log(files, config=SMALL)
+
+    assert log.aborted(0, log.end_offset) == before
+
+
+def test_a_time_stamped_by_the_broker_is_every_records_time() -> None:
+    _, log = open_log(MemoryFiles())
+    data = batch("a", "b", timestamp_ms=5)
+    stamp_append_time(data, 1000)
+    header = BatchHeader.read(data)
+    log.append(memoryview(data), header, leader_epoch=0, now_ms=1000)
+
+    assert log.offset_for_timestamp(6, below=2) == (0, 1000, 0)

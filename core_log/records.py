@@ -25,6 +25,8 @@ from core_log.varint import Int64s, varint_lengths, write_varints
 BATCH_BYTES_MAX = 1 << 20
 """Fits Kafka's default of max.message.bytes."""
 
+SPAN_BYTES = 2 << 20
+
 COLUMN_BYTES_MAX = 1 << 30
 """Binary columns count their bytes in 31 bits."""
 
@@ -69,38 +71,46 @@ def encode(
 ) -> list[Batch]:
     """As few batches as the limit allows; only a record that is too large alone exceeds it."""
     times = np.broadcast_to(np.asarray(timestamps_ms, dtype=np.int64), (len(keys),))
-    batches = []
-    for start, end in _cut(keys, values, times, headers, batch_bytes_max - HEADER_BYTES):
-        rows = slice(start, end)
+    batches: list[Batch] = []
+    for span in _spans(_cut(keys, values, times, headers, batch_bytes_max - HEADER_BYTES)):
+        first = span[0][0]
+        rows = slice(first, span[-1][1])
         part = headers if isinstance(headers, bytes) else headers[rows]
-        section = encode_records(keys[rows], values[rows], times[rows] - times[start], part)
-        batches.append(_frame(section, times[rows], compression))
+        bounds = np.array(span, dtype=np.int64) - first
+        records = encode_records(keys[rows], values[rows], times[rows], bounds, part)
+        for (start, end), section in zip(span, records, strict=True):
+            batches.append(_frame(section, times[start:end], compression))
     return batches
 
 
 def encode_records(
     keys: pa.BinaryArray,
     values: pa.BinaryArray,
-    timestamp_deltas: Int64s,
+    timestamps_ms: Int64s,
+    batches: Int64s,
     headers: bytes | pa.BinaryArray = NO_HEADERS,
-) -> memoryview:
-    """Lays out one record per row; a null value is a tombstone.
+) -> Iterator[memoryview]:
+    """Lays out one record per row, and yields the records sections of the given row ranges.
 
     The join below writes every record into one shared buffer in C++, so that buffer already
-    is the records section of the batch: no row ever becomes a Python object.
+    is the records sections, one behind the other: no row ever becomes a Python object.
     """
     key_bytes, value_bytes = lengths_or_minus_one(keys), lengths_or_minus_one(values)
-    deltas: Int64s = np.arange(len(keys), dtype=np.int64)
-    numbers = (timestamp_deltas, deltas, key_bytes, value_bytes)
+    firsts = np.repeat(batches[:, 0], batches[:, 1] - batches[:, 0])
+    offset_deltas: Int64s = np.arange(len(keys), dtype=np.int64) - firsts
+    time_deltas = timestamps_ms - timestamps_ms[firsts]
+    numbers = (time_deltas, offset_deltas, key_bytes, value_bytes)
     record_bytes = 1 + sum(map(varint_lengths, numbers))  # 1: attributes
     record_bytes += key_bytes.clip(0) + value_bytes.clip(0) + _header_bytes(headers)
-    attributes: Int64s = np.zeros_like(deltas)
-    head = write_varints(record_bytes, attributes, timestamp_deltas, deltas, key_bytes)
+    attributes: Int64s = np.zeros_like(offset_deltas)
+    head = write_varints(record_bytes, attributes, time_deltas, offset_deltas, key_bytes)
     tail = pa.scalar(headers, pa.binary()) if isinstance(headers, bytes) else headers
     pieces = (head, keys.fill_null(b""), write_varints(value_bytes), values.fill_null(b""), tail)
     joined = pc.binary_join_element_wise(*pieces, NOTHING)
-    size = pc.sum(pc.binary_length(joined)).as_py()
-    return memoryview(joined.buffers()[2])[:size]
+    ends = np.frombuffer(joined.buffers()[1], np.int32)
+    data = memoryview(joined.buffers()[2])
+    for start, end in batches.tolist():
+        yield data[ends[start] : ends[end]]
 
 
 def decode(data: Buffer, *, from_offset: int = 0) -> Columns:
@@ -197,7 +207,18 @@ def cut_cells(
     rows = np.arange(0, len(stretches), 5)
     keys = stretches.take(_indices(rows, fields.key_lengths))
     values = stretches.take(_indices(rows + 2, fields.value_lengths))
+    if (fields.ends - fields.header_starts == 1).all():
+        return keys, values, _single_bytes(stretches, rows + 3)
     return keys, values, stretches.take(pa.array(rows + 3))
+
+
+def _single_bytes(stretches: pa.BinaryArray, rows: Int64s) -> pa.BinaryArray:
+    """Cells of one byte each, as they are where no record has a header."""
+    data = np.frombuffer(stretches.buffers()[2], np.uint8)
+    firsts = np.frombuffer(stretches.buffers()[1], np.int32)[rows]
+    bounds = np.arange(len(rows) + 1, dtype=np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[firsts])]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
 def _indices(rows: Int64s, lengths: Int64s) -> pa.Array:
@@ -209,14 +230,28 @@ def _header_bytes(headers: bytes | pa.BinaryArray) -> int | Int64s:
     return len(headers) if isinstance(headers, bytes) else lengths_or_minus_one(headers)
 
 
+def _spans(cuts: Iterator[tuple[int, int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Neighbouring batches to be laid out together: many small ones cost hardly more than one."""
+    span: list[tuple[int, int]] = []
+    room = SPAN_BYTES
+    for start, end, size in cuts:
+        if span and size > room:
+            yield span
+            span, room = [], SPAN_BYTES
+        span.append((start, end))
+        room -= size
+    if span:
+        yield span
+
+
 def _cut(
     keys: pa.BinaryArray,
     values: pa.BinaryArray,
     times: Int64s,
     headers: bytes | pa.BinaryArray,
     bytes_max: int,
-) -> Iterator[tuple[int, int]]:
-    """Row ranges whose records are sure to fit, by the longest of each kind of number."""
+) -> Iterator[tuple[int, int, int]]:
+    """Row ranges whose records are sure to fit, by the longest of each number, and their size."""
     if not len(keys):
         return
     cells = lengths_or_minus_one(keys).clip(0) + lengths_or_minus_one(values).clip(0)
@@ -229,7 +264,7 @@ def _cut(
         taken = int(ends[start - 1]) if start else 0
         end = int(np.searchsorted(ends, taken + bytes_max, side="right"))
         end = max(end, start + 1)
-        yield start, end
+        yield start, end, int(ends[end - 1]) - taken
         start = end
 
 

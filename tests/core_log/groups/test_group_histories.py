@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from core_log.groups.membership import (
     Ticket,
 )
 from core_log.protocol.error_codes import ErrorCode
+
+pytestmark = pytest.mark.simulation
 
 PARTITIONS = ("t0", "t1", "t2", "t3")
 SESSION_MS, REBALANCE_MS = 10_000, 30_000

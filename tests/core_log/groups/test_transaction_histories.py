@@ -14,6 +14,8 @@ from core_log.log import TopicPartition
 from tests.core_log.groups.simulated_world import SimulatedPartition, SimulatedPartitions, World
 from tests.core_log.groups.transaction_clients import TIMEOUT_MS, Client, Outcome
 
+pytestmark = pytest.mark.simulation
+
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 LIMITS = TransactionLimits(save_after_ms=50, retry_ms=1)
 HISTORIES = max(25, settings().max_examples // 4)

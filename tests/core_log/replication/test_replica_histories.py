@@ -21,6 +21,8 @@ from core_log.replication.topic_config import TopicConfigs
 from core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 
+pytestmark = pytest.mark.simulation
+
 BROKERS = (1, 2, 3)
 TOPIC = "t"
 Record = tuple[int, int]  # its leader epoch, and a number no other record has

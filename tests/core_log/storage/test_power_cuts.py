@@ -13,6 +13,8 @@ from core_log.storage.store import Store
 from tests.builders import TOPIC_ID, Sequenced, append, open_log, open_store, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
 
+pytestmark = pytest.mark.simulation
+
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
 
 

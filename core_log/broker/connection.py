@@ -318,6 +318,7 @@ class Connection:
         logger.warning(
             "closed the connection of %s:%d: %s", self.client_host, self.client_port, why
         )
+        self._flush()  # what was asked rightly, and is known already
         self.close()
 
     def close_when_sent(self) -> None:

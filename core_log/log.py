@@ -26,13 +26,13 @@ class Isolation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far a partition reaches."""
+    """How far a partition reaches; the last two are -1 where the log cannot tell."""
 
     start: int  # oldest offset still held
     stable: int  # everything below is on disk and decided: committed or aborted
     end: int  # the next offset to be written, open transactions included
-    cleaned_to: int  # compaction may have removed older values below this; -1 if the log cannot tell
-    deletes_dropped_to: int  # and tombstones below this; -1 if the log cannot tell
+    cleaned_to: int  # compaction may have removed older values below this
+    deletes_dropped_to: int  # and tombstones below this
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """What the machine itself can do, measured in the same run: the yardsticks without a broker."""
 
 import os
+import select
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from benchmarks.client_loads import summary
 from benchmarks.raw_loads import receive_frame
@@ -85,54 +86,65 @@ def sendfile_server(
     records_at = fetch_records_at(topic)
     head = LENGTH.pack(records_at + 4 + stretch) + bytes(records_at) + LENGTH.pack(stretch)
     try:
-        with in_a_process(lambda peer: _send_file(peer, path, head, stretch)) as address:
+        with in_a_process(SendsFile(path, head, stretch).serve) as address:
             yield address
     finally:
         path.unlink()
 
 
-def _send_file(peer: socket.socket, path: Path, head: bytes, stretch: int) -> None:
-    size, position = path.stat().st_size, 0
-    with path.open("rb") as file:
-        while peer.recv(4096):
-            peer.send(head, MSG_MORE)
-            left = stretch
-            while left:
-                left -= os.sendfile(peer.fileno(), file.fileno(), position + stretch - left, left)
-            position = position + stretch if position + 2 * stretch <= size else 0
+class SendsFile:
+    """For one connection: the next stretch of the file whenever something is asked."""
+
+    def __init__(self, path: Path, head: bytes, stretch: int) -> None:
+        self._file, self._size = path.open("rb"), path.stat().st_size
+        self._head, self._stretch, self._position = head, stretch, 0
+
+    def serve(self, peer: socket.socket) -> None:
+        if not peer.recv(4096):
+            raise ConnectionError("closed")
+        peer.send(self._head, MSG_MORE)
+        end = self._position + self._stretch
+        while self._position < end:
+            sent = os.sendfile(
+                peer.fileno(), self._file.fileno(), self._position, end - self._position
+            )
+            self._position += sent
+        if end + self._stretch > self._size:
+            self._position = 0
 
 
 @contextmanager
 def writing_server(directory: Path, topic: str) -> Iterator[str]:
     """Receives requests, writes each as it came into a growing file, and says that all is well."""
     path = directory / "received"
-    answer = LENGTH.pack(produce_error_at(topic) + 2) + bytes(produce_error_at(topic) + 2)
     try:
-        with in_a_process(lambda peer: _write_file(peer, path, answer)) as address:
+        with in_a_process(WritesFile(path, produce_error_at(topic) + 2).serve) as address:
             yield address
     finally:
         path.unlink(missing_ok=True)
 
 
-def _write_file(peer: socket.socket, path: Path, answer: bytes) -> None:
-    buffer = memoryview(bytearray(2 << 20))
-    with path.open("wb", buffering=0) as file:
-        while True:
-            size = receive_frame(peer, buffer)
-            file.write(buffer[:size])
-            peer.sendall(answer)
+class WritesFile:
+    """For one connection: the next request, as it came, into the file."""
+
+    def __init__(self, path: Path, answer_bytes: int) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._answer = LENGTH.pack(answer_bytes) + bytes(answer_bytes)
+        self._buffer = memoryview(bytearray(2 << 20))
+
+    def serve(self, peer: socket.socket) -> None:
+        size = receive_frame(peer, self._buffer)
+        self._file.write(self._buffer[:size])
+        peer.sendall(self._answer)
 
 
 @contextmanager
 def in_a_process(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A listener in a process of its own, as a broker has; a thread for every connection."""
+    """A listener in a process of its own, as a broker has; one thread serves whoever asks."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     child = os.fork()
     if child == 0:
-        while True:
-            peer, _ = listener.accept()
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_until_closed, args=(serve, peer), daemon=True).start()
+        _serve_all(listener, serve)
     try:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
@@ -141,6 +153,20 @@ def in_a_process(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         os.waitpid(child, 0)
 
 
-def _until_closed(serve: Callable[[socket.socket], None], peer: socket.socket) -> None:
-    with peer, suppress(OSError):
-        serve(peer)
+def _serve_all(listener: socket.socket, serve: Callable[[socket.socket], None]) -> NoReturn:
+    peers: dict[int, socket.socket] = {}
+    poller = select.epoll()
+    poller.register(listener, select.EPOLLIN)
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor == listener.fileno():
+                peer, _ = listener.accept()
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peers[peer.fileno()] = peer
+                poller.register(peer, select.EPOLLIN)
+                continue
+            try:
+                serve(peers[descriptor])
+            except OSError:
+                poller.unregister(descriptor)
+                peers.pop(descriptor).close()

@@ -66,7 +66,10 @@ class CompactedPartition:
         self, records: Iterable[PlainRecord], *, producer_id: int = -1, compression: int = 0
     ) -> None:
         """With a producer the batch belongs to its transaction."""
-        stamped = [record._replace(timestamp_ms=self.now_ms) for record in records]
+        stamped = [
+            record._replace(timestamp_ms=self.now_ms - place % 3)
+            for place, record in enumerate(records)
+        ]
         sequence = self.sequences.get(producer_id, 0) if producer_id >= 0 else -1
         batch = encode_batch(
             stamped,

@@ -83,6 +83,12 @@ class BrokerProcess:
         self._process.kill()
         self._process.wait()
 
+    def freeze(self) -> None:
+        """Returns once no thread of it runs any more; a sync under way comes to its end first."""
+        assert self._process is not None, "what is frozen has been started"
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def kill_if_running(self) -> None:
         """Where the broker may rightly have ended by itself, as when its disk is gone."""
         if self._process is not None:

@@ -54,6 +54,8 @@ class PowerCut:
         return self._mount_point / "data"
 
     def strike(self, broker: BrokerProcess) -> None:
+        """The processor stops first: within the cut a sync may return as if it had succeeded."""
+        broker.freeze()
         self.cut()
         broker.kill_if_running()
         broker.forget()

@@ -110,32 +110,34 @@ class OffsetCheckpoint:
             self._file.sync()
 
     def _append(self, file: File, key: tuple[str, int], offset: int) -> None:
-        line = self._line(key, offset)
+        line, position = _line(self._size, key, offset)
         write_all(file, self._size, line)
         self._size += len(line)
+        self._positions[key] = position
         write_all(file, COUNT_AT, f"{len(self._offsets):0{COUNT_DIGITS}d}".encode())
         file.sync()  # so that a power cut can never tear more than the last line
 
     def _rewrite(self) -> None:
-        head = f"{VERSION}\n{len(self._offsets):0{COUNT_DIGITS}d}\n".encode()
-        self._size = len(head)
-        lines = [head]
+        content = bytearray(f"{VERSION}\n{len(self._offsets):0{COUNT_DIGITS}d}\n".encode())
+        positions = {}
         for key, offset in self._offsets.items():
-            lines.append(self._line(key, offset))
-            self._size += len(lines[-1])
-        self._files.replace(self._path, b"".join(lines))
+            line, positions[key] = _line(len(content), key, offset)
+            content += line
+        self._file = None  # whatever fails from here on, no number goes to a place of the old file
+        self._files.replace(self._path, bytes(content))
         self._file = self._files.open(self._path)
+        self._positions, self._size = positions, len(content)
 
-    def _line(self, key: tuple[str, int], offset: int) -> bytes:
-        """The line for the end of the file, padded so that its number lies in one sector."""
-        name = f"{key[0]} {key[1]} ".encode()
-        position = self._size + len(name)
-        room = SECTOR_BYTES - position % SECTOR_BYTES
-        if room < OFFSET_DIGITS:
-            name += b" " * room
-            position += room
-        self._positions[key] = position
-        return name + f"{offset:0{OFFSET_DIGITS}d}\n".encode()
+
+def _line(start: int, key: tuple[str, int], offset: int) -> tuple[bytes, int]:
+    """The line for the end of the file, padded so that its number lies in one sector; and where."""
+    name = f"{key[0]} {key[1]} ".encode()
+    position = start + len(name)
+    room = SECTOR_BYTES - position % SECTOR_BYTES
+    if room < OFFSET_DIGITS:
+        name += b" " * room
+        position += room
+    return name + f"{offset:0{OFFSET_DIGITS}d}\n".encode(), position
 
 
 class Checkpoints:
@@ -173,7 +175,7 @@ class PartitionMarks:
         self.deletes_dropped_to = checkpoints.deletes_dropped_to.get(*self._key) or 0
         self.first_dirty = checkpoints.first_dirty.get(*self._key) or 0
 
-    def raise_start(self, offset: int) -> None:
+    def settle_start(self, offset: int) -> None:
         self._store(self._checkpoints.log_starts, offset)
         self.start = offset
 

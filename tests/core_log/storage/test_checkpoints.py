@@ -1,5 +1,6 @@
 """A checkpoint says what was last written to it, to us and to Kafka, whatever was torn."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,7 @@ from core_log.storage.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from tests.fakes import MemoryFiles
+from tests.fakes import FaultyFiles, MemoryFiles
 
 PATH = Path("/log/recovery-point-offset-checkpoint")
 
@@ -99,6 +100,64 @@ def test_removed_partitions_are_gone_for_good() -> None:
     again = Checkpoints(files.after_power_cut(Random(0)), Path("/log"))
 
     assert dict(again.recovery_points) == {("b", 0): 6}
+
+
+def test_a_partition_that_comes_back_leaves_the_others_alone() -> None:
+    files = empty_directory()
+    checkpoint = OffsetCheckpoint(files, PATH)
+    for topic in ("first", "gone", "kept"):
+        checkpoint.set(topic, 0, 7)
+
+    checkpoint.remove([("gone", 0)])
+    checkpoint.set("gone", 0, 1)
+    checkpoint.set("gone", 0, 2)
+
+    assert dict(OffsetCheckpoint(files, PATH)) == {
+        ("first", 0): 7,
+        ("kept", 0): 7,
+        ("gone", 0): 2,
+    }
+
+
+@given(changes=st.lists(st.tuples(st.sampled_from("abc"), st.integers(-1, 9)), max_size=30))
+def test_partitions_that_come_and_go_keep_their_own_offsets(changes: list[tuple[str, int]]) -> None:
+    files = empty_directory()
+    checkpoint = OffsetCheckpoint(files, PATH)
+    expected: dict[tuple[str, int], int] = {}
+    for topic, offset in changes:
+        if offset < 0:
+            checkpoint.remove([(topic, 0)])
+            expected.pop((topic, 0), None)
+        else:
+            checkpoint.set(topic, 0, offset)
+            expected[topic, 0] = offset
+
+    assert dict(OffsetCheckpoint(files, PATH)) == dict(checkpoint) == expected
+
+
+@given(
+    changes=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-1, 9)), max_size=12),
+    fail_at=st.integers(1, 40),
+    is_short=st.booleans(),
+)
+def test_a_refused_write_puts_no_number_in_anothers_place(
+    changes: list[tuple[str, int]], fail_at: int, is_short: bool
+) -> None:
+    sound = empty_directory()
+    files = FaultyFiles(sound)
+    files.fail_at, files.failures_max, files.is_short = fail_at, 1, is_short
+    checkpoint = OffsetCheckpoint(files, PATH)
+    seen: set[tuple[tuple[str, int], int]] = set()
+    for topic, offset in changes:
+        with suppress(OSError):
+            if offset < 0:
+                checkpoint.remove([(topic, 0)])
+            else:
+                own = offset * 10 + ord(topic) - ord("a")
+                seen.add(((topic, 0), own))
+                checkpoint.set(topic, 0, own)
+
+    assert set(OffsetCheckpoint(sound, PATH)) <= seen
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""How fast whole columns become record batches and come back, on one core.
+"""How fast whole columns become record batches and come back, on one core."""
 
-Run it on a quiet machine: python -m benchmarks.codec [--rounds 15]
-"""
+# Run it on a quiet machine: python -m benchmarks.codec [--rounds 15]
 
 import argparse
 import json

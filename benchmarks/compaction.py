@@ -1,7 +1,6 @@
-"""How fast compaction goes: small uncompressed records, and zstd batches of large envelopes.
+"""How fast compaction goes: small uncompressed records, and zstd batches of large envelopes."""
 
-Run it on a quiet machine: python -m benchmarks.compaction [--rounds 5] [--directory DIR]
-"""
+# Run it on a quiet machine: python -m benchmarks.compaction [--rounds 5] [--directory DIR]
 
 import argparse
 import asyncio

@@ -47,8 +47,8 @@ async def broker() -> AsyncIterator[Broker]:
 
 
 async def init(broker: Broker, version: int | None = None, **fields: Any) -> Any:
-    fields = {"transactional_id": "id", "transaction_timeout_ms": TIMEOUT_MS} | fields
-    return await ask(broker, InitProducerIdRequest(**fields), version)
+    chosen: dict[str, Any] = {"transactional_id": "id", "transaction_timeout_ms": TIMEOUT_MS}
+    return await ask(broker, InitProducerIdRequest(**chosen | fields), version)
 
 
 async def begin(broker: Broker) -> dict[str, Any]:

@@ -34,11 +34,11 @@ def main() -> None:
         limits.touch_memory(directory, 4000 // chosen.shrink)
         for number in range(chosen.rounds):
             run.round(number)
+            about = machine() | {"rounds": number + 1, "kafka": jars.name if jars else "none"}
+            page = write_results(chosen.results, run.collected, about, notes)
+        print(page.read_text())
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    about = machine() | {"rounds": chosen.rounds, "kafka": jars.name if jars else "none"}
-    page = write_results(chosen.results, run.collected, about, notes)
-    print(page.read_text())
 
 
 class Run:

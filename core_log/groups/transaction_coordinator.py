@@ -222,7 +222,7 @@ class TransactionCoordinator:
         for each in self._shards.served():
             await each.go_on()
             if each.is_doomed:
-                await each.abort_if_due(self._clock.now_ms())
+                await self._abort_if_due(each, self._clock.now_ms())
             ends[each.home] = max(ends.get(each.home, 0), await each.save())
         for home, end_offset in ends.items():
             await home.log.durable(end_offset)
@@ -231,9 +231,13 @@ class TransactionCoordinator:
         if each.is_unfinished:
             await each.go_on()
         elif each.is_doomed or each.machine.is_overdue(now_ms):
-            await each.abort_if_due(now_ms)
+            await self._abort_if_due(each, now_ms)
         else:
             await each.save()
+
+    async def _abort_if_due(self, each: TransactionalId, now_ms: int) -> None:
+        fresh_id = await self._fresh_if_needed(each.current)
+        await each.abort_if_due(fresh_producer_id=fresh_id, now_ms=now_ms)
 
     def _deadline_of(self, each: TransactionalId) -> int | None:
         """None while somebody is at work on it, or nothing is left to do."""

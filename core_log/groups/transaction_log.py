@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from core_log.errors import DecodeError
 from core_log.groups.transactions import (
     EPOCH_LAST,
     NO_EPOCH,
@@ -46,11 +47,17 @@ def decode_key(data: bytes) -> str:
 
 def decode_value(data: bytes) -> StoredTransaction:
     value = decode_record(TransactionLogValue, data)
+    try:
+        state = TransactionState(value.transaction_status)
+    except ValueError:
+        raise DecodeError(
+            "transaction has no state we know", status=value.transaction_status
+        ) from None
     stored = StoredTransaction(
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
-        state=TransactionState(value.transaction_status),
+        state=state,
         partitions=frozenset(
             TopicPartition(each.topic, partition)
             for each in value.transaction_partitions or ()

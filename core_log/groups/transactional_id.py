@@ -166,7 +166,8 @@ class TransactionalId:
             if error is not ErrorCode.NONE:
                 return error
             if self.current.state is TransactionState.ONGOING:
-                await self._decide(self.machine.fence(by=expected, now_ms=now_ms))
+                fenced = self.machine.fence(fresh_producer_id=fresh_producer_id, now_ms=now_ms)
+                await self._decide(fenced)
             verdict = self.machine.init(
                 expected=expected,
                 timeout_ms=timeout_ms,
@@ -178,12 +179,14 @@ class TransactionalId:
             await self._decide(verdict)
             return ErrorCode.NONE
 
-    async def abort_if_due(self, now_ms: int) -> None:
+    async def abort_if_due(self, *, fresh_producer_id: int, now_ms: int) -> None:
         async with self.lock:
-            is_due = self.is_doomed or self.machine.is_overdue(now_ms)
+            is_open = self.current.state is TransactionState.ONGOING
+            is_due = is_open and (self.is_doomed or self.machine.is_overdue(now_ms))
             if is_due and self.machine.pending is None:
                 # Nobody took over, so the late producer may still ask for its next epoch (KIP-588).
-                await self._decide(self.machine.fence(by=self.current.identity, now_ms=now_ms))
+                fenced = self.machine.fence(fresh_producer_id=fresh_producer_id, now_ms=now_ms)
+                await self._decide(fenced)
 
     async def go_on(self) -> None:
         """Takes up what `is_unfinished`."""
@@ -239,7 +242,7 @@ class TransactionalId:
         if self.machine.pending is not None:
             await self.home.log.durable(self._pending_end)
             self.machine.enter(self.machine.pending)
-            self.unwritten, self.is_doomed = self.current.partitions, False
+            self.unwritten = self.current.partitions
         current = self.current
         if not current.state.is_prepared:
             return
@@ -247,6 +250,8 @@ class TransactionalId:
         if not self.unwritten:
             self.unsettled = current.partitions
             self.machine.enter(current.completed(current.updated_ms))
+            self.machine.is_lost = self.is_doomed and not current.state.is_commit
+            self.is_doomed = False
 
     async def _write_markers(self, decided: StoredTransaction) -> None:
         """Where it does not come to it now, they stay `unwritten`."""

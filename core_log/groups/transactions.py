@@ -77,8 +77,8 @@ class StoredTransaction:
 
     @property
     def needs_fresh_id(self) -> bool:
-        """Whether its next step may use up the epochs; fencing takes two, a new run one more."""
-        return self.producer_epoch >= EPOCH_LAST - 2
+        """Whether its next step may use up the epochs; a new run that fences the last takes two."""
+        return self.producer_epoch >= EPOCH_LAST - 1
 
     @property
     def bumps_epoch(self) -> bool:
@@ -127,7 +127,7 @@ class Transaction:
     earlier: tuple[ProducerIdentity, bool] | None = None
     """A decision before recovery raised the epoch: who asked for it, and whether to commit."""
     is_lost: bool = False
-    """Recovery aborted what the client may still want to commit."""
+    """What the client may still want to commit was aborted: a crash or a disk took of it."""
 
     def enter(self, state: StoredTransaction) -> None:
         self.current, self.pending = state, None
@@ -185,22 +185,14 @@ class Transaction:
             return replace(empty, last_epoch=current.last_epoch)
         return ErrorCode.PRODUCER_FENCED
 
-    def fence(self, *, by: ProducerIdentity | None, now_ms: int) -> StoredTransaction:
-        """Aborts an open transaction whose producer is gone, late, or asks for it (`by`).
+    def fence(self, *, fresh_producer_id: int, now_ms: int) -> StoredTransaction:
+        """Aborts an open transaction whose producer is late, or about to be replaced.
 
-        The epoch is raised by two, so that no answer to an EndTxn can be mistaken for this.
+        The epoch is raised as if the producer had asked for it, who may therefore still ask.
         """
-        current = self.current
-        assert current.state is TransactionState.ONGOING, "only an open transaction is fenced"
-        is_asked_for = by == current.identity
-        return replace(
-            current,
-            state=TransactionState.PREPARE_ABORT,
-            producer_epoch=min(current.producer_epoch + 2, EPOCH_MAX),
-            last_epoch=current.producer_epoch if is_asked_for else NO_EPOCH,
-            previous_producer_id=current.producer_id,
-            client_version=VERSION_2,
-            updated_ms=now_ms,
+        assert self.current.state is TransactionState.ONGOING, "only an open transaction is fenced"
+        return self._ended(
+            commit=False, version=VERSION_2, fresh_producer_id=fresh_producer_id, now_ms=now_ms
         )
 
     def verify(
@@ -257,6 +249,17 @@ class Transaction:
             error = self._check_end_version_1(producer, commit=commit)
         if error is not None:
             return error
+        return self._ended(
+            commit=commit, version=version, fresh_producer_id=fresh_producer_id, now_ms=now_ms
+        )
+
+    def is_overdue(self, now_ms: int) -> bool:
+        is_open = self.current.state is TransactionState.ONGOING
+        return is_open and now_ms >= self.current.started_ms + self.current.timeout_ms
+
+    def _ended(
+        self, *, commit: bool, version: int, fresh_producer_id: int, now_ms: int
+    ) -> StoredTransaction:
         current, bumps = self.current, version >= VERSION_2
         is_open = current.state is TransactionState.ONGOING
         is_used_up = bumps and current.is_exhausted
@@ -271,10 +274,6 @@ class Transaction:
             started_ms=current.started_ms if is_open else now_ms,
             updated_ms=now_ms,
         )
-
-    def is_overdue(self, now_ms: int) -> bool:
-        is_open = self.current.state is TransactionState.ONGOING
-        return is_open and now_ms >= self.current.started_ms + self.current.timeout_ms
 
     def _check_producer(self, producer: ProducerIdentity) -> ErrorCode:
         if producer.producer_id != self.current.producer_id:

@@ -52,8 +52,7 @@ def find(broker: "Broker", group_id: str, version: int) -> DescribedGroup:
 
 def describe(group: Group) -> DescribedGroup:
     """What members say of themselves means something only under the protocol they agreed on."""
-    is_stable = group.state is GroupState.STABLE
-    protocol = group.rebalance.protocol_name if is_stable else None
+    protocol = group.rebalance.protocol_name if group.state is GroupState.STABLE else None
     members = [
         DescribedGroupMember(
             member_id=member.member_id,
@@ -61,7 +60,7 @@ def describe(group: Group) -> DescribedGroup:
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata_of(protocol),
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.roster
     ]

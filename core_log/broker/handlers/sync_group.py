@@ -1,23 +1,29 @@
 """SyncGroup (key 14), versions 0 to 5: the leader hands out assignments, everybody fetches theirs.
 
-Version 3: static members. 5: the protocol, checked against the group's. Deliberately not done:
-groups of the newer protocol (KIP-848).
+Version 3: static members. 5: the protocol must be named, and be the group's (KIP-559). Deliberately
+not done: groups of the newer protocol (KIP-848).
 """
 
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.groups.membership import Syncing
+from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
+
+PROTOCOL_NAMED_FROM = 5
 
 
 @handles(SyncGroupRequest)
 async def handle_sync_group(
     broker: "Broker", request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse:
+    is_named = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= PROTOCOL_NAMED_FROM and not is_named:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     syncing = Syncing(
         member_id=request.member_id,
         generation=request.generation_id,

@@ -69,16 +69,18 @@ async def join(broker: Broker, version: int, **fields: Any) -> Any:
     return await ask(broker, request, version)
 
 
+async def sync(broker: Broker, version: int, member_id: str, **fields: Any) -> Any:
+    share = SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
+    request = SyncGroupRequest(
+        group_id="g", generation_id=1, member_id=member_id, assignments=(share,), **fields
+    )
+    return await ask(broker, request, version)
+
+
 async def member(broker: Broker) -> str:
     """One member with an assignment."""
     joined = await join(broker, 3)
-    share = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
-    await ask(
-        broker,
-        SyncGroupRequest(
-            group_id="g", generation_id=1, member_id=joined.member_id, assignments=(share,)
-        ),
-    )
+    await sync(broker, 5, joined.member_id, protocol_type="consumer", protocol_name="range")
     member_id: str = joined.member_id
     return member_id
 
@@ -136,6 +138,20 @@ async def test_new_members_get_their_id_first_from_version_4_on(
         "range",
         joined.member_id,
     )
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_from_version_5_on_a_share_is_asked_for_by_its_protocol(
+    broker: Broker, version: int
+) -> None:
+    joined = await join(broker, 3)
+
+    nameless = await sync(broker, version, joined.member_id)
+
+    if version < 5:
+        assert (nameless.error_code, nameless.assignment) == (ErrorCode.NONE, b"all")
+    else:
+        assert nameless.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("version", range(6))

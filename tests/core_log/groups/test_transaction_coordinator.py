@@ -286,9 +286,10 @@ async def test_a_transaction_that_takes_too_long_is_aborted(broker: Broker) -> N
     assert due_ms is not None
     await broker.later(due_ms - broker.world.now_ms() + TIMEOUT_MS)
     late, _ = await broker.end(producer)
+    late_abort, _ = await broker.end(producer, commit=False)
 
     assert broker.world.open_transactions() == {T0: [], T1: []}
-    assert late is ErrorCode.PRODUCER_FENCED
+    assert (late, late_abort) == (ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE)
     assert broker.read() == []
 
 
@@ -460,9 +461,11 @@ async def test_what_a_failed_disk_may_have_lost_cannot_be_committed(broker: Brok
     await broker.coordinator.on_partition_reopened(T0, [])
     refused, _ = await broker.end(producer)
     await broker.later(0)
-    fenced, _ = await broker.end(producer)
+    lost, _ = await broker.end(producer)
+    aborted, _ = await broker.end(producer, commit=False)
 
-    assert (refused, fenced) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED)
+    assert refused is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (lost, aborted) == (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NONE)
     assert broker.world.open_transactions() == {T0: [], T1: []}
     assert broker.read() == []
 

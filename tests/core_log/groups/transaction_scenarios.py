@@ -25,7 +25,7 @@ FRESH_ID = 100
 class TransactionScenario:
     """Steps: `init [as ID/EPOCH] [timeout=MS]`, `add ID/EPOCH PARTITION... [v1]`,
     `verify ID/EPOCH PARTITION...`, `commit ID/EPOCH [v1]`, `abort ID/EPOCH [v1]`,
-    `fence [by ID/EPOCH]`, `stored` (the new state is on disk), `marked` (the markers are written),
+    `fence`, `stored` (the new state is on disk), `marked` (the markers are written),
     `at MS`, `given ID/EPOCH` (as if it had got so far), and two kinds of restart, naming the
     partitions that show a transaction without its end: `crash [PARTITION=ID/EPOCH]...` and
     `stop [PARTITION=ID/EPOCH]...`.
@@ -81,8 +81,7 @@ class TransactionScenario:
         return self.shown(verdict)
 
     def play_fence(self, words: list[str], options: dict[str, str], version: int) -> list[str]:
-        by = producer(words[1]) if words else None
-        return self.shown(self.machine.fence(by=by, now_ms=self.now_ms))
+        return self.shown(self.machine.fence(fresh_producer_id=FRESH_ID, now_ms=self.now_ms))
 
     def play_stored(self, words: list[str], options: dict[str, str], version: int) -> list[str]:
         assert self.machine.pending is not None, "nothing was to be stored"

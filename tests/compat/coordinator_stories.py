@@ -236,12 +236,15 @@ def error_of(answer: Any) -> ErrorCode:
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-async def members_come_and_go(told: Conversation) -> None:
+async def nobody_is_there(told: Conversation) -> None:
     await told.beat("nobody yet", "m", 1)
     await told.sync("nobody yet", "m", 1)
     await told.join("unknown", "m")
     await told.leave("nobody yet", ("m", None))
     await told.describe("nobody yet")
+
+
+async def members_come_and_go(told: Conversation) -> None:
     a = (await told.member("a")).member_id
     await told.describe("completing")
     await told.commit("completing", 1, generation_id_or_member_epoch=1, member_id=a)
@@ -469,6 +472,7 @@ async def transactions_take_too_long(told: Conversation) -> None:
 
 Story = Callable[[Conversation], Awaitable[None]]
 STORIES: list[Story] = [
+    nobody_is_there,
     members_come_and_go,
     requests_make_no_sense,
     instances_return,

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ def main() -> None:
     names = [name for name in (OURS, KAFKA) if name == (chosen.only or name)]
     names = [name for name in names if name == OURS or jars]
     run = Run(chosen, jars, names)
+    for each in (signal.SIGTERM, signal.SIGINT):  # so that what was started is ended as well
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
     directory: Path = chosen.directory
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)

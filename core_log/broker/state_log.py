@@ -33,6 +33,7 @@ class PartitionStateLog:
         *,
         producer: ProducerStamp | None = None,
     ) -> int:
+        assert records, "a batch without records would end the log for whoever reads it"
         now_ms = self._clock.now_ms()
         plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
         if producer is None:

@@ -144,7 +144,9 @@ class GroupShard:
             )
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        await self._journal.settle(self._append_deletion(group_id, partitions, with_group=False))
+        if partitions:
+            end_offset = self._append_deletion(group_id, partitions, with_group=False)
+            await self._journal.settle(end_offset)
 
     async def delete_group(self, group: Group) -> None:
         partitions = self.offsets.partitions_of(group.group_id)

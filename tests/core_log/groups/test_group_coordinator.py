@@ -262,6 +262,17 @@ async def test_offsets_of_a_topic_that_is_read_are_not_deleted() -> None:
     assert offsets(groups) == {T0: 5}
 
 
+async def test_deleting_offsets_that_nobody_committed_writes_nothing() -> None:
+    groups = Groups()
+    await groups.coordinator.commit_offsets("g", {T0: at(5)}, by=ANYBODY)
+    end_offset = len(groups.stored.batches)
+
+    error, errors = await groups.coordinator.delete_offsets("g", [U0])
+
+    assert (error, errors) == (ErrorCode.NONE, {U0: ErrorCode.NONE})
+    assert len(groups.stored.batches) == end_offset
+
+
 async def test_offsets_nobody_comes_back_for_expire_with_their_group() -> None:
     groups = Groups(GroupLimits(offset_retention_ms=1_000_000, expiry_interval_ms=1_000))
     await groups.coordinator.commit_offsets("g", {T0: at(5)}, by=ANYBODY)

@@ -104,9 +104,9 @@ class Durability:
         self._running.append(job)
         return job
 
-    def no_job(self) -> SyncJob:
+    def no_job(self, *, is_held_up: bool = False) -> SyncJob:
         """Proves nothing new."""
-        return SyncJob(self._file_system, [], [], self.synced)
+        return SyncJob(self._file_system, [], [], self.synced, is_held_up=is_held_up)
 
     def on_synced(self, job: SyncJob) -> None:
         """The job ran to its end. What came to wait meanwhile waits on, be it the same file: the

@@ -1,14 +1,17 @@
 """Sparse indexes of one segment: from an offset, and from a time, to a place in its file."""
 
 import errno
+import struct
 from contextlib import suppress
 from pathlib import Path
-from struct import Struct
 
+from core_log.errors import CorruptLog
 from core_log.storage.files import File, Files, write_all
 
-OFFSET_ENTRY = Struct(">ii")  # offset relative to the segment's base, position in its file
-TIME_ENTRY = Struct(">qi")  # the largest timestamp so far, relative offset of its batch's end
+OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's base, position in its file
+TIME_ENTRY = struct.Struct(
+    ">qi"
+)  # the largest timestamp so far, relative offset of its batch's end
 NO_TIMESTAMP = -1
 FLUSH_BYTES = 1024
 """Entries wait in memory up to this; what a crash loses of them is found again by headers."""
@@ -19,7 +22,7 @@ class IndexFile:
 
     __slots__ = ("_content", "_entry", "_file", "_files", "_path", "_written", "is_unsynced")
 
-    def __init__(self, files: Files, path: Path, entry: Struct, *, is_new: bool) -> None:
+    def __init__(self, files: Files, path: Path, entry: struct.Struct, *, is_new: bool) -> None:
         self._files, self._path, self._entry = files, path, entry
         self._file: File | None = None
         self._content: bytearray | None = bytearray() if is_new else None
@@ -55,7 +58,11 @@ class IndexFile:
 
     def add(self, first: int, second: int) -> None:
         content = self.content
-        content += self._entry.pack(first, second)
+        try:
+            content += self._entry.pack(first, second)
+        except struct.error:  # writing, a segment ends in time; so what was read is damaged
+            problem = "offset is too far from the base of its segment"
+            raise CorruptLog(problem, file=str(self._path)) from None
         if len(content) - self._written >= FLUSH_BYTES:
             with suppress(OSError):  # the log is what counts; the next flush writes this too
                 self.flush()

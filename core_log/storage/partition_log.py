@@ -275,7 +275,7 @@ class PartitionLog:
         try:
             markers = active.aborted.flush()
         except OSError:  # no room for them: then what they belong to is not on disk either
-            return self._durability.no_job()
+            return self._durability.no_job(is_held_up=True)
         if markers is not None:
             self._durability.add([markers])
         if active.aborted.has_new_name:
@@ -339,7 +339,7 @@ class PartitionLog:
         offset = min(offset, self.end_offset)
         if offset > self.start_offset:
             with self._refusing():
-                self._marks.raise_start(offset)
+                self._marks.settle_start(offset)
             self.start_offset = offset
         return self.start_offset
 
@@ -357,12 +357,15 @@ class PartitionLog:
         )
         if not gone:
             return None
+        following = self.segments.after(gone[-1])
+        assert following is not None, "the active segment is never among them"
+        start_offset = max(self.start_offset, following.base_offset)
         with self._refusing():
+            self._marks.settle_start(start_offset)  # so that a segment missed later is missed
             paths = self.segments.drop(gone)
-        first = self.segments.first.base_offset
-        self._snapshots.forget_before(first)
-        self.start_offset = max(self.start_offset, first)
-        self.epochs.forget_before(self.start_offset)
+            self._snapshots.forget_before(following.base_offset)
+            self.start_offset = start_offset
+            self.epochs.forget_before(start_offset)
         return RemovalJob(self._files, paths)
 
     def truncate_to(self, offset: int) -> None:
@@ -380,10 +383,12 @@ class PartitionLog:
             active = self.segments.active
             active.cut(active.position_of(offset), offset)
             self.end_offset = max(offset, active.base_offset)
+            if self.end_offset < self.start_offset:
+                self._marks.settle_start(self.end_offset)
+                self.start_offset = self.end_offset
             self.epochs.truncate_to(self.end_offset)
             self._snapshots.drop_after(self.end_offset)
             restore_producers(self.producers, self.segments, self._snapshots, self.end_offset)
-        self.start_offset = min(self.start_offset, self.end_offset)
         self._durability.on_truncated(self.end_offset)
         self._growth = Growth(active, self._config, snapshot_size=active.size)
 

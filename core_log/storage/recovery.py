@@ -114,9 +114,17 @@ class Recovery:
                 self._files.remove(self._directory / name)
         bases = base_offsets(names)
         segments = [self._segment(base, is_new=False) for base in bases]
+        known_start = self._checkpoints.log_starts.get(self._topic, self._partition)
+        if segments and known_start is not None and bases[0] > known_start:
+            raise CorruptLog(
+                "oldest segments are missing",
+                directory=str(self._directory),
+                offset=known_start,
+                next_offset=bases[0],
+                hint="restore them, or raise the offset in log-start-offset-checkpoint",
+            )
         if not segments:
-            start = self._checkpoints.log_starts.get(self._topic, self._partition) or 0
-            segments = [self._segment(start, is_new=True)]
+            segments = [self._segment(known_start or 0, is_new=True)]
         stems = (name.removesuffix(SNAPSHOT) for name in names if name.endswith(SNAPSHOT))
         offsets = [int(stem) for stem in stems if stem.isdigit()]
         return (
@@ -161,7 +169,8 @@ class Recovery:
 
     def _settle_epochs(self, segments: Segments, end_offset: int) -> None:
         """The checkpoint says who wrote what; where it is lost the batches' heads still do."""
-        if self._epochs.is_damaged:
+        is_missing = not self._epochs.starts and end_offset > segments.first.base_offset
+        if self._epochs.is_damaged or is_missing:
             for segment in segments:
                 for _, header in segment.heads():
                     self._epochs.assign(header.leader_epoch, header.base_offset)

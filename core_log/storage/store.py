@@ -9,7 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from core_log.clock import Clock
-from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, StorageFailed
+from core_log.errors import ConfigError, CorruptLog, DirectoryInUse, HeadwaterError, StorageFailed
 from core_log.log import TopicPartition
 from core_log.storage.checkpoints import Checkpoints
 from core_log.storage.durability import RemovalJob
@@ -57,6 +57,7 @@ class Store:
         self.checkpoints = Checkpoints(files, self.log_directory)
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._refused: set[TopicPartition] = set()
+        self._strays: set[TopicPartition] = set()
         self._found = self._scan()
         self.was_clean = take_clean_stop(files, self.log_directory)
         """Whether the last owner stopped cleanly."""
@@ -104,6 +105,7 @@ class Store:
             if is_new:
                 self.files.make_directory(directory)
                 self.checkpoints.forget(*key)
+                self.checkpoints.log_starts.set(*key, 0)
             if is_new or read_topic_id(self.files, directory) is None:
                 fresh_files.append(write_topic_id(self.files, directory, topic_id))
             log = self._recover(key, directory, config, is_new=is_new)
@@ -193,9 +195,9 @@ class Store:
 
     def report_strays(self) -> None:
         """Names the partitions that lie here and that nobody has opened."""
-        strays = sorted(self._found - self._partitions.keys())
-        if strays:
-            names = ", ".join(f"{topic}-{partition}" for topic, partition in strays)
+        self._strays = self._found - self._partitions.keys() - self._refused
+        if self._strays:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._strays))
             logger.warning("partitions of no known topic in %s: %s", self.log_directory, names)
 
     def write_endpoint(self, content: bytes) -> None:
@@ -245,11 +247,22 @@ class Store:
         return found
 
     def _set_stranger_aside(self, key: TopicPartition, directory: Path, topic_id: UUID) -> None:
-        """A directory of another topic that had the same name is not this one's beginning."""
+        """A directory of another topic that had the same name is not this one's beginning. It is
+        expected only where nobody wanted it at the start: the topic was deleted in a crash.
+        """
         known = read_topic_id(self.files, directory)
-        if known is not None and known != topic_id:
-            aside = self._rename_away(key, directory, STRAY)
-            logger.warning("%s belongs to another topic; it is now %s", directory, aside)
+        if known is None or known == topic_id:
+            return
+        if key not in self._strays:
+            raise CorruptLog(
+                "directory belongs to another topic of that name",
+                directory=str(directory),
+                topic_id=str(known),
+                wanted=str(topic_id),
+                hint="move it away if it is a leftover, else restore its partition.metadata",
+            )
+        aside = self._rename_away(key, directory, STRAY)
+        logger.warning("%s belongs to another topic; it is now %s", directory, aside)
 
     def _rename_away(self, key: TopicPartition, directory: Path, ending: str) -> Path:
         tail = f"-{key.partition}.{_new_uuid(self._random).hex}{ending}"
@@ -269,6 +282,12 @@ def _identify(files: Files, path: Path, node_id: int, random: Random) -> dict[st
     try:
         identity = read_properties(files, path)
     except FileNotFoundError:
+        if any("-" in name for name in files.names(path.parent / LOG_DIRECTORY)):
+            raise ConfigError(
+                "data directory holds partitions, but has lost its meta.properties",
+                path=str(path),
+                hint="restore the file: its cluster.id is also in every client's metadata",
+            ) from None
         identity = {
             "version": FORMAT_VERSION,
             "cluster.id": encode_uuid(_new_uuid(random)),

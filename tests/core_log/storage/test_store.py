@@ -79,7 +79,7 @@ def test_a_partition_says_whose_topic_it_is() -> None:
     assert content == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n"
 
 
-def test_a_directory_of_an_older_topic_of_the_same_name_is_put_aside(
+def test_a_leftover_of_an_older_topic_is_put_aside_but_a_wanted_one_never(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files = MemoryFiles()
@@ -89,7 +89,12 @@ def test_a_directory_of_an_older_topic_of_the_same_name_is_put_aside(
     store.close()
 
     store = open_store(files)
+    with pytest.raises(CorruptLog, match="another topic"):
+        store.open_partition("orders", 0, topic_id=OTHER_ID, config=LogConfig())
+    store.close()
+    store = open_store(files)
     with caplog.at_level(logging.WARNING):
+        store.report_strays()
         log = store.open_partition("orders", 0, topic_id=OTHER_ID, config=LogConfig())
 
     assert log.end_offset == 0

@@ -187,6 +187,7 @@ def _decode_record(section: bytes, position: int, header: BatchHeader) -> tuple[
         raise DecodeError("record does not end where it says", position=position)
     append_time = header.attributes & LOG_APPEND_TIME
     timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
+    timestamp = (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)  # wraps, as everywhere
     return PlainRecord(key, value, headers, timestamp, header.base_offset + offset_delta), end
 
 

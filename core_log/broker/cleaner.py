@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from core_log.broker.partition import Partition
 from core_log.errors import CorruptLog, HeadwaterError
 from core_log.storage.cleaning import Cleanable, SegmentFacts, cleanable
-from core_log.storage.compaction import CompactionRequest, CompactionResult, LastRecord, compact
+from core_log.storage.compaction import (
+    CompactionRequest,
+    CompactionResult,
+    LastRecord,
+    Swap,
+    compact,
+)
+from core_log.storage.partition_log import PartitionLog
 from core_log.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -65,18 +72,22 @@ class Cleaner:
         try:
             result = await compact(request_for(partition, found, now_ms))
             if not partition.is_offline:
-                await self._take_over(partition, result)
+                await self._take_over(partition, found, result)
         except CorruptLog as error:
             self._damaged.add(partition)
             logger.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
         except HeadwaterError as error:
             logger.error("%s-%d was not compacted: %s", partition.topic, partition.index, error)
 
-    async def _take_over(self, partition: Partition, result: CompactionResult) -> None:
+    async def _take_over(
+        self, partition: Partition, found: Cleanable, result: CompactionResult
+    ) -> None:
         """First what compaction takes is written down, then its segments replace the old ones."""
         log = partition.log
         log.note_cleaned(cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to)
         for swap in result.swaps:
+            if not still_stand(log, found, swap):
+                return  # a later pass begins again where this one did
             removal = log.swap_in(swap.base_offset, swap.end_offset)
             await asyncio.to_thread(removal.run)
             if partition.is_offline:
@@ -91,6 +102,17 @@ class Cleaner:
             result.bytes_after,
             result.bytes_before,
         )
+
+
+def still_stand(log: PartitionLog, found: Cleanable, swap: Swap) -> bool:
+    """Whether all segments of a swap are what the worker read: none deleted, none cut since."""
+    closed = (segment for segment in log.segments if segment is not log.segments.active)
+    sizes = {segment.base_offset: segment.size for segment in closed}
+    return all(
+        sizes.get(segment.base_offset) == segment.size
+        for segment in found.segments
+        if swap.base_offset <= segment.base_offset < swap.end_offset
+    )
 
 
 def facts_of(segment: Segment) -> SegmentFacts:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 
 from core_log.broker.partition import Partition
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError
+from core_log.errors import HeadwaterError, LogUnavailable
 from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 
@@ -29,12 +29,16 @@ class LedTransactionPartitions:
         self._clock, self._on_ended = clock, on_ended
 
     async def sync(self, partitions: Collection[TopicPartition]) -> None:
-        waits = [
-            partition.synced(partition.log.end_offset)
-            for each in partitions
-            if (partition := self._led(*each)) is not None
+        led = {each: self._led(*each) for each in partitions}
+        elsewhere = [
+            each
+            for each, partition in led.items()
+            if partition is None and self._why_not_led(*each) not in DELETED
         ]
-        await asyncio.gather(*waits)
+        if elsewhere:
+            raise LogUnavailable("partitions are not led here", partitions=elsewhere)
+        here = [partition for partition in led.values() if partition is not None]
+        await asyncio.gather(*(each.synced(each.log.end_offset) for each in here))
 
     async def write_markers(
         self,

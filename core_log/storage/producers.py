@@ -23,6 +23,7 @@ EXPIRATION_MS = 86_400_000
 SEQUENCE_MASK = 0x7FFFFFFF
 NO_SEQUENCE = -1
 NO_OFFSET = -1
+NO_TIMESTAMP = -1
 
 
 class DuplicateBatch(BatchRejected):
@@ -34,8 +35,11 @@ class DuplicateBatch(BatchRejected):
         self.timestamp_ms = timestamp_ms
 
 
-class DuplicateSequence(BatchRejected):
-    """The batch was appended before, too long ago to say at which offset."""
+class DuplicateSequence(DuplicateBatch):
+    """The batch was appended too long ago to say at which offset, but before `last_offset`."""
+
+    def __init__(self, last_offset: int) -> None:
+        super().__init__(NO_OFFSET, last_offset, NO_TIMESTAMP)
 
 
 class SequencedBatch(NamedTuple):
@@ -166,9 +170,7 @@ class ProducerStates:
             return
         known = (producer.next_sequence - begin) & SEQUENCE_MASK
         if (first - begin) & SEQUENCE_MASK <= (last - begin) & SEQUENCE_MASK < known:
-            raise DuplicateSequence(
-                "batch was appended before", producer_id=header.producer_id, sequence=first
-            )
+            raise DuplicateSequence(producer.batches[0].base_offset - 1)
 
     def note(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
         """Remembers a data batch that is in the log; replays and followers skip `check`."""

@@ -54,8 +54,9 @@ def test_an_older_retry_is_known_to_be_one_though_not_where_it_is() -> None:
     for sequence in range(7):
         append(log, "x", producer=Sequenced(7, 0, sequence))
 
-    with pytest.raises(DuplicateSequence):
+    with pytest.raises(DuplicateSequence) as caught:
         append(log, "x", producer=Sequenced(7, 0, 1))
+    assert (caught.value.base_offset, caught.value.last_offset) == (-1, 1)
 
 
 def test_a_sequence_from_before_what_is_known_is_out_of_order() -> None:

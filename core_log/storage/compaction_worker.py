@@ -10,7 +10,7 @@ import numpy as np
 
 from core_log.batch import CONTROL
 from core_log.errors import HeadwaterError
-from core_log.storage.batch_filter import BatchFilter, Verdict, runs
+from core_log.storage.batch_filter import BatchFilter, Tally, Verdict, runs
 from core_log.storage.batch_rewriting import emptied_batch, rewritten_batches
 from core_log.storage.cleaned_segment import CleanedSegment
 from core_log.storage.cleaning import SegmentFacts, group_segments
@@ -59,29 +59,10 @@ class Compaction:
                 offset=request.first_dirty_offset,
                 memory_bytes_max=request.memory_bytes_max,
             )
-        trail = TransactionTrail(request.aborted)
-        judge = BatchFilter(
-            self.newest,
-            self._digests,
-            trail,
-            first_dirty_offset=request.first_dirty_offset,
-            end_offset=end_offset,
-            now_ms=request.now_ms,
-            last_records=request.last_records,
-            starts=self._starts,
-        )
-        swaps = []
         taken = [segment for segment in request.segments if segment.base_offset < end_offset]
-        ends = {s.base_offset: e for s, e in zip(request.segments, request.ends(), strict=True)}
-        last_end = ends[taken[-1].base_offset]
-        limits = {"segment_bytes": request.segment_bytes, "index_bytes": request.index_bytes}
-        for group in group_segments(taken, end_offset=last_end, **limits):
-            size = self._write(group, judge, trail)
-            swaps.append(Swap(group[0].base_offset, ends[group[-1].base_offset], size))
-        self._files.sync_directory(self._directory)
-        tally = judge.tally
+        swaps, tally = self._write_segments(taken, end_offset)
         return CompactionResult(
-            swaps=tuple(swaps),
+            swaps=swaps,
             first_dirty_offset=end_offset,
             cleaned_to=max(end_offset, self._noted_to),
             deletes_dropped_to=tally.deletes_dropped_to,
@@ -130,12 +111,49 @@ class Compaction:
                     return int(chunk.heads["base_offset"][row])
         return None
 
+    def _write_segments(
+        self, taken: list[SegmentFacts], end_offset: int
+    ) -> tuple[tuple[Swap, ...], Tally]:
+        """The second pass: what stays, in as few segments as fit it."""
+        request, trail = self._request, TransactionTrail(self._request.aborted)
+        judge = BatchFilter(
+            self.newest,
+            self._digests,
+            trail,
+            first_dirty_offset=request.first_dirty_offset,
+            end_offset=end_offset,
+            now_ms=request.now_ms,
+            last_records=request.last_records,
+            starts=self._starts,
+        )
+        ends = dict(
+            zip((each.base_offset for each in request.segments), request.ends(), strict=True)
+        )
+        groups = group_segments(
+            taken,
+            end_offset=ends[taken[-1].base_offset],
+            segment_bytes=request.segment_bytes,
+            index_bytes=request.index_bytes,
+        )
+        swaps = [
+            Swap(
+                group[0].base_offset,
+                ends[group[-1].base_offset],
+                self._write_segment(group, judge, trail),
+            )
+            for group in groups
+        ]
+        self._files.sync_directory(self._directory)
+        return tuple(swaps), judge.tally
+
     def _chunks(self, segment: SegmentFacts) -> Iterator[Chunk]:
         path = self._directory / file_name(segment.base_offset, LOG)
         file, base = self._files.open(path), segment.base_offset
         return read_ahead(read_chunks(file, segment.size, name=str(path), base_offset=base))
 
-    def _write(self, group: list[SegmentFacts], judge: BatchFilter, trail: TransactionTrail) -> int:
+    def _write_segment(
+        self, group: list[SegmentFacts], judge: BatchFilter, trail: TransactionTrail
+    ) -> int:
         request, trail.still_needed = self._request, []
         cleaned = CleanedSegment(
             self._files,

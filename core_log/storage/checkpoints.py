@@ -1,6 +1,6 @@
 """Small text files that say how far something has got, in Kafka's checkpoint format."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -89,21 +89,32 @@ class OffsetCheckpoint:
     def set(self, topic: str, partition: int, offset: int) -> None:
         """Writes one offset, unsynced; only the first of a partition is on disk on return."""
         key = (topic, partition)
-        if self._offsets.get(key) == offset and self._file is not None:
-            return
-        self._offsets[key] = offset
+        known = self._offsets.get(key)
         if self._file is None:
-            self._rewrite()
-        elif key in self._positions:
-            write_all(self._file, self._positions[key], f"{offset:0{OFFSET_DIGITS}d}".encode())
-        else:
+            self._rewrite({**self._offsets, key: offset})
+        elif key not in self._positions:
             self._append(self._file, key, offset)
+        elif known != offset:
+            write_all(self._file, self._positions[key], _digits(offset))
+            if known is None:
+                self._file.sync()
+        self._offsets[key] = offset
 
-    def remove(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Forgets partitions; the file is on disk when this returns."""
-        gone = [key for key in keys if self._offsets.pop(key, None) is not None]
-        if gone:
-            self._rewrite()
+    def has_place_for(self, topic: str, partition: int) -> bool:
+        return (topic, partition) in self._positions or (topic, partition) in self._offsets
+
+    def remove(self, topic: str, partition: int) -> None:
+        """Forgets a partition, unsynced: its line says 0 until there is one of that name again."""
+        key = (topic, partition)
+        if self._file is not None and key in self._positions:
+            write_all(self._file, self._positions[key], _digits(0))
+        self._offsets.pop(key, None)
+
+    def retain(self, keys: Container[tuple[str, int]]) -> None:
+        """Forgets all other partitions, for good when this returns."""
+        kept = {key: offset for key, offset in self._offsets.items() if key in keys}
+        if len(kept) < len(self._offsets):
+            self._rewrite(kept)
 
     def sync(self) -> None:
         if self._file is not None:
@@ -114,19 +125,19 @@ class OffsetCheckpoint:
         write_all(file, self._size, line)
         self._size += len(line)
         self._positions[key] = position
-        write_all(file, COUNT_AT, f"{len(self._offsets):0{COUNT_DIGITS}d}".encode())
+        write_all(file, COUNT_AT, f"{len(self._positions):0{COUNT_DIGITS}d}".encode())
         file.sync()  # so that a power cut can never tear more than the last line
 
-    def _rewrite(self) -> None:
-        content = bytearray(f"{VERSION}\n{len(self._offsets):0{COUNT_DIGITS}d}\n".encode())
+    def _rewrite(self, offsets: dict[tuple[str, int], int]) -> None:
+        content = bytearray(f"{VERSION}\n{len(offsets):0{COUNT_DIGITS}d}\n".encode())
         positions = {}
-        for key, offset in self._offsets.items():
+        for key, offset in offsets.items():
             line, positions[key] = _line(len(content), key, offset)
             content += line
         self._file = None  # whatever fails from here on, no number goes to a place of the old file
         self._files.replace(self._path, bytes(content))
         self._file = self._files.open(self._path)
-        self._positions, self._size = positions, len(content)
+        self._offsets, self._positions, self._size = dict(offsets), positions, len(content)
 
 
 def _line(start: int, key: tuple[str, int], offset: int) -> tuple[bytes, int]:
@@ -137,7 +148,11 @@ def _line(start: int, key: tuple[str, int], offset: int) -> tuple[bytes, int]:
     if room < OFFSET_DIGITS:
         name += b" " * room
         position += room
-    return name + f"{offset:0{OFFSET_DIGITS}d}\n".encode(), position
+    return name + _digits(offset) + b"\n", position
+
+
+def _digits(offset: int) -> bytes:
+    return f"{offset:0{OFFSET_DIGITS}d}".encode()
 
 
 class Checkpoints:
@@ -150,19 +165,34 @@ class Checkpoints:
         self.deletes_dropped_to = OffsetCheckpoint(files, directory / DELETES_DROPPED_TO)
         self.first_dirty = OffsetCheckpoint(files, directory / FIRST_DIRTY)
 
-    def of(self, topic: str, partition: int) -> "PartitionMarks":
-        return PartitionMarks(self, topic, partition)
-
-    def forget(self, topic: str, partition: int) -> None:
-        """For good when this returns: a later partition of that name starts from nothing."""
-        for checkpoint in (
+    @property
+    def _all(self) -> tuple[OffsetCheckpoint, ...]:
+        return (
             self.recovery_points,
             self.log_starts,
             self.cleaned_to,
             self.deletes_dropped_to,
             self.first_dirty,
-        ):
-            checkpoint.remove([(topic, partition)])
+        )
+
+    def of(self, topic: str, partition: int) -> "PartitionMarks":
+        return PartitionMarks(self, topic, partition)
+
+    def begin(self, topic: str, partition: int) -> None:
+        """A new partition starts from nothing, whatever was known of an older one of its name."""
+        for checkpoint in self._all:
+            if checkpoint.has_place_for(topic, partition):
+                checkpoint.set(topic, partition, 0)
+        self.log_starts.set(topic, partition, 0)
+
+    def forget(self, topic: str, partition: int) -> None:
+        for checkpoint in self._all:
+            checkpoint.remove(topic, partition)
+
+    def retain(self, keys: Container[tuple[str, int]]) -> None:
+        """Forgets partitions that are not there any more."""
+        for checkpoint in self._all:
+            checkpoint.retain(keys)
 
 
 class PartitionMarks:

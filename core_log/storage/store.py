@@ -59,6 +59,7 @@ class Store:
         self._refused: set[TopicPartition] = set()
         self._strays: set[TopicPartition] = set()
         self._found = self._scan()
+        self.checkpoints.retain(self._found)
         self.was_clean = take_clean_stop(files, self.log_directory)
         """Whether the last owner stopped cleanly."""
 
@@ -104,8 +105,7 @@ class Store:
             is_new = key not in self._found
             if is_new:
                 self.files.make_directory(directory)
-                self.checkpoints.forget(*key)
-                self.checkpoints.log_starts.set(*key, 0)
+                self.checkpoints.begin(*key)
             if is_new or read_topic_id(self.files, directory) is None:
                 fresh_files.append(write_topic_id(self.files, directory, topic_id))
             log = self._recover(key, directory, config, is_new=is_new)

@@ -90,15 +90,31 @@ def test_after_a_power_cut_an_offset_is_one_that_was_once_set(seed: int, count: 
     assert not survived.is_damaged
 
 
-def test_removed_partitions_are_gone_for_good() -> None:
+def test_a_new_partition_inherits_nothing_from_an_older_one_of_its_name() -> None:
+    files = empty_directory()
+    checkpoints = Checkpoints(files, Path("/log"))
+    for checkpoint in (checkpoints.recovery_points, checkpoints.cleaned_to):
+        checkpoint.set("a", 0, 5)
+        checkpoint.set("b", 0, 6)
+    checkpoints.forget("a", 0)
+    checkpoints.begin("a", 0)
+
+    for seed in range(10):
+        again = Checkpoints(files.after_power_cut(Random(seed)), Path("/log"))
+        assert dict(again.recovery_points) == {("a", 0): 0, ("b", 0): 6}
+        assert dict(again.cleaned_to) == {("a", 0): 0, ("b", 0): 6}
+        assert read_checkpoint(files, PATH, columns=3)
+
+
+def test_partitions_that_are_not_there_any_more_are_forgotten_for_good() -> None:
     files = empty_directory()
     checkpoints = Checkpoints(files, Path("/log"))
     checkpoints.recovery_points.set("a", 0, 5)
     checkpoints.recovery_points.set("b", 0, 6)
-    checkpoints.forget("a", 0)
+
+    Checkpoints(files, Path("/log")).retain({("b", 0)})
 
     again = Checkpoints(files.after_power_cut(Random(0)), Path("/log"))
-
     assert dict(again.recovery_points) == {("b", 0): 6}
 
 
@@ -108,7 +124,7 @@ def test_a_partition_that_comes_back_leaves_the_others_alone() -> None:
     for topic in ("first", "gone", "kept"):
         checkpoint.set(topic, 0, 7)
 
-    checkpoint.remove([("gone", 0)])
+    checkpoint.remove("gone", 0)
     checkpoint.set("gone", 0, 1)
     checkpoint.set("gone", 0, 2)
 
@@ -126,13 +142,15 @@ def test_partitions_that_come_and_go_keep_their_own_offsets(changes: list[tuple[
     expected: dict[tuple[str, int], int] = {}
     for topic, offset in changes:
         if offset < 0:
-            checkpoint.remove([(topic, 0)])
+            checkpoint.remove(topic, 0)
             expected.pop((topic, 0), None)
         else:
             checkpoint.set(topic, 0, offset)
             expected[topic, 0] = offset
 
-    assert dict(OffsetCheckpoint(files, PATH)) == dict(checkpoint) == expected
+    again = dict(OffsetCheckpoint(files, PATH))
+    assert {key: again[key] for key in expected} == dict(checkpoint) == expected
+    assert not any(offset for key, offset in again.items() if key not in expected)
 
 
 @given(
@@ -151,13 +169,29 @@ def test_a_refused_write_puts_no_number_in_anothers_place(
     for topic, offset in changes:
         with suppress(OSError):
             if offset < 0:
-                checkpoint.remove([(topic, 0)])
+                seen.add(((topic, 0), 0))
+                checkpoint.remove(topic, 0)
             else:
                 own = offset * 10 + ord(topic) - ord("a")
                 seen.add(((topic, 0), own))
                 checkpoint.set(topic, 0, own)
 
     assert set(OffsetCheckpoint(sound, PATH)) <= seen
+
+
+def test_what_a_full_disk_refused_is_written_when_it_is_set_again() -> None:
+    sound = empty_directory()
+    files = FaultyFiles(sound)
+    checkpoint = OffsetCheckpoint(files, PATH)
+    checkpoint.set("a", 0, 1)
+    for topic, offset in (("a", 5), ("b", 6)):
+        files.change_count, files.fail_at = 0, 0
+        with pytest.raises(OSError, match="No space"):
+            checkpoint.set(topic, 0, offset)
+        files.heal()
+        checkpoint.set(topic, 0, offset)
+
+    assert dict(OffsetCheckpoint(sound, PATH)) == {("a", 0): 5, ("b", 0): 6}
 
 
 @pytest.mark.parametrize(

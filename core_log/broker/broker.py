@@ -120,6 +120,9 @@ class Broker:
         self.store.report_strays()
         self._coordination = Coordination(self, self._random)
         await self._coordination.load()
+        for partition in self.partitions:
+            if partition.is_recovering:
+                partition.begin_epoch()
 
     def lead_what_is_missing(self) -> None:
         """Opens what should be led here and could not be opened before, as on a full disk."""
@@ -163,7 +166,14 @@ class Broker:
                 topic.name, record.partition, topic_id=topic.topic_id, config=config
             )
         min_in_sync = self.configs.min_in_sync(topic.config)
-        partition = self._enter(topic.name, topic.topic_id, log, record, min_in_sync=min_in_sync)
+        partition = self._enter(
+            topic.name,
+            topic.topic_id,
+            log,
+            record,
+            min_in_sync=min_in_sync,
+            is_recovering=self._coordination is None and log.end_offset > 0,
+        )
         if self._coordination is not None:
             self._coordination.on_led(partition)
 
@@ -175,8 +185,8 @@ class Broker:
         record: PartitionRecord,
         *,
         min_in_sync: int,
+        is_recovering: bool = False,
     ) -> Partition:
-        log.epochs.assign(record.leader_epoch, log.end_offset)
         leader = Leader(
             broker_id=self.node_id,
             leader_epoch=record.leader_epoch,
@@ -188,6 +198,9 @@ class Broker:
             started_ms=self.clock.monotonic_ms(),
         )
         partition = Partition(topic_id, log, leader, self.committer)
+        partition.is_recovering = is_recovering
+        if not is_recovering:
+            partition.begin_epoch()
         partition.on_durable()
         self._by_name[name, record.partition] = partition
         self._by_id[topic_id.bytes, record.partition] = partition
@@ -262,6 +275,8 @@ class Broker:
         """Of a topic that is led here."""
         if isinstance(topic, str):
             return topic
+        if topic == METADATA_ID.bytes:  # which its own records do not describe
+            return METADATA_TOPIC
         known = self.image.topic_by_id(UUID(bytes=topic))
         assert known is not None, "a led partition's topic is known"
         return known.name

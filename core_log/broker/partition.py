@@ -51,6 +51,15 @@ class Partition:
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
         self._fetch_waiters: set[Wake] = set()
         self.is_deleted = False
+        self.is_recovering = False
+        """Markers that a crash may have taken are being written again, as they were read before."""
+
+    def begin_epoch(self) -> None:
+        """What is appended from now on is this leader's own. Not so the markers written again: a
+        reader may have passed them, and would take an epoch that ends below it for a loss.
+        """
+        self.is_recovering = False
+        self.log.epochs.assign(self.leader_epoch, self.log.end_offset)
 
     @property
     def leader_epoch(self) -> int:
@@ -175,7 +184,7 @@ class Partition:
             producer_epoch,
             commit=commit,
             coordinator_epoch=coordinator_epoch,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=self.log.epochs.latest if self.is_recovering else self.leader_epoch,
             now_ms=now_ms,
         )
         self.leader.on_append(self.log.end_offset)

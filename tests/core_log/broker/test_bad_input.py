@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 from core_log.batch import BatchHeader, seal
+from core_log.broker.broker import METADATA_ID
 from core_log.broker.running import RunningBroker
 from core_log.plain_records import encode_marker
 from core_log.protocol.error_codes import ErrorCode as E
@@ -18,6 +19,11 @@ from core_log.protocol.framing import encode_request
 from core_log.protocol.messages.api_versions import ApiVersionsRequest
 from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from core_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from core_log.settings import BrokerSettings
 from tests.builders import Sequenced, batch
 from tests.contract.records import NOW_MS
@@ -210,6 +216,33 @@ async def test_a_batch_that_breaks_a_rule_is_refused_by_kafkas_code_and_nothing_
             assert (placed[0].error_code, placed[1].error_code) == (code, E.NONE)
 
     await aside(produce)
+    await aside(ground.is_serving)
+
+
+@pytest.mark.parametrize("name", ["__cluster_metadata", "__consumer_offsets"])
+async def test_no_client_writes_to_an_internal_topic(ground: Ground, name: str) -> None:
+    def produce() -> None:
+        with ground.connect() as wire:
+            wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9)
+            assert wire.produce(name, {0: good("a")})[0].error_code == E.INVALID_TOPIC_EXCEPTION
+
+    await ground.broker.broker.create_unknown(name, may_create=True)
+    await aside(produce)
+    await aside(ground.is_serving)
+
+
+async def test_no_client_writes_to_the_metadata_by_its_reserved_id(ground: Ground) -> None:
+    part = PartitionProduceData(index=0, records=memoryview(good("a")))
+    request = ProduceRequest(
+        acks=-1, topic_data=[TopicProduceData(topic_id=METADATA_ID, partition_data=[part])]
+    )
+
+    def produce() -> int:
+        with ground.connect() as wire:
+            code: int = wire.ask(request, 13).responses[0].partition_responses[0].error_code
+            return code
+
+    assert await aside(produce) == E.INVALID_TOPIC_EXCEPTION
     await aside(ground.is_serving)
 
 

@@ -173,9 +173,8 @@ class Segment:
         try:
             next_offset = self._extend(entry, end, below, may_skip=may_skip)
             self._check_times(entry)
-        except CorruptLog:  # of an index, unless the walk below meets it too
-            self._start_indexes()
-            return self._extend(None, end, below, may_skip=may_skip)
+        except CorruptLog:  # of an index, unless the log itself is damaged
+            return self._index_anew(end, below, may_skip=may_skip)
         return next_offset
 
     def _check_times(self, entry: tuple[int, int] | None) -> None:
@@ -292,9 +291,15 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Makes the offset and time indexes anew from the heads of all batches."""
-        size = self.size
+        self._index_anew(self.size, FOREVER)
+
+    def _index_anew(self, end: int, below: int, *, may_skip: bool = True) -> int:
         self._start_indexes()
-        self._extend(None, size, FOREVER)
+        try:
+            return self._extend(None, end, below, may_skip=may_skip)
+        except CorruptLog:
+            self.size, self._max_timestamp = end, None  # the next look must meet it again
+            raise
 
     def read(
         self, offset: int, *, limit: int, limit_offset: int, bytes_max: int, at_least_one: bool

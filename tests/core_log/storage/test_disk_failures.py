@@ -46,7 +46,7 @@ def test_when_space_returns_the_log_goes_on_as_if_nothing_had_been(
         except StorageFailed as error:
             refused += 1
             assert "free some space" in error.hint
-        assert values_of(log) == written
+            assert values_of(log) == written
         assert log.end_offset == len(written)
 
     assert refused <= failures + 1

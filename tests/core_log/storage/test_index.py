@@ -1,5 +1,6 @@
 """An index only saves time: whatever becomes of it, no reader is ever led astray."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from struct import iter_unpack
@@ -117,6 +118,21 @@ def test_the_zeros_that_kafka_leaves_behind_its_entries_are_not_entries() -> Non
     _, log = open_log(files, config=CONFIG)
 
     assert [offset for offset, _ in values_of(log)] == list(range(log.end_offset))
+
+
+def test_a_damaged_log_is_reported_every_time_it_is_looked_at() -> None:
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    files = written_log()
+    damaged = sorted(path for path in files.files if path.suffix == ".log")[1]
+    files.open(damaged).content[200:900] = bytes(700)
+    files.remove(damaged.with_suffix(".index"))
+    _, log = open_log(files, config=config)
+
+    for _ in range(3):
+        with pytest.raises(CorruptLog):
+            log.max_timestamp()
+        with pytest.raises(CorruptLog):
+            list(log.batches(0))
 
 
 def test_a_hole_in_the_log_itself_is_reported_and_not_stepped_over() -> None:

@@ -2,7 +2,7 @@
 
 from core_log.storage.log_config import LogConfig
 from core_log.storage.scan import OFFSETS_MAX
-from core_log.storage.segment import Segment
+from core_log.storage.segment import FOREVER, Segment
 from core_log.storage.snapshots import SPACING_BYTES
 
 BELOW_ALL_TIMES = -2
@@ -29,7 +29,10 @@ class Growth:
         )
         self.offset_max = segment.base_offset + OFFSETS_MAX - 1
         first = segment.first_timestamp
-        self.timestamp_max = BELOW_ALL_TIMES if first is None else first + config.segment_ms
+        if first is None:
+            self.timestamp_max = BELOW_ALL_TIMES
+        else:
+            self.timestamp_max = first + config.segment_ms if first >= 0 else FOREVER
 
     def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Whether the next batch has to begin a new segment. Time is counted as Kafka does, by the
@@ -39,6 +42,6 @@ class Growth:
         return segment.first_timestamp is not None and (
             segment.size + size > config.segment_bytes
             or segment.room_for_entries(config.segment_index_bytes) <= 0
-            or max_timestamp - segment.first_timestamp > config.segment_ms
+            or max_timestamp > self.timestamp_max
             or last_offset > self.offset_max
         )

@@ -174,4 +174,4 @@ class Recovery:
             for segment in segments:
                 for _, header in segment.heads():
                     self._epochs.assign(header.leader_epoch, header.base_offset)
-        self._epochs.truncate_to(end_offset)
+        self._epochs.truncate_to(end_offset + 1)  # one that begins at the end may still write

@@ -109,6 +109,15 @@ def test_a_new_segment_begins_when_the_records_span_segment_ms() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 3, 5]
 
 
+def test_a_first_record_without_a_time_starts_no_clock() -> None:
+    _, log = open_log(MemoryFiles(), config=LogConfig(segment_ms=1000))
+
+    for timestamp_ms in (-1, 5000, 90_000):
+        append(log, "x", timestamp_ms=timestamp_ms)
+
+    assert len(log.segments) == 1
+
+
 def test_old_records_do_not_get_a_segment_each() -> None:
     _, log = open_log(MemoryFiles(), config=LogConfig(segment_ms=1000))
 

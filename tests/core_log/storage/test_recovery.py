@@ -254,6 +254,23 @@ def test_a_cleanly_closed_log_that_is_shorter_now_is_an_error() -> None:
         open_log(files)
 
 
+def test_opening_what_was_closed_cleanly_changes_nothing_on_disk() -> None:
+    files = MemoryFiles()
+    store, log = open_log(files)
+    append(log, "x")
+    log.epochs.assign(3, log.end_offset)
+    store.close()
+    store, log = open_log(files)
+    store.close()
+    before = {path: file.content[:] for path, file in files.files.items()}
+
+    store, log = open_log(files)
+    log.epochs.assign(3, log.end_offset)
+    store.close()
+
+    assert {path: file.content for path, file in files.files.items()} == before
+
+
 def test_files_of_unfinished_work_are_removed() -> None:
     files = WRITTEN.crashed()
     for name in (

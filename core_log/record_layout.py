@@ -154,7 +154,7 @@ def _long_step(section: bytes, place: int) -> int:
     lengths, bodies = read_varints(data, np.array([place]))
     if lengths[0] < 0:
         raise DecodeError("record has an impossible length")
-    return int(bodies[0] - place + lengths[0])
+    return int(bodies[0]) - place + int(lengths[0])  # which a column of numbers could not hold
 
 
 def _strides() -> Int64s:

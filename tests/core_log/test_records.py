@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.batch import LOG_APPEND_TIME, Batch, BatchHeader, seal, stamp
+from core_log.batch import HEADER_BYTES, LOG_APPEND_TIME, Batch, BatchHeader, seal, stamp
 from core_log.errors import DecodeError, HeadwaterError
 from core_log.plain_records import (
     PlainRecord,
     decode_batch,
     encode_batch,
     encode_marker,
+    encode_varint,
     iterate_batches,
 )
 from core_log.record_headers import (
@@ -232,3 +233,13 @@ def test_more_than_a_column_holds_comes_in_parts_or_is_refused(
     with pytest.raises(DecodeError, match="beyond one column"):
         decode(data)
     assert sum(len(columns) for columns in decode_parts(data, bytes_max=100)) == 3
+
+
+def test_a_length_beyond_all_numbers_is_refused_like_any_other_damage() -> None:
+    records = [PlainRecord(b"k", b"v" * 40, timestamp_ms=0)] * 2  # a second to be looked for
+    data = encode_batch(records)
+    data[HEADER_BYTES : HEADER_BYTES + 10] = encode_varint((1 << 63) - 1)
+    seal(data)
+
+    with pytest.raises(DecodeError):
+        decode(data)

@@ -9,7 +9,14 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaError, NewTopic
 
@@ -26,6 +33,21 @@ def create_topics(address: str, names: list[str], partitions: int, config: dict[
     wanted = [NewTopic(name, partitions, 1, config=config) for name in names]
     for future in admin.create_topics(wanted, operation_timeout=60).values():
         future.result(60)
+    for name in names:
+        wait_for_leaders(address, name)
+
+
+def wait_for_leaders(address: str, topic: str) -> None:
+    """Kafka answers that a topic is made before its partitions can be written to."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            end_offsets(address, topic)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def end_offsets(address: str, topic: str) -> int:

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check unit sim crash compat bench docs
+.PHONY: help venv demo test check unit sim crash fuzz compat bench docs
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -36,6 +36,9 @@ sim: venv ## long random histories in memory, from one seed: make sim SEED=42
 
 crash: venv ## 200 kills and 500 power cuts
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m crash
+
+fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600
+	HEADWATER_FUZZ_SECONDS=$${HEADWATER_FUZZ_SECONDS:-600} $(PYTEST) -q tests/fuzz
 
 compat: venv ## other people's clients, and Apache Kafka under our own suites
 	@scripts/kcat.sh

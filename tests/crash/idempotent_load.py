@@ -82,7 +82,7 @@ class ProducerLoad:
             for _ in range(self._random.randrange(1, 12)):
                 self._produce(producer)
             producer.poll(0)
-            time.sleep(self._random.random() * 0.06)
+            time.sleep(self._random.random() * 0.1)
         left = producer.flush(0 if self._is_abandoned else FLUSH_S_MAX)
         if left and self.acks != "0":
             self.faults.append(f"{self.name}: {left} records were never answered")

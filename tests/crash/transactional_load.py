@@ -193,7 +193,7 @@ class OurTransactions(TransactionLoad):
             self.outcomes[number] = COMMITTED
         except Aborting:
             self.outcomes[number] = ABORTED
-        await asyncio.sleep(self._random.random() * 0.01)
+        await asyncio.sleep(self._random.random() * 0.02)
 
 
 class Aborting(Exception):

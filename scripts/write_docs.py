@@ -73,8 +73,10 @@ def client_settings_page() -> str:
     return page(
         "Settings of the client",
         GENERATED
-        + "\nHow `KafkaLog` reaches a Kafka-compatible cluster: ours, Apache Kafka 4 or Redpanda."
-        " Every\nbound on waiting, repeating and memory is here.\n",
+        + "\nHow `KafkaLog` reaches a Kafka-compatible cluster. Ours and Apache Kafka 4.3 are held"
+        " to one contract\nsuite; Redpanda speaks the same protocol, but is not part of the tests."
+        " Every bound on waiting,\nrepeating and memory is here. TLS and SASL are not spoken"
+        " yet.\n",
         settings_table(KafkaSettings),
     )
 

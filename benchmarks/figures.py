@@ -49,4 +49,5 @@ def spread(values: list[float]) -> str:
         return "not measured"
     if len(values) == 1:
         return shown(values[0])
-    return f"{shown(median(values))} ({shown(min(values))} to {shown(max(values))})"
+    bounds = f"{shown(min(values))} to {shown(max(values))}"
+    return f"{shown(median(values))} ({bounds}; {len(values)})"

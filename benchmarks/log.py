@@ -10,13 +10,15 @@ from pathlib import Path
 
 from benchmarks import limits
 from benchmarks.figures import Collected
-from benchmarks.report import write_results
+from benchmarks.processes import busy_s
+from benchmarks.report import read_results, write_results
 from benchmarks.rows import KAFKA, LIMIT, OURS
 from benchmarks.servers import ROOT, kafka_jars, machine
 from benchmarks.stages import PARTITIONS, STAGES, Bench, run_load
 from benchmarks.without_server import ALONE
 
 ROUNDS = 5
+QUIET_S, QUIET_CORES = 2.0, 0.3
 ONCE = ("scale",)
 """Stages that take long and whose figures hardly vary: one round of them is enough."""
 
@@ -28,6 +30,8 @@ def main() -> None:
     names = [name for name in (OURS, KAFKA) if name == (chosen.only or name)]
     names = [name for name in names if name == OURS or jars]
     run = Run(chosen, jars, names)
+    if chosen.add:
+        read_results(chosen.results, run.collected)
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what was started is ended as well
         signal.signal(each, lambda number, _: sys.exit(128 + number))
     directory: Path = chosen.directory
@@ -37,7 +41,7 @@ def main() -> None:
         limits.touch_memory(directory, 4000 // chosen.shrink)
         for number in range(chosen.rounds):
             run.round(number)
-            about = machine() | {"rounds": number + 1, "kafka": jars.name if jars else "none"}
+            about = machine() | {"kafka": jars.name if jars else "none"}
             page = write_results(chosen.results, run.collected, about, notes)
         print(page.read_text())
     finally:
@@ -52,6 +56,7 @@ class Run:
         self._stages: list[str] = chosen.stages
         self._shrink: int = chosen.shrink
         self._jars, self._names = jars, names
+        self._wait_s_max: float = chosen.wait
         self._started = time.monotonic()
         self.collected = Collected()
 
@@ -70,6 +75,7 @@ class Run:
 
     def _attempt(self, stage: str, name: str, work: Callable[[Bench], None]) -> None:
         """A stage that fails leaves its reason, and the others go on."""
+        wait_until_quiet(self._wait_s_max)
         self._say(f"{stage}: {name}")
         try:
             work(Bench(name, self._directory, self._jars, self._shrink, self.collected))
@@ -79,6 +85,16 @@ class Run:
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self._started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def wait_until_quiet(wait_s_max: float) -> None:
+    """Others may use the machine; what is measured beside them says little."""
+    deadline = time.monotonic() + wait_s_max
+    while time.monotonic() < deadline:
+        before = busy_s()
+        time.sleep(QUIET_S)
+        if busy_s() - before < QUIET_CORES * QUIET_S:
+            return
 
 
 def limit_of_appends(bench: Bench) -> None:
@@ -117,6 +133,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(every)}; all")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, one round")
+    parser.add_argument("--add", action="store_true", help="to the rounds measured before")
+    parser.add_argument(
+        "--wait", type=float, default=0, metavar="S", help="for a quiet machine, per stage"
+    )
     parser.add_argument("--only", choices=(OURS, KAFKA), help="one server alone")
     parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "benchmark")
     parser.add_argument("--results", type=Path, default=None, help="where the table is written")

@@ -22,14 +22,23 @@ def write_results(
     return page
 
 
+def read_results(directory: Path, collected: Collected) -> None:
+    """Adds what an earlier run has measured."""
+    found = json.loads((directory / "log.json").read_text())
+    for row, by_whom in found["figures"].items():
+        for who, rounds in by_whom.items():
+            collected.figures[row][who] += rounds
+    collected.failures += found["failures"]
+
+
 def table_page(collected: Collected, about: dict[str, object], notes: list[str]) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in about.items())
     parts = [
         "# The log, measured beside Apache Kafka\n",
         f"Written by `benchmarks/log.py`. {facts}.\n",
-        "Medians of the rounds, with the least and the largest. In each round both servers run in "
-        "turn, each\nalone, on the same disk, driven by the same client with the same settings; "
-        "client and server share\nthe CPUs. Latencies count from the moment a record was due to be "
+        "Medians, with the least, the largest and the number of rounds. In each round both servers "
+        "run in turn,\neach alone, on the same disk, driven by the same client with the same settings; "
+        "client and server\nshare the CPUs. Latencies count from the moment a record was due to be "
         "sent.\n",
         line(HEAD)
         + line(["---"] * len(HEAD))

@@ -67,9 +67,18 @@ class Node:
             return link
 
     async def _open(self) -> Link:
+        self._check_open()
+        link = await open_link(self.host, self.port, self._dial, self._settings)
+        try:
+            self._check_open()  # it may have been closed meanwhile
+        except LogUnavailable:
+            link.close()
+            raise
+        return link
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise LogUnavailable("the log was closed", hint="open it anew")
-        return await open_link(self.host, self.port, self._dial, self._settings)
 
     def close(self) -> None:
         self._is_closed = True

@@ -48,7 +48,7 @@ class ScriptedCluster:
         self.versions: dict[int, tuple[int, int]] = {}  # where not all are served
         self._requests: dict[int, type[Request[Any]]] = {}
         self._handlers: dict[int, Handler] = {}
-        self._channels: list[ScriptedChannel] = []
+        self.channels: list[ScriptedChannel] = []
         self.on(ApiVersionsRequest, self._api_versions)
         self.on(MetadataRequest, self._metadata)
         self.on(FindCoordinatorRequest, self._find_coordinator)
@@ -70,12 +70,12 @@ class ScriptedCluster:
         if node in self.down:
             raise ConnectionLost("connection refused")
         channel = ScriptedChannel(self, node)
-        self._channels.append(channel)
+        self.channels.append(channel)
         return channel
 
     def stop(self, node: int) -> None:
         self.down.add(node)
-        for channel in self._channels:
+        for channel in self.channels:
             if channel.node == node:
                 channel.close()
 

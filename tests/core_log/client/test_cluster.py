@@ -1,5 +1,6 @@
 """The client finds whoever leads, follows when leaders change, and gives up within its bounds."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -174,3 +175,17 @@ async def test_an_older_broker_is_asked_again_in_the_version_it_reads() -> None:
 def test_a_bootstrap_without_a_port_is_refused() -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         ScriptedCluster().log(bootstrap=["localhost"])
+
+
+async def test_a_connection_made_while_the_log_is_closed_is_closed_as_well() -> None:
+    cluster = ScriptedCluster()
+    led_by(cluster, 1)
+    log = cluster.log()
+    appending = asyncio.ensure_future(log.append(ORDERS, batch()))
+    await asyncio.sleep(0)  # it is asking for versions now
+
+    await log.close()
+
+    with pytest.raises(LogUnavailable, match="closed"):
+        await appending
+    assert not any(channel.is_open for channel in cluster.channels)

@@ -19,7 +19,7 @@ from benchmarks.wire import connect, first_answer
 LOAD_S_MAX = 180
 PARTITIONS = 4
 CODECS = ("none", "lz4", "zstd")
-SIZES = {100: 3_000_000, 1000: 600_000}
+SIZES = {100: 2_000_000, 1000: 400_000}
 """Bytes of a record to records of a run."""
 
 
@@ -89,7 +89,7 @@ def warm(server: Process, bench: Bench) -> None:
     """Lets a just-in-time compiler see what is coming; the same for both."""
     create_topics(server.address, ["warm"], PARTITIONS, {})
     common = {"address": server.address, "topic": "warm"}
-    count = bench.scaled(1_000_000)
+    count = bench.scaled(500_000)
     run_load("client_loads", "produce", **common, count=count, size=100, codec="none", acks="1")
     run_load("client_loads", "consume", **common, count=count)
 
@@ -178,7 +178,7 @@ def one_at_a_time(bench: Bench) -> None:
     with bench.server() as server:
         create_topics(server.address, ["warm", "acked", "consumed"], 1, {})
         create_topics(server.address, ["consumed-synced"], 1, {"flush.messages": "1"})
-        seconds = 8 / min(4, bench.shrink)
+        seconds = 6 / min(3, bench.shrink)
         paced = {"per_second": 2000, "seconds": 2, "acks": "all"}
         run_load(
             "client_loads", "latency_to_consumed", address=server.address, topic="warm", **paced

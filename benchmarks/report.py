@@ -38,8 +38,8 @@ def table_page(collected: Collected, about: dict[str, object], notes: list[str])
         f"Written by `benchmarks/log.py`. {facts}.\n",
         "Medians, with the least, the largest and the number of rounds. In each round both servers "
         "run in turn,\neach alone, on the same disk, driven by the same client with the same "
-        "settings; client and server\nshare the CPUs. Latencies count from the moment a record was due to be "
-        "sent.\n",
+        "settings; client and server share\nthe CPUs. Latencies count from the moment a record was "
+        "due to be sent.\n",
         line(HEAD)
         + line(["---"] * len(HEAD))
         + "".join(line(row.cells(collected)) for row in ROWS),

@@ -13,6 +13,7 @@ from core_log.log import TopicPartition
 from core_log.settings import TopicSettings
 from tests.crash.group_load import GroupLoad
 from tests.crash.idempotent_load import ProducerLoad
+from tests.crash.topic_load import TopicLoad
 from tests.crash.transactional_load import ConfluentTransactions, OurTransactions, TransactionLoad
 from tests.crash.view import PartitionView, faults_of, read_partition
 from tests.crash.wire import LATEST, Wire
@@ -118,6 +119,7 @@ class History:
             ConfluentTransactions("theirs", address, partitions_of("moved"), self._fork()),
         ]
         self.groups = GroupLoad(address)
+        self.topics = TopicLoad(self.broker.host_and_port, self._fork())
         followed = partitions_of("plain", "loose", "moved")
         self.witnesses = [
             Witness(self.broker.host_and_port, followed, committed=committed)
@@ -127,6 +129,7 @@ class History:
             *self.producers,
             *self.transactions,
             self.groups,
+            self.topics,
             *self.witnesses,
         )
         self.checked_to: dict[TopicPartition, int] = {}
@@ -174,10 +177,12 @@ class History:
         answered = [len(each.answers) for each in self.producers]
         begun = [each.number + is_final for each in self.transactions]
         reached = [each.reached() for each in self.witnesses]
+        settled = self.topics.settled()
         faults = list[str]()
         with Wire(self.broker.host_and_port) as wire:
             faults += self._await_stable(wire)
             faults += self.groups.judge(wire)
+            faults += self.topics.judge(wire, settled)
             view = {each: self._read(wire, each) for each in partitions_of(*TOPICS)}
             for writer, below in zip(self.transactions, begun, strict=True):
                 faults += writer.judge(view, below, wire if is_final else None)

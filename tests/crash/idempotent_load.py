@@ -25,6 +25,7 @@ QUIET = {
     "topic.metadata.refresh.interval.ms": 10_000,
 }
 FLUSH_S_MAX = 60
+TOMBSTONE_SHARE = 0.1
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """Where a client says that the broker is gone, or that a restart has fenced it."""
 
@@ -92,15 +93,16 @@ class ProducerLoad:
         number = self._sent[partition]
         self._sent[partition] += 1
         padding = b"." * self._random.randrange(200)
-        key = None
+        key, value = None, b"%s %d %s" % (self.name.encode(), number, padding)
         if self._keys:
             key = b"key-%d" % self._random.randrange(self._keys)
             self._key_of[partition, number] = key
         producer.produce(
             partition.topic,
-            b"%s %d %s" % (self.name.encode(), number, padding),
+            None if key and self._random.random() < TOMBSTONE_SHARE else value,
             key,
             partition.partition,
+            headers=[("number", b"%d" % number)],
             on_delivery=lambda error, message: self._on_answer(partition, number, error, message),
         )
 
@@ -175,8 +177,8 @@ class ProducerLoad:
         faults = list[str]()
         for partition in self.partitions:
             for record in view[partition].records:
-                assert record.key is not None and record.value is not None, "all have both"
-                number = int(record.value.split(b" ", 2)[1])
+                assert record.key is not None, "all have a key"
+                number = int(record.headers[0][1] or b"")
                 if number < held.get((partition, record.key), -1):
                     faults.append(f"{self.name}: {partition} has {number} too late")
                 held[partition, record.key] = number

@@ -179,11 +179,14 @@ class Checkpoints:
         return PartitionMarks(self, topic, partition)
 
     def begin(self, topic: str, partition: int) -> None:
-        """A new partition starts from nothing, whatever was known of an older one of its name."""
+        """A new partition starts from nothing, whatever was known of an older one of its name.
+
+        That nothing of it is promised has to be known too: not to know what was is another thing.
+        """
         for checkpoint in self._all:
-            if checkpoint.has_place_for(topic, partition):
+            is_needed = checkpoint in (self.recovery_points, self.log_starts)
+            if is_needed or checkpoint.has_place_for(topic, partition):
                 checkpoint.set(topic, partition, 0)
-        self.log_starts.set(topic, partition, 0)
 
     def forget(self, topic: str, partition: int) -> None:
         for checkpoint in self._all:

@@ -101,7 +101,7 @@ class Tail:
             segment.size,
             size,
             next_offset=self.end_offset,
-            may_skip=self._may_skip,
+            may_skip=self._recovery_point is None,  # nothing is compacted before it is on disk
         )
         for position, header, _ in batches:
             segment.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
@@ -122,8 +122,10 @@ class Tail:
             raise CorruptLog(reason, file=str(segment.path), position=position, offset=offset)
 
     def _is_next(self, segment: Segment) -> bool:
-        base = segment.base_offset
-        return base >= self.end_offset if self._may_skip else base == self.end_offset
+        base, promised = segment.base_offset, self._recovery_point
+        if self._may_skip and (promised is None or base <= promised):
+            return base >= self.end_offset
+        return base == self.end_offset
 
     def _cut(self, segment: Segment, size: int, following: list[Segment], damage: Damage) -> None:
         file, position = segment.file, damage.position

@@ -173,6 +173,30 @@ def test_without_a_recovery_point_a_torn_end_is_cut_and_damage_inside_is_an_erro
     assert len(damaged.read(LOG)) == len(WRITTEN.content)
 
 
+def test_a_new_partition_that_was_never_synced_may_be_torn_anywhere() -> None:
+    files = MemoryFiles()
+    _, log = open_log(files)
+    ends = [append(log, f"value {number}") and log.size for number in range(5)]
+    crashed = files.copy()
+    crashed.open(LOG).flip_bit(ends[1] + 70)
+
+    _, log = open_log(crashed)
+
+    assert [offset for offset, _ in values_of(log)] == [0, 1]
+
+
+def test_only_what_is_on_disk_may_have_been_compacted() -> None:
+    config = LogConfig(segment_bytes=200, cleanup_policy=frozenset({"compact"}))
+    written = Written(promised=0, unsynced=8, config=config)
+    first = min(segments_of(written.files))
+    files = written.crashed()
+    files.open(first).truncate(0)
+
+    log = written.open(files)
+
+    assert (log.start_offset, log.end_offset) == (0, 0)
+
+
 def segments_of(files: MemoryFiles) -> list[Path]:
     return sorted(path for path in files.files if path.suffix == ".log")
 

@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from core_log.batch import CHECKED_FROM, HEADER_BYTES, LENGTH_END, BatchHeader
+from core_log.batch import (
+    CHECKED_FROM,
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    LENGTH_END,
+    BatchHeader,
+)
 from core_log.compression import Buffer, decompress
 from core_log.errors import CorruptLog, DecodeError
 from core_log.record_layout import Fields, Sections, read_fields, read_fields_at
@@ -17,6 +23,7 @@ from core_log.storage.files import File
 from core_log.varint import Int64s
 
 CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
+COMPRESSED_CHUNK_BYTES = 1 << 20
 BATCH_RECORDS_BYTES_MAX = 512 << 20
 STRETCH_BYTES = 32 << 20
 
@@ -77,7 +84,7 @@ class Chunk:
     def records(self, row: int) -> Buffer:
         """The records section of one batch, decompressed."""
         section = self.data[self.starts[row] + HEADER_BYTES : self.ends[row]]
-        code = int(self.heads["attributes"][row]) & 0x07
+        code = int(self.heads["attributes"][row]) & COMPRESSION_MASK
         return decompress(code, section, bytes_max=BATCH_RECORDS_BYTES_MAX)
 
     def damage(self, row: int, reason: str) -> CorruptLog:
@@ -102,16 +109,17 @@ class Stretch:
 
 def read_chunks(file: File, size: int, *, name: str, base_offset: int) -> Iterator[Chunk]:
     """Raises `CorruptLog` at the first batch that is not what was promised."""
-    position, next_offset = 0, base_offset
+    position, next_offset, wanted = 0, base_offset, COMPRESSED_CHUNK_BYTES
     while position < size:
-        wanted = min(CHUNK_BYTES, size - position)
-        data = file.read(position, wanted)
+        data = file.read(position, min(wanted, size - position))
         if len(data) >= LENGTH_END:
             first = _LENGTH.unpack_from(data, LENGTH_END - _LENGTH.size)[0] + LENGTH_END
             if len(data) < first <= size - position:
                 data = file.read(position, first)
         chunk = _parse(data, position, size, name=name, next_offset=next_offset)
         yield chunk
+        is_compressed = bool((chunk.heads["attributes"] & COMPRESSION_MASK).any())
+        wanted = COMPRESSED_CHUNK_BYTES if is_compressed else CHUNK_BYTES
         position += int(chunk.ends[-1])
         next_offset = int(chunk.last_offsets[-1]) + 1
 
@@ -170,7 +178,7 @@ def _check_heads(chunk: Chunk, next_offset: int) -> None:
 
 def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int = STRETCH_BYTES) -> Iterator[Stretch]:
     """The records of chosen batches in stretches of at most `bytes_max`, or one batch."""
-    compressed = (chunk.column("attributes")[rows] & 0x07) != 0
+    compressed = (chunk.column("attributes")[rows] & COMPRESSION_MASK) != 0
     if not compressed.any():
         if len(rows):
             yield _stretch(chunk, rows, chunk.data, chunk.starts[rows] + HEADER_BYTES)

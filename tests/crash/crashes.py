@@ -28,13 +28,13 @@ class Disaster(Protocol):
     def close(self) -> None: ...
 
 
-def live_through(seed: int, disaster: Callable[[Path], Disaster], *, crashes: int) -> None:
+def live_through(seed: int, disaster: Callable[[Path, Random], Disaster], *, crashes: int) -> None:
     """One history from start to end; a failure says its seed and keeps its files.
 
     Everything random comes from the seed, but for what the operating system decides.
     """
     directory, random = Path(tempfile.mkdtemp(prefix="headwater-crash-")), Random(seed)
-    struck = disaster(directory)
+    struck = disaster(directory, random)
     broker = BrokerProcess(struck.data(), directory / "broker.log", SETTINGS)
     history = History(random, broker, promised_acks=struck.promised_acks)
     try:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from random import Random
 from struct import pack
 
 from tests.crash.broker_process import BrokerProcess
@@ -20,7 +21,7 @@ class Kill:
 
     promised_acks = ("all", "1")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, random: Random) -> None:
         self._directory = directory
 
     def data(self) -> Path:
@@ -39,7 +40,8 @@ class PowerCut:
 
     promised_acks = ("all",)
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, random: Random) -> None:
+        self._random = random
         self._image, self._mount_point = directory / "disk", directory / "mnt"
         self._mount_point.mkdir()
         with self._image.open("wb") as image:
@@ -56,12 +58,22 @@ class PowerCut:
     def strike(self, broker: BrokerProcess) -> None:
         """The processor stops first: within the cut a sync may return as if it had succeeded."""
         broker.freeze()
+        self._write_back()
         self.cut()
         broker.kill_if_running()
         broker.forget()
         broker.end_children()
         self._unmount()
         self._mount()
+
+    def _write_back(self) -> None:
+        """As the system does by itself, in any order: some of what nobody has synced is on disk."""
+        share = self._random.choice((0.0, 0.1, 0.5))
+        for path in self.data().glob("log/*/*"):
+            if self._random.random() < share:
+                file = os.open(path, os.O_RDWR)
+                os.fdatasync(file)
+                os.close(file)
 
     def cut(self) -> None:
         """From now on every write and sync fails, and what was not synced is gone."""

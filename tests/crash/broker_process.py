@@ -73,6 +73,11 @@ class BrokerProcess:
         return False
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "only a running broker has a number"
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -15,7 +15,7 @@ from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.files import OsFiles
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
-from tests.builders import START_MS, Sequenced, append, open_log, sync, values_of
+from tests.builders import START_MS, Sequenced, append, open_log, open_store, sync, values_of
 from tests.contract.apache_kafka import run_apache_kafka
 
 pytestmark = pytest.mark.kafka
@@ -95,6 +95,7 @@ def test_we_read_kafkas_files(tmp_path: Path) -> None:
         written = produce(address)
         read_committed(address, 40)  # now the last marker is there as well
     ours = tmp_path / "ours"
+    open_store(OsFiles(), data=ours).close(clean=False)
     shutil.copytree(tmp_path / "data" / "orders-0", ours / "log" / "orders-0")
     (ours / "log" / "orders-0" / "partition.metadata").unlink()
 

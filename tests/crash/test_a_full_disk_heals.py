@@ -96,6 +96,32 @@ def broker(disk: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
         broker.end_children()
 
 
+def test_a_broker_that_finds_no_room_at_its_start_says_so_and_starts_once_there_is(
+    broker: BrokerProcess, disk: Path
+) -> None:
+    producer, ballast = Retrying(Random(8)), disk / "ballast"
+    broker.start()
+    with Wire(broker.host_and_port) as wire:
+        assert wire.create_topic("t", PARTITIONS, {}) == ErrorCode.NONE
+        producer.introduce(wire)
+        producer.send(wire)
+    broker.kill()
+    broker.forget()
+    with pytest.raises(OSError, match="No space left"), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+    with pytest.raises(AssertionError, match="No space left on device"):
+        broker.start()
+
+    broker.forget()
+    ballast.unlink()
+    broker.start()
+    with Wire(broker.host_and_port) as wire:
+        producer.check(wire)
+        assert producer.send(wire) == {ErrorCode.NONE}
+
+
 @pytest.mark.parametrize("restart", ["none", "killed", "killed while full"])
 def test_a_full_disk_refuses_and_heals_without_help(
     broker: BrokerProcess, disk: Path, restart: str

@@ -15,7 +15,7 @@ import pytest
 from tests.compat.java_programs import JAVA, class_path, client_jars, kafka_jars
 from tests.crash.broker_process import BrokerProcess, free_port
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.kafka]
 
 LINES = [f"line {number}" for number in range(500)]
 WAIT_S_MAX = 120

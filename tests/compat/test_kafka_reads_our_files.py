@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tests.compat.java_programs import kafka_jars, run_java
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.crash.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.compat, pytest.mark.slow]
+pytestmark = [pytest.mark.compat, pytest.mark.kafka]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 2000
+COMPACTED_S_MAX = 60
 QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
 SETTINGS = {"internal_partitions": "1", "housekeeping_interval_ms": "200"}
 SMALL_SEGMENTS = {"segment.bytes": str(1 << 20), "index.interval.bytes": "512"}
@@ -66,8 +68,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     broker = BrokerProcess(directory / "data", directory / "broker.log", SETTINGS)
     broker.start()
     write(broker.address)
+    wait_for_compaction(broker.output)
     broker.stop()
     return broker.data
+
+
+def wait_for_compaction(output: Path) -> None:
+    deadline = time.monotonic() + COMPACTED_S_MAX
+    while "compacted compacted-0" not in output.read_text():
+        assert time.monotonic() < deadline, "the broker did not compact what is due"
+        time.sleep(0.1)
 
 
 def dump(files: list[Path], *options: str) -> str:
@@ -119,7 +129,7 @@ def test_compacted_segments_are_dumped(data: Path) -> None:
     said = dump(of(data, "compacted", ".log"), "--deep-iteration", "--print-data-log")
 
     assert said.count("isvalid: false") == 0
-    assert 50 <= said.count("| offset: ") <= COUNT
+    assert 50 <= said.count("| offset: ") < COUNT
 
 
 def test_internal_topics_are_decoded(data: Path) -> None:

@@ -20,7 +20,7 @@ def python_files(*folders: str) -> list[str]:
 def text_files() -> list[str]:
     """Everything that git knows or would take: code, pages, scripts, data in words."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -308,6 +308,12 @@ class Broker:
             raise LogUnavailable("the controller gives no producer ids", code=block.code.name)
         return range(block.first, block.first + block.count)
 
+    def abandon(self) -> None:
+        """The start has failed: gives the directory up as it is."""
+        if self._coordination is not None:
+            self._coordination.abandon()
+        self.store.close(clean=False)
+
     async def close(self) -> None:
         """Syncs and closes everything, and marks the stop as clean if nothing is left undone."""
         is_settled = True

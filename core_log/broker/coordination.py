@@ -111,6 +111,11 @@ class Coordination:
             except HeadwaterError as error:
                 logger.error("coordinators: %s", error)
 
+    def abandon(self) -> None:
+        """Nothing is written down any more."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+
     async def close(self) -> None:
         """Nothing may be asked any more; what is known is written down."""
         if self._ticker is not None:

@@ -46,17 +46,16 @@ class RunningBroker:
         except BaseException:
             store.close(clean=False)
             raise
+        running = cls(broker, server, Housekeeping(broker))
         try:
             await broker.open(*server.address)
+            running._write_endpoint()
         except BaseException:
             server.stop_accepting()
-            store.close(clean=False)
+            broker.abandon()
             raise
         server.start_accepting()
-        housekeeping = Housekeeping(broker)
-        housekeeping.start()
-        running = cls(broker, server, housekeeping)
-        running._write_endpoint()
+        running.housekeeping.start()
         return running
 
     @property

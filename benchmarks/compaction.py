@@ -134,6 +134,11 @@ async def compact_watched(request: CompactionRequest) -> tuple[CompactionResult,
     return work.result(), peak
 
 
+def children_cpu_s() -> float:
+    used = os.times()
+    return used.children_user + used.children_system
+
+
 def children_peaks() -> Iterator[int]:
     """Of the process image that runs now: what `getrusage` says includes the one before."""
     pid = os.getpid()
@@ -146,16 +151,18 @@ def children_peaks() -> Iterator[int]:
 
 def measure(load: Load, directory: Path, rounds: int) -> dict[str, object]:
     request = write_log(load, directory)
-    seconds, peak = [], 0
+    seconds, cpu_seconds, peak = [], [], 0
     for _ in range(rounds):
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), children_cpu_s()
         result, held = asyncio.run(compact_watched(request))
         seconds.append(time.perf_counter() - begin)
+        cpu_seconds.append(children_cpu_s() - begin_cpu)
         peak = max(peak, held)
     record_bytes = load.value_bytes + KEY_BYTES + 10
     return {
         "load": asdict(load),
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "records_per_s": result.records / statistics.median(seconds),
         "uncompressed_bytes_per_s": result.records * record_bytes / statistics.median(seconds),
         "kept": result.records_kept,
@@ -173,6 +180,7 @@ def print_row(row: dict[str, object], load: Load) -> None:
         f"{load.name:38} {row['records_per_s'] / 1e6:7.2f} M/s"  # type: ignore[operator]
         f" {row['uncompressed_bytes_per_s'] / 1e6:7.0f} MB/s"  # type: ignore[operator]
         f"  {min(seconds):5.2f} .. {max(seconds):5.2f} s"
+        f"  CPU {statistics.median(row['cpu_seconds']):4.2f} s"  # type: ignore[arg-type]
         f"  map {row['map_bytes_per_key']:4.1f} B/key"
         f"  peak {row['worker_peak_rss_bytes'] / 1e6:4.0f} MB"  # type: ignore[operator]
         f"  goal {load.goal}",

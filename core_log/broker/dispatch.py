@@ -25,7 +25,6 @@ class RequestContext(NamedTuple):
 Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]
 """An ordinary API: a declared request in, a declared response out."""
 
-RawAnswer = "bytes | Reply | Awaitable[bytes | Reply | None] | None"
 RawHandler = Callable[["Broker", memoryview, int, int, RequestContext], Any]
 """A hot API (Produce, Fetch): reads the frame in place from a position on, given the correlation
 id; answers bytes, a reply to come, a coroutine of either, or nothing at all."""

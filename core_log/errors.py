@@ -1,5 +1,6 @@
 """The one error tree: an error says what is so, what to do, and who can cure it."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import ClassVar
 
@@ -64,6 +65,40 @@ class PositionLost(HeadwaterError):
 
 class Fenced(HeadwaterError):
     """Somebody newer has taken over; this one ends quietly."""
+
+
+class SourceUnavailable(HeadwaterError):
+    """The system a source reads from does not answer just now."""
+
+    cure = Cure.TIME
+
+
+class SourceRejected(HeadwaterError):
+    """The system a source reads from will not give what was asked for."""
+
+
+class SinkUnavailable(HeadwaterError):
+    """The system a sink writes to does not answer just now."""
+
+    cure = Cure.TIME
+
+
+class SinkRejected(HeadwaterError):
+    """A target will not take a table's changes as they are; `table` among the facts names it."""
+
+
+class SchemaRefused(SinkRejected):
+    """A change of a table's shape that the pipeline's policy does not allow, or no target can do."""
+
+
+class RecordsRejected(HeadwaterError):
+    """Single records that can never be applied, by their offsets in one partition."""
+
+    def __init__(
+        self, problem: str, *, topic: str, partition: int, reasons: Mapping[int, str]
+    ) -> None:
+        super().__init__(problem, topic=topic, partition=partition, records=len(reasons))
+        self.topic, self.partition, self.reasons = topic, partition, reasons
 
 
 class OffsetOutOfRange(HeadwaterError):

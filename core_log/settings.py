@@ -1,15 +1,64 @@
 """Base class of every YAML-facing model, and the settings of the log itself."""
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class Settings(BaseModel):
     """Frozen, closed, and documented: every field carries a docstring."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class YamlSettings(Settings):
+    """A part of a pipeline file. Keys carry no units: the field `batch_wait_ms` is written
+    `batch_wait: 5ms`, as its type is `DurationMs`."""
+
+    model_config = ConfigDict(
+        alias_generator=lambda name: re.sub(r"_(ms|bytes)$|_(ms|bytes)(?=_max$)", "", name),
+        populate_by_name=True,
+        validate_default=True,
+    )
+
+
+def parse_duration_ms(text: Any) -> Any:
+    """`250ms`, `5s`, `10m`, `12h`, `7d`, `2w`, as milliseconds; numbers in Python pass."""
+    if not isinstance(text, str):
+        return text
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", text.strip())
+    if match is None:
+        raise ValueError("a duration is a number and a unit, such as 250ms, 5s, 10m, 12h or 7d")
+    return round(float(match[1]) * MS_PER_UNIT[match[2]])
+
+
+def parse_size_bytes(text: Any) -> Any:
+    """`64KiB`, `8MiB`, `20GiB`, `1MB`, `512B`, as bytes; numbers in Python pass."""
+    if not isinstance(text, str):
+        return text
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B", text.strip())
+    if match is None:
+        raise ValueError("a size is a number and a unit, such as 512B, 64KiB, 8MiB or 20GiB")
+    return round(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
+
+
+def as_list(value: Any) -> Any:
+    """A list may be written as its only element."""
+    return value if value is None or isinstance(value, list | tuple) else [value]
+
+
+MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+BYTES_PER_PREFIX = {"": 1} | {
+    letter + kind: base**power
+    for power, letter in enumerate("KMGT", 1)
+    for kind, base in (("", 1_000), ("I", 1_024))
+}
+
+DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), Field(ge=0)]
+SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=0)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
 class TopicSettings(Settings):

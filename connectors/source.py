@@ -1,0 +1,77 @@
+"""The one contract that a source fulfils."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from core_log.changes import ChangeBatch, Positions
+from core_log.clock import Clock
+from core_log.finding import Finding
+from core_log.table_schema import TableId, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A wish from `__headwater_control`; once done, `control/<id>` belongs into a position."""
+
+    id: str
+    kind: str
+    table: TableId | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the reading of what was there before has come, for one table."""
+
+    table: TableId
+    rows: int
+    rows_expected: int | None = None
+    bytes: int | None = None
+    bytes_expected: int | None = None
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source gets from the pipeline that it belongs to."""
+
+    pipeline: str
+    directory: Path
+    """Relative paths are meant from here: the pipeline file's directory."""
+    clock: Clock
+    report: Callable[[Progress], None]
+
+
+class Source(Protocol):
+    """Reads one external system. Ending the iteration must release every connection.
+
+    A class that fulfils this has a `Settings` model and is made as `Class(settings, context)`;
+    making one touches nothing outside.
+    """
+
+    def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        """Yields batches from just after `resume_from`; from the beginning when it is empty.
+        Ends only when there can never be more."""
+        ...
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """Everything up to `positions` is durable in the log; the source may forget it."""
+        ...
+
+    async def control(self, control: Control) -> None:
+        """Changes what the running iteration does: start or stop a snapshot, add a table."""
+        ...
+
+    async def discover(self) -> Sequence[TableSchema]:
+        """The tables that would be captured, as they are now; changes nothing."""
+        ...
+
+    async def examine(self) -> Sequence[Finding]:
+        """What stands in the way, before anything is started; changes nothing."""
+        ...
+
+    async def drop(self) -> Sequence[str]:
+        """Removes what this pipeline left at the source; says what that was."""
+        ...

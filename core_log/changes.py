@@ -1,0 +1,140 @@
+"""Changes of rows in columns: what sources emit, the log keeps, and sinks consume."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.log import TopicPartition
+from core_log.table_schema import TableId, TableSchema
+
+Positions = Mapping[str, str]
+"""Named parts of where a source stands (`stream`, `file/a.csv`), opaque to all but the source."""
+
+Cell = pa.Array | str | int | bool | None
+"""A column with a value per change, or the one value that all of them share."""
+
+
+class Operation(IntEnum):
+    READ = 0  # a row seen by a snapshot, not a change
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+    TRUNCATE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """Changes of one table under one schema, in the order in which they happened.
+
+    A changed key is a DELETE of the old key and an INSERT of the new one. A TRUNCATE is alone in
+    its `TableChanges`, as one row of nulls.
+    """
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+    """Per change the row after it; of a delete what is known of the row that went, the key at
+    least. Its columns are those of `schema`, in that order and of those types."""
+    operations: pa.UInt8Array
+    source: Mapping[str, Cell]
+    """Debezium's `source` block in the order of its fields; `source_times` makes its times.
+    Of changes read back from the log only `ts_us` is there."""
+    commits: Cell = ""
+    """Which commit of the source each change belongs to: an LSN, a transaction, a file's name."""
+    indexes: pa.Int64Array | None = None
+    """Where in its commit each change stands, counted from 0; None where nobody counts."""
+    before: pa.StructArray | None = None
+    """Rows before an update, where the source sent them; null where it did not."""
+    transaction: Mapping[str, Cell] | None = None
+    """Debezium's `transaction` block."""
+    log_partition: TopicPartition | None = None
+    log_offsets: pa.Int64Array | None = None
+    """Where in the log each change stands; None before it got there."""
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def is_truncate(self) -> bool:
+        return len(self) == 1 and self.operations[0].as_py() == Operation.TRUNCATE
+
+    @property
+    def keys(self) -> pa.RecordBatch:
+        return self.rows.select(list(self.schema.key))
+
+    @property
+    def committed_us(self) -> pa.Int64Array:
+        """When each change was committed at its source, in microseconds of Unix time."""
+        times = self.source["ts_us"]
+        if isinstance(times, pa.Array):
+            return times
+        return pa.repeat(pa.scalar(times, pa.int64()), len(self))
+
+    def filter(self, mask: pa.BooleanArray) -> "TableChanges":
+        """Only the changes for which `mask` is true."""
+        return self._map(lambda column: column.filter(mask))
+
+    def take(self, indices: pa.Array) -> "TableChanges":
+        """The changes at `indices`, in that order."""
+        return self._map(lambda column: column.take(indices))
+
+    def _map(self, pick: Callable[[Any], Any]) -> "TableChanges":
+        return replace(
+            self,
+            rows=pick(self.rows),
+            operations=pick(self.operations),
+            source=_map_cells(self.source, pick),
+            commits=_map_cell(self.commits, pick),
+            indexes=_map_cell(self.indexes, pick),
+            before=_map_cell(self.before, pick),
+            transaction=None if self.transaction is None else _map_cells(self.transaction, pick),
+            log_offsets=_map_cell(self.log_offsets, pick),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A piece of the source that is no row, to be kept aside with the reason."""
+
+    table: TableId
+    content: bytes
+    problem: str
+    at: str
+    """Where it stands, as `headwater.at` says it of a record: `orders.csv#17`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """A stretch of the source that becomes readable as a whole."""
+
+    tables: tuple[TableChanges, ...]
+    positions: Positions
+    """What changed of the source's position, as it is after the last change of this batch; empty
+    while a transaction of the source goes on, which then stays one transaction of the log."""
+    rejects: tuple[Reject, ...] = ()
+
+
+def source_times(committed_us: int | pa.Int64Array) -> dict[str, Cell]:
+    """The three spellings of one commit time in Debezium's `source` block."""
+    if isinstance(committed_us, int):
+        return {
+            "ts_ms": committed_us // 1_000,
+            "ts_us": committed_us,
+            "ts_ns": committed_us * 1_000,
+        }
+    return {
+        "ts_ms": pc.divide(committed_us, 1_000),
+        "ts_us": committed_us,
+        "ts_ns": pc.multiply(committed_us, 1_000),
+    }
+
+
+def _map_cells(cells: Mapping[str, Cell], pick: Callable[[Any], Any]) -> dict[str, Cell]:
+    return {name: _map_cell(cell, pick) for name, cell in cells.items()}
+
+
+def _map_cell(cell: Any, pick: Callable[[Any], Any]) -> Any:
+    return pick(cell) if isinstance(cell, pa.Array) else cell

@@ -1,0 +1,1 @@
+"""Rows as keys and values of records: one codec per value format."""

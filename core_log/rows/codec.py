@@ -1,0 +1,42 @@
+"""The seam between changes of rows and records: what every value format offers."""
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from core_log.changes import TableChanges
+from core_log.table_schema import TableSchema
+
+SCHEMA_HEADER = "headwater.schema"
+"""Which schema of its topic a record was written under: a number, as text."""
+AT_HEADER = "headwater.at"
+"""`<commit>#<index in that commit>`: where in the source's history a change stands."""
+OPERATION_HEADER = "headwater.op"
+"""`truncate` on truncate markers; not there otherwise."""
+TRUNCATE_KEY = b'{"__headwater":"truncate"}'
+
+
+class Encoded(NamedTuple):
+    """Records in order; a delete is followed by a tombstone, so there can be more of them."""
+
+    keys: pa.BinaryArray
+    """Null for tables without a key."""
+    values: pa.BinaryArray
+    """Null for tombstones."""
+    changes: pa.Int64Array | None
+    """Which change each record belongs to; None when they are one to one."""
+
+
+class RowCodec(Protocol):
+    """One value format under one set of choices. Knows no topic, no header and no log."""
+
+    def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
+        """`now_us` is the processing time that Debezium's envelope carries."""
+        ...
+
+    def decode(
+        self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
+    ) -> TableChanges:
+        """Strict: a value that does not fit its column raises `DecodeError`, and is never a null.
+        Tombstones and truncate markers are not among the records."""
+        ...

@@ -1,0 +1,27 @@
+"""How rows look on the wire: the choices that belong to a topic's identity."""
+
+from typing import Literal
+
+from core_log.settings import Settings
+
+ValueFormat = Literal["debezium-json", "flat-json", "debezium-avro", "flat-avro"]
+
+
+class WireSettings(Settings):
+    """Kept beside every schema in `__headwater_schemas`, so that a reader needs nothing else."""
+
+    value: ValueFormat = "debezium-json"
+    """Which codec wrote the records."""
+    has_schemas: bool = False
+    """JSON only: every key and value carries Kafka Connect's schema of itself."""
+    decimal: Literal["string", "precise", "double"] = "string"
+    """Debezium's decimal.handling.mode."""
+    time: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds",
+        "nanoseconds",
+    ] = "adaptive"  # fmt: skip
+    """Debezium's time.precision.mode."""
+    binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    """Debezium's binary.handling.mode."""
+    registry: str = ""
+    """Address of the schema registry that Avro values are written against."""

@@ -1,0 +1,56 @@
+"""What a table looks like: its name, its columns in their order, and the key that tells rows apart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class TableId(NamedTuple):
+    """A table's name at its source or its target; `namespace` is empty where there are none."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: what values it holds, and what they mean where the type alone does not say."""
+
+    name: str
+    type: pa.DataType
+    is_nullable: bool = True
+    semantic: str = ""
+    """Debezium's name of a meaning that `type` does not carry, such as `io.debezium.data.Json`."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What belongs to the meaning, such as the labels of an enum under `allowed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table as it was during a stretch of its history."""
+
+    table: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    """Names of the key's columns in the key's own order; empty for a table without a key."""
+
+    def __post_init__(self) -> None:
+        missing = set(self.key) - set(self.names)
+        assert not missing, f"a key is made of columns of its table, {missing} are none"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema of a batch of rows."""
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+    def column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)

@@ -1,0 +1,79 @@
+"""What the loops tell about themselves while they run; status, progress bars and metrics read it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """What a unit (`source`, or a sink's name) or one of its tables is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    QUARANTINED = "quarantined"
+    STOPPED = "stopped"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    pipeline: str
+    unit: str
+    table: str
+    """Empty when the whole unit is meant."""
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Changes of a table went through a unit: into the log, or out of it into a target."""
+
+    pipeline: str
+    unit: str
+    table: str
+    rows: int
+    bytes: int
+    committed_ms: int
+    """Commit time at the source of the newest of them."""
+    moved_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How far the reading of a table's existing rows, a replay or a rebuild has come."""
+
+    pipeline: str
+    unit: str
+    table: str
+    rows: int
+    rows_expected: int | None
+    bytes: int | None
+    bytes_expected: int | None
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """Where a unit stands now, in words that can be shown: source positions, or log offsets."""
+
+    pipeline: str
+    unit: str
+    positions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Records went to the dead-letter topic."""
+
+    pipeline: str
+    unit: str
+    table: str
+    records: int
+    problem: str
+
+
+Report = StateChanged | Moved | Read | Stood | SetAside
+Reporter = Callable[[Report], None]

@@ -1,0 +1,115 @@
+"""The one contract that a sink fulfils, and the stretch of log that it is handed."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from core_log.changes import Positions, TableChanges
+from core_log.clock import Clock
+from core_log.finding import Finding
+from core_log.log import Log, Offsets, TopicPartition
+from core_log.table_schema import TableId, TableSchema
+
+
+class Stand(NamedTuple):
+    """How much of a partition a target holds: everything below `next_offset` of that very topic."""
+
+    topic_id: str
+    next_offset: int
+
+
+Stands = Mapping[TopicPartition, Stand]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The commit boundary at which a slice ends: the same moment of the source for all tables."""
+
+    offset: int
+    """Where its record stands in `__headwater_commits`; names the cut."""
+    committed_ms: int
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of one or more topics between commit boundaries: what a sink applies at once.
+
+    Small sinks iterate `changes()`; a Spark sink ships `start` and `end` to its executors, which
+    read the log themselves, so that no row passes through this process.
+    """
+
+    log: Log
+    start: Stands
+    end: Stands
+    cut: Cut | None
+    """None below the oldest commit boundary that the log still remembers."""
+    read: Callable[["Slice"], AsyncIterator[TableChanges]]
+
+    def changes(self) -> AsyncIterator[TableChanges]:
+        """The stretch decoded, transformed and routed, in the order of offsets within each
+        partition, every change with its place in the log."""
+        return self.read(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink gets from the pipeline that it belongs to."""
+
+    pipeline: str
+    directory: Path
+    """Relative paths are meant from here: the pipeline file's directory."""
+    schema_changes: Mapping[str, str]
+    """The policy per kind of change, see `sinks.evolution`."""
+    clock: Clock
+
+
+class Sink(Protocol):
+    """Writes to one external system.
+
+    A class that fulfils this has a `Settings` model and is made as `Class(settings, context)`;
+    making one touches nothing outside.
+    """
+
+    async def applied(self, topics: Sequence[str]) -> Stands | None:
+        """What the target itself says it holds; None when it cannot remember. An empty answer is
+        an answer: the target starts afresh."""
+        ...
+
+    async def apply(self, part: Slice) -> None:
+        """Makes the slice visible in the target, once, together with `part.end`.
+
+        Only if the target still stands at `part.start`: else somebody else has moved it, and this
+        raises `Fenced`. What one table cannot take is `SinkRejected` with its `table`; records
+        that are to blame one by one are `RecordsRejected`.
+        """
+        ...
+
+    async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        """What would be created or altered for these tables, as statements or sentences; changes
+        nothing."""
+        ...
+
+    async def examine(self) -> Sequence[Finding]:
+        """What stands in the way, before anything is started; changes nothing."""
+        ...
+
+    async def drop(self) -> Sequence[str]:
+        """Removes what this pipeline made in the target, its tables included; says what."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Rebuildable(Protocol):
+    """A sink that can make a second copy of a table beside the live one and change over to it."""
+
+    async def shadow(self, table: TableId) -> Sink:
+        """A sink that fills an empty copy of `table`."""
+        ...
+
+    async def swap(self, table: TableId) -> str:
+        """Puts the copy in the live one's place, offsets and all, in one commit; says where the
+        old one is kept."""
+        ...

@@ -1,1 +1,10 @@
 """Sources: each reads one kind of external system and emits its changes as batches."""
+
+SOURCES = {
+    "files": "connectors.files.source:FilesSource",
+    "generator": "connectors.generator.source:GeneratorSource",
+    "kafka": "connectors.kafka.source:KafkaSource",
+    "sql": "connectors.sql.source:SqlSource",
+}
+"""YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry
+points of the group `headwater.sources`."""

@@ -1,1 +1,10 @@
 """Sinks: each applies slices of the log to one kind of target."""
+
+SINKS = {
+    "console": "sinks.console.sink:ConsoleSink",
+    "files": "sinks.files.sink:FilesSink",
+    "kafka": "sinks.kafka.sink:KafkaSink",
+    "sql": "sinks.sql.sink:SqlSink",
+}
+"""YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry
+points of the group `headwater.sinks`."""

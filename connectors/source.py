@@ -42,6 +42,8 @@ class SourceContext:
     """Relative paths are meant from here: the pipeline file's directory."""
     clock: Clock
     report: Callable[[Progress], None]
+    until_end: bool = False
+    """End the iteration once what is there now has been read, as `headwater run --once` wants."""
 
 
 class Source(Protocol):

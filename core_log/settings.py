@@ -4,7 +4,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
+
+from core_log.errors import ConfigError
+from core_log.patterns import Pattern, Patterns
+
+DURATION = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)"
+SIZE = r"(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B"
 
 
 class Settings(BaseModel):
@@ -28,7 +41,7 @@ def parse_duration_ms(text: Any) -> Any:
     """`250ms`, `5s`, `10m`, `12h`, `7d`, `2w`, as milliseconds; numbers in Python pass."""
     if not isinstance(text, str):
         return text
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", text.strip())
+    match = re.fullmatch(DURATION, text.strip())
     if match is None:
         raise ValueError("a duration is a number and a unit, such as 250ms, 5s, 10m, 12h or 7d")
     return round(float(match[1]) * MS_PER_UNIT[match[2]])
@@ -38,7 +51,7 @@ def parse_size_bytes(text: Any) -> Any:
     """`64KiB`, `8MiB`, `20GiB`, `1MB`, `512B`, as bytes; numbers in Python pass."""
     if not isinstance(text, str):
         return text
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B", text.strip())
+    match = re.fullmatch(SIZE, text.strip())
     if match is None:
         raise ValueError("a size is a number and a unit, such as 512B, 64KiB, 8MiB or 20GiB")
     return round(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
@@ -49,6 +62,23 @@ def as_list(value: Any) -> Any:
     return value if value is None or isinstance(value, list | tuple) else [value]
 
 
+def check_pattern(text: str) -> str:
+    """One pattern over names of tables, as it is written."""
+    try:
+        Pattern(text)
+    except ConfigError as error:
+        raise ValueError(error.problem) from None
+    return text
+
+
+def check_patterns(texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        Patterns(texts)
+    except ConfigError as error:
+        raise ValueError(error.problem) from None
+    return texts
+
+
 MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTES_PER_PREFIX = {"": 1} | {
     letter + kind: base**power
@@ -56,9 +86,29 @@ BYTES_PER_PREFIX = {"": 1} | {
     for kind, base in (("", 1_000), ("I", 1_024))
 }
 
-DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), Field(ge=0)]
-SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=0)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(parse_duration_ms),
+    Field(ge=0),
+    WithJsonSchema({"type": "string", "pattern": rf"^{DURATION}$", "examples": ["5s"]}),
+]
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(parse_size_bytes),
+    Field(ge=0),
+    WithJsonSchema({"type": "string", "pattern": rf"^{SIZE}$", "examples": ["8MiB"]}),
+]
+Texts = Annotated[
+    tuple[str, ...],
+    BeforeValidator(as_list),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    ),
+]
+PatternText = Annotated[str, AfterValidator(check_pattern)]
+"""A glob or a `/regex/`, see `core_log.patterns`."""
+PatternTexts = Annotated[Texts, AfterValidator(check_patterns)]
+"""The same, any number of them, `!` in front of those that exclude."""
 
 
 class TopicSettings(Settings):

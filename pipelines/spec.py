@@ -1,0 +1,351 @@
+"""The keys of a pipeline file, but for those of a source's or a sink's own type."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
+
+from core_log.rows.settings import ValueFormat
+from core_log.settings import (
+    DurationMs,
+    PatternText,
+    PatternTexts,
+    SizeBytes,
+    Texts,
+    YamlSettings,
+    parse_duration_ms,
+    parse_size_bytes,
+)
+
+NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$"
+MASK = r"^(redact|hash|null|truncate\([1-9][0-9]{0,3}\))$"
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
+SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
+SchemaChange = Literal["add_column", "drop_column", "change_type", "change_key"]
+SCHEMA_CHANGES: tuple[SchemaChange, ...] = (
+    "add_column",
+    "drop_column",
+    "change_type",
+    "change_key",
+)
+
+
+class Backoff(NamedTuple):
+    """Pauses between retries: from the first, doubled each time, to the longest."""
+
+    first_ms: int
+    longest_ms: int
+
+
+def parse_backoff(value: Any) -> Any:
+    """`1s..1m`: the first pause and the longest."""
+    if not isinstance(value, str):
+        return value
+    first, separator, longest = value.partition("..")
+    backoff = Backoff(parse_duration_ms(first), parse_duration_ms(longest if separator else first))
+    if backoff.first_ms > backoff.longest_ms:
+        raise ValueError("the first pause is longer than the longest")
+    return backoff
+
+
+def parse_policies(value: Any) -> Any:
+    """One policy for every kind of change, or one per kind; `*` stands for those not named."""
+    if isinstance(value, str):
+        return dict.fromkeys(SCHEMA_CHANGES, value)
+    if isinstance(value, dict):
+        others = value.get("*", "evolve")
+        named = {kind: policy for kind, policy in value.items() if kind != "*"}
+        return dict.fromkeys(SCHEMA_CHANGES, others) | named
+    return value
+
+
+def unless(word: str, parse: Any) -> BeforeValidator:
+    """`word` means that there is no bound."""
+    return BeforeValidator(lambda value: None if value == word else parse(value))
+
+
+def parse_mask(value: Any) -> Any:
+    """A bare `null` in YAML is no text, and means that mask all the same."""
+    return "null" if value is None else value
+
+
+def check_format(text: str) -> str:
+    """A template may name only what it is filled with."""
+    strange = set(re.findall(r"\{([^{}]*)\}", text)) - {"pipeline", "schema", "table"}
+    if strange or "{table}" not in text:
+        raise ValueError("a topic is made of {pipeline}, {schema} and {table}, at least the last")
+    return text
+
+
+class PipelineHead(YamlSettings):
+    """Who the pipeline is; `pipeline: shop` is short for `pipeline: {name: shop}`."""
+
+    name: str = Field(pattern=NAME, examples=["shop"])
+    """Names the pipeline in its topics, its positions and every command; changing it makes a new
+    pipeline."""
+    schema_changes: Annotated[
+        dict[SchemaChange, SchemaPolicy],
+        BeforeValidator(parse_policies),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"enum": ["evolve", "lenient", "ignore", "fail"]},
+                    {
+                        "type": "object",
+                        "propertyNames": {"enum": ["*", *SCHEMA_CHANGES]},
+                        "additionalProperties": {"enum": ["evolve", "lenient", "ignore", "fail"]},
+                    },
+                ]
+            }
+        ),
+    ] = Field(default=dict.fromkeys(SCHEMA_CHANGES, "evolve"))
+    """What a target does when a table's shape changes: `evolve` follows, `lenient` follows only
+    what loses nothing, `ignore` leaves the target as it is, `fail` stops the table. One policy, or
+    one per kind of change."""
+    salt: SecretStr = SecretStr("")
+    """Secret that is mixed into every `mask: hash`. Without one, whoever can guess a value can
+    check the guess; with another one, the same value gets another hash."""
+
+
+class Retention(YamlSettings):
+    """How long topics keep what compaction does not rule; both bounds hold at once."""
+
+    time_ms: Annotated[
+        int | None,
+        unless("forever", parse_duration_ms),
+        WithJsonSchema({"type": "string", "examples": ["forever", "30d"]}),
+    ] = None
+    """Age at which records may go: a duration, or `forever`."""
+    size_bytes: Annotated[
+        int | None,
+        unless("unlimited", parse_size_bytes),
+        WithJsonSchema({"type": "string", "examples": ["unlimited", "50GiB"]}),
+    ] = None
+    """Size of a partition beyond which its oldest records go: a size, or `unlimited`."""
+
+
+class LogSettings(YamlSettings):
+    """The log between the source and the sinks: our own in this process, or a Kafka cluster."""
+
+    type: Literal["embedded", "kafka"] = "embedded"
+    """`embedded`: the log is kept by whoever runs the pipeline; `kafka`: by a cluster."""
+    path: Path = Path("data")
+    """Directory of the embedded log, relative to this file. Pipelines with the same one share it."""
+    listen: str = Field("127.0.0.1:0", pattern=r"^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$")
+    """HOST:PORT at which the embedded log speaks Kafka's protocol; port 0 takes a free one, which
+    `endpoint.json` in the directory tells."""
+    fsync: Literal["group", "never"] = "group"
+    """`group`: nothing counts as written before it is on disk; `never` leaves that to the kernel."""
+    bootstrap: Texts = Field((), examples=[["kafka-1:9092", "kafka-2:9092"]])
+    """HOST:PORT of some brokers of the cluster, for `type: kafka`."""
+    topic: Annotated[str, AfterValidator(check_format)] = "{pipeline}.{schema}.{table}"
+    """How a table's topic is called; `{schema}.` is left out for tables without a schema."""
+    partitions: int = Field(1, ge=1, le=8192)
+    """Partitions of each topic that is made; a topic that exists keeps its number."""
+    cleanup: Literal["compact", "delete", "compact,delete"] = "compact"
+    """Kafka's cleanup.policy: `compact` keeps the newest state of every key, `delete` keeps
+    everything until its retention ends."""
+    history_ms: DurationMs = 7 * 86_400_000
+    """How far back compaction leaves every single change: the reach of rebuilds as of a time."""
+    delete_retention_ms: DurationMs = 7 * 86_400_000
+    """How long compaction leaves deletes in place; a sink that sleeps longer must start afresh."""
+    retention: Retention = Retention()
+    """How long records are kept where `cleanup` has `delete`."""
+    compression: Literal["zstd", "lz4", "gzip", "none"] = "zstd"
+    """How record batches are compressed."""
+    value: ValueFormat = "debezium-json"
+    """How rows are written: Debezium's envelope or the flat row, as JSON or Avro."""
+    has_schemas: bool = Field(False, alias="schemas")
+    """JSON only: every record carries Kafka Connect's schema of itself, which makes it large."""
+    registry: str = Field("", examples=["http://localhost:8081"])
+    """Address of the schema registry for the Avro formats."""
+
+
+class TransformRule(YamlSettings):
+    """What is done to the rows of some tables. `mask` and `drop` come before the log and belong to
+    the topics; the others come after it, and changing them is a replay."""
+
+    table: PatternTexts = Field(min_length=1, examples=["public.orders"])
+    """Tables that are meant, by the names they have at the source: globs, `/regex/`, `!` excludes.
+    Every rule that matches applies, in the order of the file."""
+    mask: dict[
+        str, Annotated[str, BeforeValidator(parse_mask), Field(pattern=MASK)]
+    ] = Field({}, examples=[{"email": "hash", "phone": "redact"}])
+    """Column to what hides it: `redact`, `hash`, `truncate(4)` (keeps 4 characters) or `null`."""
+    drop: Texts = ()
+    """Columns that never enter the log."""
+    filter: str = Field("", examples=["status <> 'draft'"])
+    """SQL condition over the row's columns; rows for which it is not true are left out, and a row
+    that stops fulfilling it is deleted."""
+    add: dict[str, str] = Field({}, examples=[{"order_day": "date(created_at)"}])
+    """New column to the SQL expression that computes it."""
+    rename: dict[str, str] = {}
+    """Column to its new name."""
+    cast: dict[str, str] = Field({}, examples=[{"total": "decimal(10,2)"}])
+    """Column to its new type."""
+    python: str = Field("", pattern=rf"{FUNCTION}|^$", examples=["shop.transforms:clean_orders"])
+    """`module:function` of your own project that takes and returns an Arrow table."""
+
+
+class RouteRule(YamlSettings):
+    """Another name for tables at the target; several tables may become one."""
+
+    source: PatternText = Field(alias="from", examples=["/tenant_(\\d+)\\.(.*)/"])
+    """Tables that are meant: a glob or a `/regex/`. The first route that matches counts."""
+    to: str = Field(min_length=1, examples=["crm.$2"])
+    """Name at the target; `$1` is the expression's first group, or what the first `*` stands for."""
+    add_key: dict[str, str] = Field({}, examples=[{"tenant_id": "$1"}])
+    """Columns added to the row and its key, so that rows of several tables stay apart."""
+
+
+class RetrySettings(YamlSettings):
+    """What happens while time may cure a failure."""
+
+    for_ms: DurationMs = 600_000
+    """How long a failing table or sink is tried again before it is quarantined; connections are
+    tried for ever."""
+    backoff: Annotated[
+        Backoff,
+        BeforeValidator(parse_backoff),
+        WithJsonSchema({"type": "string", "examples": ["1s..1m"]}),
+    ] = Backoff(1_000, 60_000)
+    """The first pause and the longest; each is twice the one before."""
+
+
+class StopAfter(YamlSettings):
+    """So many dead letters that the data, not the record, must be wrong."""
+
+    failures: int = Field(20, ge=1)
+    """This many records set aside ..."""
+    of_last: int = Field(1_000, ge=1)
+    """... of this many: the table is quarantined."""
+
+
+class DeadLetterSettings(YamlSettings):
+    """The topic `<pipeline>.dlq` takes records that can never be applied, with the reason."""
+
+    stop_after: StopAfter = StopAfter()
+    """When setting aside ends and the table is quarantined."""
+
+
+class ErrorSettings(YamlSettings):
+    """What is tried again, what is set aside, what is stopped."""
+
+    retry: RetrySettings = RetrySettings()
+    """For how long, and how often, a failure is tried again."""
+    dead_letter: DeadLetterSettings = DeadLetterSettings()
+    """Records that can never be applied."""
+    isolate: Literal["table", "pipeline"] = "table"
+    """What is quarantined when a table fails: only the table, or everything."""
+
+
+class VerifySettings(YamlSettings):
+    """Source, log and target compared at one position, again and again."""
+
+    every_ms: DurationMs | None = Field(None, examples=["24h"])
+    """How often; never, where it is left out."""
+    cron: str = Field("", examples=["0 3 * * *"])
+    """When, as a cron expression in UTC; instead of `every`."""
+
+
+class GivenChange(YamlSettings):
+    """One change that a test starts from."""
+
+    table: str = Field(examples=["public.orders"])
+    """The table, by its name at the source."""
+    op: Literal["c", "r", "u", "d", "t"] = "c"
+    """Debezium's letter: created, read, updated, deleted, truncated."""
+    after: dict[str, Any] | None = None
+    """The row after the change."""
+    before: dict[str, Any] | None = None
+    """The row before it; of a delete at least the key."""
+    key: Texts = ()
+    """Columns of the key; `id` where the row has one, else its first column."""
+    types: dict[str, str] = Field({}, examples=[{"created_at": "timestamp(us)"}])
+    """Types of columns whose values do not say them."""
+
+
+class PipelineTest(YamlSettings):
+    """Changes through the transforms and routes, without any system: `headwater test`."""
+
+    name: str
+    """The sentence that the test holds true."""
+    given: tuple[GivenChange, ...] = Field(min_length=1)
+    """Changes at the source, in order."""
+    expect: dict[str, tuple[dict[str, Any], ...]]
+    """Per table of the target the rows it then has, in the order of their keys; of each row only
+    the columns named here are compared."""
+
+
+class LimitSettings(YamlSettings):
+    """Bounds of memory and waiting; the defaults suit almost everyone."""
+
+    transaction_bytes: SizeBytes = 8 << 20
+    """A transaction of the log commits without waiting once this much has been appended."""
+    transaction_timeout_ms: DurationMs = 900_000
+    """How long one may stay open; a source transaction that takes longer to read is aborted."""
+    read_ahead: int = Field(2, ge=1)
+    """Batches that a source may be ahead of what is being written."""
+    slice_rows: int = Field(200_000, ge=1)
+    """Rows after which a sink's slice ends at the next commit boundary."""
+    slice_bytes: SizeBytes = 64 << 20
+    """Bytes in the log after which it does."""
+    in_flight_bytes: SizeBytes = 128 << 20
+    """Bytes of the log that one sink may hold in memory."""
+
+
+class SourceUnit(YamlSettings):
+    """Keys that every source has beside those of its type."""
+
+    type: str
+    """Which kind of source; `headwater explain` lists them."""
+    batch_wait_ms: DurationMs = 5
+    """The least time between two commits to the log; the first change after quiet goes at once."""
+
+
+class SinkUnit(YamlSettings):
+    """Keys that every sink has beside those of its type."""
+
+    type: str
+    """Which kind of sink; `headwater explain` lists them."""
+    name: str = Field("", pattern=rf"{NAME}|^$")
+    """Names the sink in `status` and keeps its place in the log; the type where it is left out."""
+    commit_every_ms: DurationMs = 1_000
+    """How long changes are gathered before they are applied together; 0s applies each at once."""
+
+
+class PipelineSpec(YamlSettings):
+    """A pipeline file without its source and its sinks, whose keys depend on their types."""
+
+    pipeline: Annotated[
+        PipelineHead,
+        BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+    ]
+    """The pipeline's name, or its name and what it does with changes of schemas."""
+    log: LogSettings = LogSettings()
+    """Where the log is kept and how its topics look."""
+    transform: tuple[TransformRule, ...] = ()
+    """What is done to rows on their way."""
+    route: tuple[RouteRule, ...] = ()
+    """How tables are called at the target."""
+    errors: ErrorSettings = ErrorSettings()
+    """What is tried again, what is set aside, what is stopped."""
+    verify: VerifySettings | None = None
+    """Whether source, log and target are compared regularly."""
+    tests: tuple[PipelineTest, ...] = ()
+    """Examples that `headwater test` runs without any system."""
+    workers: Literal["auto"] | Annotated[int, Field(ge=0, le=256)] = "auto"
+    """Processes for connector and sink work: `auto` is one less than there are cores; 0 does
+    everything in one process."""
+    limits: LimitSettings = LimitSettings()
+    """Bounds of memory and waiting."""
+
+    @property
+    def name(self) -> str:
+        return self.pipeline.name
+
+    @property
+    def schema_changes(self) -> dict[SchemaChange, SchemaPolicy]:
+        return self.pipeline.schema_changes

@@ -1,0 +1,63 @@
+"""A table's schema and its wire choices as JSON: the value of `__headwater_schemas`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core_log.errors import DecodeError
+from core_log.rows.column_types import parse_type, type_text
+from core_log.rows.settings import WireSettings
+from core_log.table_schema import Column, TableId, TableSchema
+
+FORMAT_VERSION = 1
+
+
+def schema_to_json(schema: TableSchema, wire: WireSettings) -> dict[str, Any]:
+    """Complete: what has a default is written too, since defaults may change and records stay."""
+    return {
+        "version": FORMAT_VERSION,
+        "table": {"namespace": schema.table.namespace, "name": schema.table.name},
+        "columns": [_column_to_json(column) for column in schema.columns],
+        "key": list(schema.key),
+        "wire": wire.model_dump(mode="json"),
+    }
+
+
+def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSettings]:
+    if document.get("version") != FORMAT_VERSION:
+        raise DecodeError(
+            "this schema was written by another version of headwater",
+            version=document.get("version"),
+            known=FORMAT_VERSION,
+            hint="read it with the version that wrote it, or a newer one",
+        )
+    try:
+        table = TableId(document["table"]["namespace"], document["table"]["name"])
+        columns = tuple(_column_from_json(column) for column in document["columns"])
+        schema = TableSchema(table, columns, tuple(document["key"]))
+        wire = WireSettings.model_validate(document["wire"])
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise DecodeError("a stored schema is not what a schema looks like") from error
+    return schema, wire
+
+
+def _column_to_json(column: Column) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "name": column.name,
+        "type": type_text(column.type),
+        "nullable": column.is_nullable,
+    }
+    if column.semantic:
+        written["semantic"] = column.semantic
+    if column.parameters:
+        written["parameters"] = dict(column.parameters)
+    return written
+
+
+def _column_from_json(document: Mapping[str, Any]) -> Column:
+    return Column(
+        document["name"],
+        parse_type(document["type"]),
+        is_nullable=document["nullable"],
+        semantic=document.get("semantic", ""),
+        parameters=dict(document.get("parameters", {})),
+    )

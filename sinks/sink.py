@@ -63,6 +63,8 @@ class SinkContext:
     schema_changes: Mapping[str, str]
     """The policy per kind of change, see `sinks.evolution`."""
     clock: Clock
+    name: str = "sink"
+    """The sink's name in its pipeline: two sinks of one kind keep their places apart by it."""
 
 
 class Sink(Protocol):

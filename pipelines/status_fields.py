@@ -1,0 +1,75 @@
+"""What each field of `headwater status --json` and of GET /status means; docs/status.md is this."""
+
+SHARED_BY_UNIT_AND_TABLE = {
+    "state": "starting, running, retrying, paused, quarantined, stopped or done",
+    "reason": "why it is in that state, in words; empty where there is nothing to say",
+    "since_ms": "when the state began; null where nobody said",
+    "rows": "changes that went through since this process started",
+    "bytes": "their encoded size in the log (source), or what the sink counts",
+    "rows_per_s": "over the last 10 seconds",
+    "bytes_per_s": "over the last 10 seconds",
+    "lag_ms": (
+        "while all that is known has gone through: how long the last change took from its commit"
+        " at the source; else the age of the oldest change that has not; null before the first"
+    ),
+    "dead_letters": "records that went to the dead-letter topic since this process started",
+}
+
+UNIT = SHARED_BY_UNIT_AND_TABLE | {
+    "retries": "how often it failed and was tried again since this process started",
+    "lag_records": "of a sink: records of the log that it has not applied; null where not known",
+    "positions": "where it stands: parts of the source's position, or `topic-partition` to offset",
+    "positions_ms": "when it last said where it stands",
+}
+
+TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {
+    "committed_ms": "commit time at the source of the newest change that went through",
+    "moved_ms": "when that change went through",
+}
+
+SNAPSHOT = {
+    "unit": "`source`, or the sink that is being filled again by a replay or a rebuild",
+    "is_done": "whether all of it has been read",
+    "fraction": "from 0 to 1; null where nobody knows how much there is",
+    "eta_ms": "how long it will take yet at the pace of the last 30 seconds; null when unknown",
+    "rows": "rows read so far, those before a restart included",
+    "rows_expected": "an estimate, as a rule; null when unknown",
+    "bytes": "bytes read so far; null where the source does not count them",
+    "bytes_expected": "null when unknown",
+}
+
+TABLE = {
+    "state": (
+        "the worst of its units' states; `snapshotting` and `replaying` while it is being read,"
+        " `streaming` when everything runs"
+    ),
+    "reason": "why it is in that state",
+    "since_ms": "when the state began; null where nobody said",
+    "rows_per_s": "changes per second into the log, or out of it where the source has no such table",
+    "lag_ms": "the largest of its sinks' lags; the source's where there is no sink for it",
+    "dead_letters": "records that went to the dead-letter topic since this process started",
+    "dead_letter_problem": "what was wrong with the last of them",
+    "snapshot": "how far the reading of existing rows has come; null where there was none",
+} | {f"snapshot.{name}": meaning for name, meaning in SNAPSHOT.items()}
+
+PIPELINE = {
+    "state": (
+        "the worst of its units' states: quarantined, retrying, starting, running, paused, done,"
+        " stopped"
+    ),
+    "reason": "of that unit",
+    "since_ms": "of that unit",
+}
+
+FIELDS = (
+    {
+        "version": "of this shape; raised when a field goes or changes its meaning, not for new ones",
+        "at_ms": "when this was true; all times are milliseconds since 1970, in UTC",
+        "started_ms": "when the process that answers was started",
+    }
+    | {f"pipelines.*.{name}": meaning for name, meaning in PIPELINE.items()}
+    | {f"pipelines.*.units.*.{name}": meaning for name, meaning in UNIT.items()}
+    | {f"pipelines.*.tables.*.{name}": meaning for name, meaning in TABLE.items()}
+    | {f"pipelines.*.tables.*.units.*.{name}": text for name, text in TABLE_IN_UNIT.items()}
+)
+"""A star stands for names: of pipelines, units and tables (and parts of a position)."""

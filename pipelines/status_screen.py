@@ -1,0 +1,256 @@
+"""A status snapshot as the lines of one screen: what runs, how far behind, what is left, what is
+wrong."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pipelines.output import counted, printable
+from pipelines.quantities import UNKNOWN, count_text, duration_text, rate_text, size_text
+
+Facts = Mapping[str, Any]
+
+STYLES = {
+    "running": "green",
+    "streaming": "green",
+    "done": "green",
+    "starting": "cyan",
+    "snapshotting": "cyan",
+    "replaying": "cyan",
+    "paused": "yellow",
+    "retrying": "yellow",
+    "quarantined": "red",
+    "stopped": "",
+}
+WORST_FIRST = (
+    "quarantined", "retrying", "snapshotting", "replaying", "starting", "paused", "streaming",
+    "running", "done", "stopped",
+)  # fmt: skip
+"""In which order tables are shown where not all of them fit."""
+
+BAR_CELLS = 10
+GAP = "  "
+TABLE_CELLS_MIN, TABLE_CELLS_MAX = 12, 48
+
+
+class Span(NamedTuple):
+    """A piece of a line and how it is drawn: a colour, `bold`, `dim`, or nothing."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Span]
+
+
+class Column(NamedTuple):
+    head: str
+    cells: int
+    is_right: bool = False
+
+
+COLUMNS = (
+    Column("STATE", 12),
+    Column("SNAPSHOT", 22),
+    Column("LAG", 7, is_right=True),
+    Column("ROWS/S", 7, is_right=True),
+    Column("DLQ", 6, is_right=True),
+)
+
+
+def screen(
+    snapshot: Facts, *, width: int, lines_max: int | None = None, has_unicode: bool = True
+) -> list[Line]:
+    """Lines of at most `width` cells. Of too many tables those that need somebody come first."""
+    found = snapshot["pipelines"]
+    if not found:
+        return [[Span("no pipeline is running here", "dim")]]
+    lines: list[Line] = []
+    for index, (name, pipeline) in enumerate(found.items()):
+        rest = None
+        if lines_max is not None:
+            rest = max((lines_max - len(lines)) // (len(found) - index), 1)
+        block = list(_block(name, pipeline, snapshot["at_ms"], width, rest, has_unicode))
+        lines += ([[]] if lines else []) + block
+    return [cut(line, width) for line in lines]
+
+
+def plain(line: Line) -> str:
+    return "".join(span.text for span in line).rstrip()
+
+
+def log_line(name: str, pipeline: Facts) -> str:
+    """One pipeline in one line, for logs."""
+    units, tables = pipeline["units"], pipeline["tables"]
+    parts = [f"{name} {pipeline['state']}", counted(len(tables), "table")]
+    if source := units.get("source"):
+        parts.append(f"{rate_text(source['rows_per_s'])} rows/s in")
+    for unit, facts in units.items():
+        if unit != "source":
+            lag = duration_text(facts["lag_ms"])
+            parts.append(f"{rate_text(facts['rows_per_s'])} rows/s into {unit}, lag {lag}")
+    reading = [t["snapshot"] for t in tables.values() if t["snapshot"]]
+    if unfinished := [each for each in reading if not each["is_done"]]:
+        parts.append(_reading_text(unfinished))
+    for table, facts in tables.items():
+        if facts["state"] == "quarantined":
+            parts.append(f"quarantined {printable(table)}: {first_line(facts['reason'])}")
+    if letters := sum(table["dead_letters"] for table in tables.values()):
+        parts.append(f"{count_text(letters)} dead letters")
+    if pipeline["reason"]:
+        parts.append(first_line(pipeline["reason"]))
+    return "; ".join(parts)
+
+
+def _reading_text(readings: Sequence[Facts]) -> str:
+    rows = sum(each["rows"] for each in readings)
+    text = f"reading {counted(len(readings), 'table')}, {count_text(rows)} rows"
+    fractions = [each["fraction"] for each in readings if each["fraction"] is not None]
+    if len(fractions) == len(readings):
+        text += f", {min(fractions):.0%}"
+    etas = [each["eta_ms"] for each in readings if each["eta_ms"] is not None]
+    return text + (f", {duration_text(max(etas))} left" if etas else "")
+
+
+def _block(
+    name: str, pipeline: Facts, at_ms: int, width: int, lines_max: int | None, has_unicode: bool
+) -> Iterator[Line]:
+    tables = pipeline["tables"]
+    state = pipeline["state"]
+    head: Line = [
+        Span("PIPELINE ", "dim"),
+        Span(printable(name), "bold"),
+        Span("   "),
+        Span(state, STYLES[state]),
+        Span(f"   {counted(len(tables), 'table')}"),
+    ]
+    if pipeline["since_ms"] is not None:
+        head.append(Span(f"   for {duration_text(max(at_ms - pipeline['since_ms'], 0))}", "dim"))
+    yield head
+    yield from _unit_lines(pipeline["units"], at_ms, has_unicode)
+    if tables:
+        used = 2 + sum(2 if each["reason"] else 1 for each in pipeline["units"].values())
+        room = None if lines_max is None else max(lines_max - used, 3)
+        yield from _table_lines(tables, width, room, has_unicode)
+
+
+def _unit_lines(units: Facts, at_ms: int, has_unicode: bool) -> Iterator[Line]:
+    cells = max(len(printable(name)) for name in units)
+    for name, unit in units.items():
+        state = unit["state"]
+        lag = unit["lag_records"]
+        behind = "" if lag is None else f"   {count_text(lag)} records behind"
+        yield [
+            Span(f"  {printable(name):<{cells}}  "),
+            Span(f"{state:<11}", STYLES[state]),
+            Span(f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"),
+            Span(f"  {size_text(unit['bytes_per_s']):>10}/s"),
+            Span(f"  lag {duration_text(unit['lag_ms'])}"),
+            Span(behind),
+        ]
+        if unit["reason"]:
+            yield _because(unit["reason"], has_unicode)
+
+
+def _table_lines(
+    tables: Facts, width: int, lines_max: int | None, has_unicode: bool
+) -> Iterator[Line]:
+    fixed = sum(len(GAP) + column.cells for column in COLUMNS)
+    longest = max(len(printable(table)) for table in tables)
+    room = min(max(width - fixed, TABLE_CELLS_MIN), TABLE_CELLS_MAX)
+    cells = max(min(longest, room), len("TABLE"))
+    heads = [f"{'TABLE':<{cells}}"]
+    heads += [_aligned(column.head, column) for column in COLUMNS]
+    yield [Span(GAP.join(heads), "dim")]
+    order = sorted(tables, key=lambda table: _urgency(tables[table]))
+    lines = [list(_table(table, tables[table], cells, has_unicode)) for table in order]
+    shown = _as_many_as_fit(lines, lines_max)
+    for block in lines[:shown]:
+        yield from block
+    if shown < len(lines):
+        left = counted(len(lines) - shown, "more table")
+        yield [Span(f"and {left}; a higher window or --json shows them", "dim")]
+
+
+def _as_many_as_fit(blocks: Sequence[Sequence[Line]], lines_max: int | None) -> int:
+    if lines_max is None or sum(map(len, blocks)) <= lines_max:
+        return len(blocks)
+    used = 1  # the line that says how many are left out
+    for index, block in enumerate(blocks):
+        used += len(block)
+        if used > lines_max:
+            return index
+    return len(blocks)
+
+
+def _urgency(facts: Facts) -> tuple[int, float]:
+    return WORST_FIRST.index(facts["state"]), -(facts["lag_ms"] or 0)
+
+
+def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Iterator[Line]:
+    state = facts["state"]
+    letters = facts["dead_letters"]
+    values = (
+        Span(state, STYLES[state]),
+        Span(_snapshot_text(facts["snapshot"], has_unicode)),
+        Span(duration_text(facts["lag_ms"])),
+        Span(rate_text(facts["rows_per_s"])),
+        Span(count_text(letters), "red" if letters else ""),
+    )
+    line: Line = [Span(f"{shortened(printable(name), cells, has_unicode):<{cells}}")]
+    for column, value in zip(COLUMNS, values, strict=True):
+        line += [Span(GAP), Span(_aligned(value.text, column), value.style)]
+    yield line
+    why = facts["reason"] or (facts["dead_letter_problem"] if letters else "")
+    if why:
+        yield _because(why, has_unicode)
+
+
+def _snapshot_text(reading: Facts | None, has_unicode: bool) -> str:
+    if reading is None:
+        return UNKNOWN
+    if reading["is_done"]:
+        return f"done {count_text(reading['rows'])}"
+    if reading["fraction"] is None:
+        return f"{count_text(reading['rows'])} rows"
+    bar = progress_bar(reading["fraction"], has_unicode=has_unicode)
+    left = "" if reading["eta_ms"] is None else f" {duration_text(reading['eta_ms'])}"
+    return f"{bar} {reading['fraction'] * 100:.0f}%{left}"
+
+
+def progress_bar(fraction: float, *, has_unicode: bool) -> str:
+    full = int(fraction * BAR_CELLS)
+    done, left = ("━", "─") if has_unicode else ("#", ".")
+    return done * full + left * (BAR_CELLS - full)
+
+
+def _because(reason: str, has_unicode: bool) -> Line:
+    return [Span(f"  {'└' if has_unicode else '-'} {printable(first_line(reason))}", "dim")]
+
+
+def first_line(text: str) -> str:
+    """A hint stands on lines of its own, for which a screen has no room."""
+    return text.partition("\n")[0]
+
+
+def _aligned(text: str, column: Column) -> str:
+    return f"{text:>{column.cells}}" if column.is_right else f"{text:<{column.cells}}"
+
+
+def shortened(text: str, cells: int, has_unicode: bool = True) -> str:
+    """Long names lose their middle: tables of one schema differ at the end."""
+    if len(text) <= cells:
+        return text
+    mark = "…" if has_unicode else "~"
+    head = (cells - 1) // 3
+    return text[:head] + mark + text[len(text) - (cells - 1 - head) :]
+
+
+def cut(line: Line, width: int) -> Line:
+    """Nothing wraps: a screen of lines stays a screen of lines."""
+    kept: Line = []
+    for span in line:
+        room = width - sum(len(each.text) for each in kept)
+        if room <= 0:
+            break
+        kept.append(Span(span.text[:room], span.style))
+    return kept

@@ -23,12 +23,13 @@ MASK = r"^(redact|hash|null|truncate\([1-9][0-9]{0,3}\))$"
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
-SchemaChange = Literal["add_column", "drop_column", "change_type", "change_key"]
+SchemaChange = Literal["add_column", "drop_column", "widen_type", "change_type", "drop_not_null"]
 SCHEMA_CHANGES: tuple[SchemaChange, ...] = (
     "add_column",
     "drop_column",
+    "widen_type",
     "change_type",
-    "change_key",
+    "drop_not_null",
 )
 
 

@@ -1,0 +1,112 @@
+"""The transforms that come before the log, because what they take away must never enter it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import TableChanges
+from core_log.errors import ConfigError
+from core_log.table_schema import TableSchema
+from pipelines.spec import PipelineHead, TransformRule
+from pipelines.transforms.by_schema import BySchema
+from pipelines.transforms.masks import masked_column, masked_values
+from pipelines.transforms.tables import RuleTables
+
+
+def salt_of(head: PipelineHead) -> bytes:
+    """The secret of the pipeline file; without one the pipeline's name, which everybody knows, so
+    that hashes are at least stable and differ between pipelines."""
+    return (head.salt.get_secret_value() or f"headwater:{head.name}").encode()
+
+
+class BeforeLog:
+    """Masks and drops columns of rows and of the rows before them. What it does belongs to the
+    topics' identity: changing it changes what rows of the same name mean."""
+
+    def __init__(self, rules: Sequence[TransformRule], *, salt: bytes) -> None:
+        self._rules = [(RuleTables(rule), rule) for rule in rules if rule.mask or rule.drop]
+        self._salt = salt
+        self._plans = BySchema(self._plan)
+
+    def schema(self, schema: TableSchema) -> TableSchema:
+        """How the table looks in the log; raises ConfigError where a rule does not fit it."""
+        return self._plans.of(schema).schema
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        plan = self._plans.of(changes.schema)
+        if not plan.changes_anything:
+            return changes
+        rows = pa.RecordBatch.from_arrays(
+            [self._hidden(changes.rows.column(kept.name), kept) for kept in plan.kept],
+            schema=plan.schema.arrow,
+        )
+        before = None if changes.before is None else self._before(changes.before, plan)
+        return replace(changes, schema=plan.schema, rows=rows, before=before)
+
+    def _before(self, before: pa.StructArray, plan: "_Plan") -> pa.StructArray:
+        present = {field.name for field in before.type}
+        kept = [each for each in plan.kept if each.name in present]
+        types = plan.schema.arrow
+        return pa.StructArray.from_arrays(
+            # struct_field and not .field(): a row that is null as a whole hides nothing in there.
+            [self._hidden(pc.struct_field(before, each.name), each) for each in kept],
+            fields=[types.field(each.name) for each in kept],
+            mask=before.is_null(),
+        )
+
+    def _hidden(self, values: pa.Array, kept: "_Kept") -> pa.Array:
+        for mask in kept.masks:
+            values = masked_values(values, mask, salt=self._salt)
+        return values
+
+    def _plan(self, schema: TableSchema) -> "_Plan":
+        kept = {name: _Kept(name) for name in schema.names}
+        columns = {column.name: column for column in schema.columns}
+        for tables, rule in self._rules:
+            if not tables.match(schema.table):
+                continue
+            shown = replace(schema, columns=tuple(columns.values()))
+            for name in tables.present(rule.mask, shown, use="mask"):
+                columns[name] = masked_column(
+                    columns[name],
+                    rule.mask[name],
+                    is_key=name in schema.key,
+                    table=str(schema.table),
+                )
+                kept[name].masks.append(rule.mask[name])
+            for name in tables.present(rule.drop, shown, use="drop"):
+                if name in schema.key:
+                    raise ConfigError(
+                        "a column of the key cannot be dropped, since rows must stay apart",
+                        hint="mask it by hash, or choose another key under source.keys",
+                        table=str(schema.table),
+                        column=name,
+                    )
+                columns.pop(name, None)
+                kept.pop(name, None)
+        return _Plan(replace(schema, columns=tuple(columns.values())), list(kept.values()), schema)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A column that enters the log, and what hides its values, in order."""
+
+    name: str
+    masks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is done to the tables of one schema."""
+
+    schema: TableSchema
+    kept: list[_Kept]
+    original: TableSchema
+
+    @property
+    def changes_anything(self) -> bool:
+        return len(self.kept) < len(self.original.columns) or any(each.masks for each in self.kept)
+
+

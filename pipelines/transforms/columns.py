@@ -1,0 +1,175 @@
+"""Columns that are added, renamed or given another type after the log."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import ConfigError, DecodeError
+from core_log.rows.column_types import parse_type, type_text
+from core_log.table_schema import Column, TableSchema
+from pipelines.transforms.errors import rejection
+from pipelines.transforms.expressions import Expressions, Unanswered
+from pipelines.transforms.rows import failing_rows, is_operation, put_columns, with_columns
+
+
+class Add:
+    """New columns, each computed from the row as it was before this step."""
+
+    def __init__(
+        self, texts: Mapping[str, str], schema: TableSchema, expressions: Expressions
+    ) -> None:
+        if taken := [name for name in texts if name in schema.key]:
+            raise ConfigError(
+                "a column of the key cannot be computed anew, since rows must stay apart",
+                hint="give the new column another name",
+                table=str(schema.table),
+                column=taken[0],
+            )
+        self._names = list(texts)
+        self._values = expressions.prepare(texts, schema)
+        added = [Column(name, kind) for name, kind in self._values.types.items()]
+        self.schema = put_columns(schema, added)
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        goes = is_operation(changes, Operation.DELETE)
+        if not pc.any(goes).as_py():
+            values = self._evaluate(changes)
+        else:
+            values = self._evaluate_beside_deletes(changes, goes)
+        return with_columns(changes, self.schema, dict(zip(self._names, values, strict=True)))
+
+    def _evaluate_beside_deletes(
+        self, changes: TableChanges, goes: pa.BooleanArray
+    ) -> list[pa.Array]:
+        """Of deletes only the key is sure to be there: what cannot be computed of them is null."""
+        stay, gone = pc.indices_nonzero(pc.invert(goes)), pc.indices_nonzero(goes)
+        of_stay = self._evaluate(changes.take(stay))
+        of_gone = self._values.evaluate_or_null(changes.rows.take(gone))
+        order = pc.sort_indices(pa.concat_arrays([stay, gone]))
+        return [
+            pa.concat_arrays(pair).take(order) for pair in zip(of_stay, of_gone, strict=True)
+        ]
+
+    def _evaluate(self, changes: TableChanges) -> list[pa.Array]:
+        try:
+            return self._values.evaluate(changes.rows)
+        except Unanswered as unanswered:
+            raise rejection(
+                "an added column cannot be computed", changes, unanswered.reasons
+            ) from None
+
+
+class Rename:
+    """Columns under other names, the key's as well."""
+
+    def __init__(self, names: Mapping[str, str], schema: TableSchema) -> None:
+        new = [names.get(name, name) for name in schema.names]
+        if len(set(new)) < len(new):
+            raise ConfigError(
+                "two columns would have one name",
+                table=str(schema.table),
+                column=next(name for name in new if new.count(name) > 1),
+            )
+        self._names = names
+        self.schema = TableSchema(
+            schema.table,
+            tuple(
+                replace(column, name=names.get(column.name, column.name))
+                for column in schema.columns
+            ),
+            tuple(names.get(name, name) for name in schema.key),
+        )
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        rows = pa.RecordBatch.from_arrays(changes.rows.columns, schema=self.schema.arrow)
+        before = changes.before
+        if before is not None:
+            fields = [
+                field.with_name(self._names.get(field.name, field.name)) for field in before.type
+            ]
+            arrays = [before.field(place) for place in range(len(fields))]
+            before = pa.StructArray.from_arrays(arrays, fields=fields, mask=before.is_null())
+        return replace(changes, schema=self.schema, rows=rows, before=before)
+
+
+class Cast:
+    """Columns of another type: a value that does not fit the new one is an error, never a null,
+    and nothing is rounded or cut."""
+
+    def __init__(self, types: Mapping[str, str], schema: TableSchema) -> None:
+        self._types = {name: _parsed(text) for name, text in types.items()}
+        for name in set(types) & set(schema.key):
+            if not _keeps_apart(schema.column(name).type, self._types[name]):
+                raise ConfigError(
+                    "two keys could become one by this cast",
+                    hint="cast a column of the key to string or to a wider integer only",
+                    table=str(schema.table),
+                    column=name,
+                    type=types[name],
+                )
+        self.schema = put_columns(
+            schema,
+            [
+                replace(schema.column(name), type=kind, semantic="", parameters={})
+                for name, kind in self._types.items()
+            ],
+        )
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        cast = {name: self._cast(changes, name, kind) for name, kind in self._types.items()}
+        return with_columns(changes, self.schema, cast)
+
+    def _cast(self, changes: TableChanges, name: str, kind: pa.DataType) -> pa.Array:
+        values = changes.rows.column(name)
+        try:
+            return _strictly(values, kind)
+        except pa.ArrowException:
+            failed = failing_rows(
+                len(values),
+                lambda first, count: _strictly(values.slice(first, count), kind),
+                pa.ArrowException,
+            )
+        if name not in changes.schema.key:
+            # What went is told for information only; a delete must get through.
+            goes = is_operation(changes, Operation.DELETE)
+            harmless = {row for row in failed if goes[row].as_py()}
+            if harmless == failed.keys():
+                mask = pa.array([row in harmless for row in range(len(values))])
+                return _strictly(pc.if_else(mask, pa.scalar(None, values.type), values), kind)
+            failed = {row: error for row, error in failed.items() if row not in harmless}
+        reason = f"the value of {name} is no {type_text(kind)}"
+        raise rejection("a value does not fit its new type", changes, dict.fromkeys(failed, reason))
+
+
+def _parsed(text: str) -> pa.DataType:
+    try:
+        return parse_type(text)
+    except DecodeError:
+        raise ConfigError(
+            "there is no type of this name",
+            hint="write string, int64, float64, bool, date, decimal(10,2), timestamp(us), ...",
+            type=text,
+        ) from None
+
+
+def _strictly(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(values.type) and pa.types.is_date(kind):
+        return pc.cast(pc.floor_temporal(values, unit="day"), kind)
+    return pc.cast(values, kind)
+
+
+def _keeps_apart(old: pa.DataType, new: pa.DataType) -> bool:
+    if old == new:
+        return True
+    if pa.types.is_integer(old) and pa.types.is_integer(new):
+        return bool(
+            new.bit_width > old.bit_width
+            if pa.types.is_unsigned_integer(old)
+            else new.bit_width > old.bit_width and pa.types.is_signed_integer(new)
+        )
+    return pa.types.is_string(new) and not pa.types.is_floating(old) and not pa.types.is_nested(old)
+
+

@@ -1,0 +1,215 @@
+"""`python: module:function`: rows through a function of the user's own project."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import ConfigError
+from core_log.rows.column_types import type_text
+from core_log.errors import DecodeError
+from core_log.table_schema import Column, TableSchema
+from pipelines.transforms.errors import TransformFailed, rejection
+from pipelines.transforms.rows import failing_rows, is_operation, with_columns
+
+
+class UserFunction:
+    """A function and what it works on: an Arrow table, or rows where its parameter says so."""
+
+    def __init__(self, name: str, *, directory: Path | None) -> None:
+        self.name = name
+        self._call = _find(name, directory)
+        self._wants_rows = _wants_rows(self._call)
+
+    def apply(self, rows: pa.Table) -> pa.Table:
+        """As many rows in the same order; the function's own exceptions come as `Raised`."""
+        given = rows.to_pylist() if self._wants_rows else rows
+        try:
+            result = self._call(given)
+        except (Exception, SystemExit) as error:
+            raise Raised(type(error).__name__) from None
+        if self._wants_rows:
+            result = self._as_table(result, rows.schema)
+        if not isinstance(result, pa.Table):
+            raise TransformFailed(
+                "a python transform returns what it was given: a table, or a list of rows",
+                function=self.name,
+                returned=type(result).__name__,
+            )
+        if result.num_rows != rows.num_rows:
+            raise TransformFailed(
+                "a python transform returns as many rows as it was given",
+                hint="leave rows out by a filter in a rule after it",
+                function=self.name,
+            )
+        return result
+
+    def _as_table(self, result: Any, schema: pa.Schema) -> Any:
+        """Rows say no types, so they keep those that they came with."""
+        if not isinstance(result, list):
+            return result
+        if strange := {str(key) for row in result for key in row} - set(schema.names):
+            raise TransformFailed(
+                "a python transform of rows cannot make new columns",
+                hint="add the column in a rule before it, such as add: {label: NULL::VARCHAR}",
+                function=self.name,
+                column=min(strange),
+            )
+        try:
+            return pa.Table.from_pylist(result, schema=schema)
+        except (pa.ArrowException, TypeError, ValueError, AttributeError):
+            raise Raised("a value of another type than its column") from None
+
+
+class Raised(Exception):
+    """The user's function raised, or gave what no column takes; names the kind, never a value."""
+
+
+class Python:
+    """Deletes do not go through the function, since no more than their key is known: of columns
+    that it makes they have nulls."""
+
+    def __init__(self, function: UserFunction, schema: TableSchema) -> None:
+        self._function, self._given = function, schema
+        # What the function does to an empty table tells which columns it makes.
+        try:
+            made = function.apply(schema.arrow.empty_table()).schema
+        except Raised as raised:
+            raise TransformFailed(
+                "a python transform fails on a table without rows",
+                hint="it is called with one to learn which columns it makes",
+                table=str(schema.table),
+                function=function.name,
+                raised=str(raised),
+            ) from None
+        self.schema = self._named(made)
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        goes = is_operation(changes, Operation.DELETE)
+        if not pc.any(goes).as_py():
+            return self._replaced(changes)
+        stay, gone = pc.indices_nonzero(pc.invert(goes)), pc.indices_nonzero(goes)
+        made = self._replaced(changes.take(stay)).rows
+        kept = changes.rows.take(gone)
+        order = pc.sort_indices(pa.concat_arrays([stay, gone]))
+        arrow = self.schema.arrow
+        columns = [
+            pa.concat_arrays([made.column(each.name), _kept_or_null(kept, each)]).take(order)
+            for each in arrow
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=arrow)
+        return replace(changes, schema=self.schema, rows=rows, before=None)
+
+    def _replaced(self, changes: TableChanges) -> TableChanges:
+        table = pa.Table.from_batches([changes.rows])
+        try:
+            made = self._checked(table, self._function.apply(table))
+        except Raised:
+            failed = failing_rows(
+                table.num_rows,
+                lambda first, count: self._function.apply(table.slice(first, count)),
+                Raised,
+            )
+            if not failed:
+                raise TransformFailed(
+                    "a python transform fails on rows together and on none of them alone",
+                    table=str(self.schema.table),
+                    function=self._function.name,
+                ) from None
+            reasons = {row: f"{self._function.name}: {error}" for row, error in failed.items()}
+            raise rejection("a python transform raises", changes, reasons) from None
+        columns = {name: _one(made.column(name)) for name in self.schema.names}
+        return with_columns(changes, self.schema, columns)
+
+    def _checked(self, given: pa.Table, made: pa.Table) -> pa.Table:
+        for name in self.schema.key:
+            if name not in made.column_names or not made.column(name).equals(given.column(name)):
+                raise TransformFailed(
+                    "a python transform leaves the key as it is",
+                    table=str(self.schema.table),
+                    function=self._function.name,
+                    column=name,
+                )
+        try:
+            return made.select(list(self.schema.names)).cast(self.schema.arrow)
+        except (KeyError, pa.ArrowException):
+            raise TransformFailed(
+                "a python transform made other columns than of a table without rows",
+                table=str(self.schema.table),
+                function=self._function.name,
+            ) from None
+
+    def _named(self, made: pa.Schema) -> TableSchema:
+        known = {column.name: column for column in self._given.columns}
+        columns = []
+        for field in made:
+            try:
+                type_text(field.type)
+            except DecodeError:
+                raise TransformFailed(
+                    "a python transform made a column of a type that no target takes",
+                    table=str(self._given.table),
+                    function=self._function.name,
+                    column=field.name,
+                    type=str(field.type),
+                ) from None
+            old = known.get(field.name)
+            same = old is not None and old.type == field.type
+            columns.append(old if same and old else Column(field.name, field.type))
+        if missing := set(self._given.key) - set(made.names):
+            raise TransformFailed(
+                "a python transform leaves the key as it is",
+                table=str(self._given.table),
+                function=self._function.name,
+                column=min(missing),
+            )
+        return replace(self._given, columns=tuple(columns))
+
+
+def _kept_or_null(kept: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name in kept.schema.names and kept.schema.field(field.name).type == field.type:
+        return kept.column(field.name)
+    return pa.nulls(kept.num_rows, field.type)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _find(name: str, directory: Path | None) -> Callable[[Any], Any]:
+    module_name, _, attribute = name.partition(":")
+    if directory is not None and str(directory) not in sys.path:
+        sys.path.append(str(directory))  # last, so that a project hides nothing of ours
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            "the python transform cannot be imported",
+            hint="it is looked for beside the pipeline file and on PYTHONPATH",
+            function=name,
+            raised=f"{type(error).__name__}: {error}",
+        ) from None
+    if not callable(found):
+        raise ConfigError("the python transform is no function", function=name)
+    call: Callable[[Any], Any] = found
+    return call
+
+
+def _wants_rows(call: Callable[[Any], Any]) -> bool:
+    """`def clean(rows)` and `def clean(orders: list[dict])` get rows; others get a table."""
+    parameters = list(inspect.signature(call).parameters.values())
+    if not parameters:
+        raise ConfigError("a python transform takes one argument", function=call.__qualname__)
+    try:
+        kind = get_type_hints(call).get(parameters[0].name)
+    except Exception:  # an annotation that cannot be resolved says nothing
+        kind = None
+    return parameters[0].name == "rows" if kind is None else get_origin(kind) is list or kind is list

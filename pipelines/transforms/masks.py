@@ -1,0 +1,65 @@
+"""What hides the values of a column for good: redact, hash, truncate, null."""
+
+import hashlib
+import hmac
+import re
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.errors import ConfigError
+from core_log.table_schema import Column
+
+REDACTED = "***"
+TRUNCATE = re.compile(r"truncate\((\d+)\)")
+
+
+def masked_column(column: Column, mask: str, *, is_key: bool, table: str) -> Column:
+    """The column as it is afterwards; raises ConfigError where the mask does not fit it."""
+    facts = {"table": table, "column": column.name, "mask": mask}
+    if is_key and mask != "hash":
+        raise ConfigError(
+            "a column of the key can be masked by hash only, since rows must stay apart",
+            hint="write hash, or choose another key under source.keys",
+            **facts,
+        )
+    if mask == "null":
+        return replace(column, is_nullable=True)
+    if mask == "hash":
+        if pa.types.is_nested(column.type):
+            raise ConfigError("only single values can be hashed", hint="drop it, or mask it by null", **facts)
+        return replace(column, type=pa.string(), semantic="", parameters={})
+    if not pa.types.is_string(column.type):
+        raise ConfigError(
+            "only text can be redacted or truncated", hint="write hash or null", **facts,
+            type=str(column.type),
+        )  # fmt: skip
+    return replace(column, semantic="", parameters={})
+
+
+def masked_values(values: pa.Array, mask: str, *, salt: bytes) -> pa.Array:
+    """The same for the values; nulls stay nulls."""
+    if mask == "null":
+        return pa.nulls(len(values), values.type)
+    if mask == "hash":
+        return _hashed(values, salt)
+    if mask == "redact":
+        return pc.if_else(values.is_valid(), REDACTED, pa.scalar(None, pa.string()))
+    found = TRUNCATE.fullmatch(mask)
+    assert found, "the pipeline file was checked for masks that exist"
+    return pc.utf8_slice_codeunits(values, 0, int(found[1]))
+
+
+def _hashed(values: pa.Array, salt: bytes) -> pa.StringArray:
+    """HMAC-SHA-256 in hexadecimal of each value's bytes, or of its text.
+
+    Only distinct values are hashed one by one in Python; C++ spreads the results over the rows.
+    """
+    if not pa.types.is_binary(values.type):
+        values = values.cast(pa.string()).cast(pa.binary())
+    encoded = values.dictionary_encode()
+    hashes = [
+        hmac.digest(salt, value, hashlib.sha256).hex() for value in encoded.dictionary.to_pylist()
+    ]
+    return pa.array(hashes, pa.string()).take(encoded.indices)

@@ -1,0 +1,64 @@
+"""The pieces that the transforms after the log are made of: steps, columns put in place, rows found."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+from core_log.table_schema import Column, TableSchema
+
+
+class Step(Protocol):
+    """One thing that is done to the changes of one schema."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table as it is afterwards."""
+        ...
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        """Never handed a truncate. Raises RecordsRejected for rows that are to blame."""
+        ...
+
+
+def is_operation(changes: TableChanges, operation: Operation) -> pa.BooleanArray:
+    return pc.equal(changes.operations, pa.scalar(int(operation), pa.uint8()))
+
+
+def with_columns(
+    changes: TableChanges, schema: TableSchema, columns: Mapping[str, pa.Array]
+) -> TableChanges:
+    """The same changes with these columns in place of, or beside, their own; the rows before them
+    no longer look like the table and are left out."""
+    arrays = [
+        columns[name] if name in columns else changes.rows.column(name) for name in schema.names
+    ]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+    return replace(changes, schema=schema, rows=rows, before=None)
+
+
+def put_columns(schema: TableSchema, added: Sequence[Column]) -> TableSchema:
+    """Each in the place of the column of its name, or at the end."""
+    columns = {column.name: column for column in schema.columns}
+    return replace(schema, columns=tuple((columns | {each.name: each for each in added}).values()))
+
+
+def failing_rows(rows: int, attempt: Callable[[int, int], object], failure: type[Exception] | tuple[type[Exception], ...]) -> dict[int, Exception]:
+    """The rows on which `attempt` (first row, count) fails when they are tried alone; good
+    stretches are passed over whole."""
+    failed: dict[int, Exception] = {}
+    waiting = [(0, rows)]
+    while waiting:
+        first, count = waiting.pop()
+        try:
+            attempt(first, count)
+        except failure as error:
+            if count == 1:
+                failed[first] = error
+            else:
+                half = count // 2
+                waiting += [(first, half), (first + half, count - half)]
+    return failed

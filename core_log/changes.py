@@ -31,7 +31,7 @@ class TableChanges:
     """Changes of one table under one schema, in the order in which they happened.
 
     A changed key is a DELETE of the old key and an INSERT of the new one. A TRUNCATE is alone in
-    its `TableChanges`, as one row of nulls.
+    its `TableChanges`, as one row of nulls, or of what `truncated_where` says.
     """
 
     schema: TableSchema
@@ -60,6 +60,13 @@ class TableChanges:
     @property
     def is_truncate(self) -> bool:
         return len(self) == 1 and self.operations[0].as_py() == Operation.TRUNCATE
+
+    @property
+    def truncated_where(self) -> dict[str, Any]:
+        """Of a TRUNCATE the columns and values that all rows have that go: its own share, where
+        several tables became one by a route. Empty when every row goes."""
+        [row] = self.rows.to_pylist()
+        return {name: value for name, value in row.items() if value is not None}
 
     @property
     def keys(self) -> pa.RecordBatch:

@@ -101,6 +101,15 @@ class RecordsRejected(HeadwaterError):
         self.topic, self.partition, self.reasons = topic, partition, reasons
 
 
+class RowsRejected(DecodeError):
+    """Single rows that do not fit their schema or their wire form, by their place among those
+    given. Where very many are bad, only the first are named: what is left may hold more."""
+
+    def __init__(self, problem: str, *, reasons: Mapping[int, str], **facts: object) -> None:
+        super().__init__(problem, rows=len(reasons), **facts)
+        self.reasons = reasons
+
+
 class OffsetOutOfRange(HeadwaterError):
     """The offset asked for lies before the log's start or beyond its end."""
 

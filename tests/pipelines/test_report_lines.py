@@ -1,0 +1,39 @@
+"""What a unit reports arrives in another process as it was said."""
+
+import pytest
+
+from core_log.errors import DecodeError
+from pipelines.report_lines import decode_report, encode_report
+from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+
+REPORTS: list[Report] = [
+    StateChanged("shop", "source", "", State.QUARANTINED, "no such slot\n  hint: make it"),
+    Moved("shop", "sql", "public.orders", 17, 1_024, 1_700_000_000_000, 1_700_000_000_123),
+    Read("shop", "source", "ünïcode", 5, None, None, 1 << 40, False),
+    Stood("shop", "source", {"file/a.csv": "12", "stream": "0/9A3F10"}),
+    SetAside("shop", "sql", "public.orders", 3, "a number is no date"),
+]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: type(report).__name__)
+def test_a_report_comes_back_from_its_line_as_it_was(report: Report) -> None:
+    line = encode_report(report)
+
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert decode_report(line) == report
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"17",
+        b"Traceback (most recent call last):",
+        b'{"kind":"Rumour"}',
+        b'{"kind":"Moved","pipeline":"shop"}',
+        b'{"kind":"StateChanged","pipeline":"p","unit":"u","table":"","state":"tired","reason":""}',
+    ],
+)
+def test_a_line_that_is_no_report_is_named_as_such(line: bytes) -> None:
+    with pytest.raises(DecodeError, match="a line of another process"):
+        decode_report(line)

@@ -18,19 +18,23 @@ class EmbeddedLog(KafkaLog):
 
     def __init__(self, running: RunningBroker) -> None:
         self.running = running
-
-        async def dial(host: str, port: int) -> InProcessChannel:
-            return InProcessChannel(running.server)
-
-        settings = KafkaSettings(
-            bootstrap=[running.endpoint], unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS
-        )
-        super().__init__(settings, dial=dial)
+        super().__init__(self._settings(), dial=self._dial)
 
     @classmethod
-    async def open(cls, settings: BrokerSettings) -> Self:
-        """Takes the data directory, or raises `DirectoryInUse`."""
-        return cls(await RunningBroker.start(settings))
+    async def open(cls, settings: BrokerSettings, *, http: str | None = None) -> Self:
+        """Takes the data directory, or raises `DirectoryInUse`. `http` is what others are told
+        of a console, see `Endpoint`."""
+        return cls(await RunningBroker.start(settings, http=http))
+
+    def beside(self, **settings: object) -> KafkaLog:
+        """Another client of this broker, just as near, with settings of its own."""
+        return KafkaLog(self._settings().model_copy(update=settings), dial=self._dial)
+
+    def _settings(self) -> KafkaSettings:
+        return KafkaSettings(bootstrap=[self.endpoint], unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS)
+
+    async def _dial(self, host: str, port: int) -> InProcessChannel:
+        return InProcessChannel(self.running.server)
 
     @property
     def endpoint(self) -> str:

@@ -17,7 +17,7 @@ class Endpoint:
     kafka: str
     """HOST:PORT of the Kafka listener."""
     http: str | None = None
-    """HOST:PORT of the console, where there is one."""
+    """HOST:PORT of the console, where there is one; empty while it is still coming."""
     token: str | None = None
     """What the console wants to see from whoever asks it something."""
 

@@ -23,6 +23,8 @@ class RunningBroker:
 
     def __init__(self, broker: Broker, server: Server, housekeeping: Housekeeping) -> None:
         self.broker, self.server, self.housekeeping = broker, server, housekeeping
+        self.token = secrets.token_urlsafe(24)
+        """What a console of this owner wants to see from whoever asks it something."""
 
     @classmethod
     async def start(
@@ -32,6 +34,7 @@ class RunningBroker:
         clock: Clock | None = None,
         files: Files | None = None,
         random: Random | None = None,
+        http: str | None = None,
     ) -> Self:
         """Returns once every partition and coordinator is ready and the listener accepts."""
         clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
@@ -49,7 +52,7 @@ class RunningBroker:
         running = cls(broker, server, Housekeeping(broker))
         try:
             await broker.open(*server.address)
-            running._write_endpoint()
+            running.write_endpoint(http)
         except BaseException:
             server.stop_accepting()
             broker.abandon()
@@ -64,9 +67,9 @@ class RunningBroker:
         host, port = self.server.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def _write_endpoint(self) -> None:
+    def write_endpoint(self, http: str | None) -> None:
         """Where everybody else finds the one owner of this data directory (decision B1)."""
-        endpoint = Endpoint(os.getpid(), self.endpoint, token=secrets.token_urlsafe(24))
+        endpoint = Endpoint(os.getpid(), self.endpoint, http=http, token=self.token)
         self.broker.store.write_endpoint(encode_endpoint(endpoint))
 
     async def stop(self) -> None:

@@ -14,9 +14,9 @@ from core_log.settings import TopicSettings
 from pipelines.internal_topics import CONTROL, home_of, internal_topics
 
 if TYPE_CHECKING:
+    from connectors.source import Control
     from core_log.batch import Batch
     from core_log.records import Columns
-    from connectors.source import Control
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +71,7 @@ class Desired:
         restarted. Who knew another one before lifts a quarantine, or restarts."""
         for wish in reversed(self.wishes):
             if wish.table in ("", table) and (
-                wish.kind == RESTART
-                or (wish.kind == PAUSE and wish.options.get(WANTED) == RUNNING)
+                wish.kind == RESTART or (wish.kind == PAUSE and wish.options.get(WANTED) == RUNNING)
             ):
                 return wish.id
         return ""

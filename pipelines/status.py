@@ -1,6 +1,7 @@
-"""What is known of running pipelines: reports come in, one answer for screens and programs goes out."""
+"""What is known of running pipelines: reports come in, one picture of them goes out."""
 
 from collections.abc import Mapping
+
 from core_log.clock import Clock
 from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
 from pipelines.unit_status import SOURCE, Json, TableStatus, UnitStatus
@@ -63,6 +64,12 @@ class StatusBoard:
         still to apply."""
         self._ends = ends
 
+    def pipelines(self) -> frozenset[str]:
+        return frozenset(self._pipelines)
+
+    def units(self, pipeline: str) -> Mapping[str, UnitStatus]:
+        return self._pipelines.get(pipeline, {})
+
     def tables(self, pipeline: str) -> frozenset[str]:
         return frozenset(
             table for unit in self._pipelines.get(pipeline, {}).values() for table in unit.tables
@@ -109,9 +116,10 @@ class StatusBoard:
         """From now on each sink is behind the source by what has just been put into the log."""
         for name, unit in self._pipelines[moved.pipeline].items():
             table = unit.tables.get(moved.table)
-            if name != SOURCE and table and table.committed_ms is not None:
-                if table.behind_since_ms is None and moved.committed_ms > table.committed_ms:
-                    table.behind_since_ms = moved.committed_ms
+            if name == SOURCE or table is None or table.committed_ms is None:
+                continue
+            if table.behind_since_ms is None and moved.committed_ms > table.committed_ms:
+                table.behind_since_ms = moved.committed_ms
 
 
 def _table_json(

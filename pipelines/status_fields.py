@@ -45,7 +45,7 @@ TABLE = {
     ),
     "reason": "why it is in that state",
     "since_ms": "when the state began; null where nobody said",
-    "rows_per_s": "changes per second into the log, or out of it where the source has no such table",
+    "rows_per_s": "changes per second into the log; out of it where the source has no such table",
     "lag_ms": "the largest of its sinks' lags; the source's where there is no sink for it",
     "dead_letters": "records that went to the dead-letter topic since this process started",
     "dead_letter_problem": "what was wrong with the last of them",
@@ -63,7 +63,7 @@ PIPELINE = {
 
 FIELDS = (
     {
-        "version": "of this shape; raised when a field goes or changes its meaning, not for new ones",
+        "version": "of this shape; raised when a field goes or changes its meaning",
         "at_ms": "when this was true; all times are milliseconds since 1970, in UTC",
         "started_ms": "when the process that answers was started",
     }

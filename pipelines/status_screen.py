@@ -142,7 +142,9 @@ def _unit_lines(units: Facts, at_ms: int, has_unicode: bool) -> Iterator[Line]:
         yield [
             Span(f"  {printable(name):<{cells}}  "),
             Span(f"{state:<11}", STYLES[state]),
-            Span(f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"),
+            Span(
+                f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"
+            ),
             Span(f"  {size_text(unit['bytes_per_s']):>10}/s"),
             Span(f"  lag {duration_text(unit['lag_ms'])}"),
             Span(behind),

@@ -1,0 +1,201 @@
+"""`headwater offsets`: where a pipeline stands, and putting its source elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.confirming import confirm, yes_option
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, counted, printable, shared_options, table
+from pipelines.signals import run_until_signal
+from pipelines.wishing import check_pipeline, now_ms, running_pipelines
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+
+PIPELINE = click.argument("pipeline")
+AT_REST = ("paused", "quarantined", "stopped", "done")
+
+
+@click.group()
+def offsets() -> None:
+    """Show where a pipeline stands, or set its source elsewhere."""
+
+
+@offsets.command()
+@PIPELINE
+@log_options
+@shared_options
+@click.pass_obj
+def show(output: Output, pipeline: str, data: Path | None, bootstrap: str | None) -> None:
+    """Show the position of PIPELINE's source, and how far each sink has applied the log.
+
+    The source's position is what the log holds: a restart goes on right behind it. What a sink
+    shows is kept for tools like this one; where it goes on is up to its target, if that remembers.
+    """
+    found = run_until_signal(_look(LogAddress(data, bootstrap), pipeline))
+    parts = [(printable(part), printable(at)) for part, at in found["source"].items()]
+    lines = table(("SOURCE PART", "POSITION"), parts)
+    rows = [
+        (sink, each["topic"], each["partition"], each["offset"], each["end"], each["lag"])
+        for sink, stands in found["sinks"].items()
+        for each in stands
+    ]
+    lines += ["", *table(("SINK", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"), rows)]
+    output.result(found, lines)
+
+
+@offsets.command("set")
+@PIPELINE
+@click.argument("parts", metavar="PART=POSITION...", nargs=-1, required=True)
+@yes_option
+@log_options
+@shared_options
+@click.pass_obj
+def set_parts(
+    output: Output,
+    pipeline: str,
+    parts: tuple[str, ...],
+    yes: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Put PIPELINE's source at another position, part by part: for experts.
+
+    Nobody checks the text: it is handed to the source at its next start. A position before the
+    present one brings changes into the log a second time; one behind it leaves out for ever what
+    lies between. Topics, targets and other parts stay as they are. The pipeline has to be stopped
+    or paused.
+    """
+    given = dict(map(_parse, parts))
+    confirm(f"{pipeline} would repeat or leave out changes; set {', '.join(given)}?", yes=yes)
+    before = run_until_signal(_move(LogAddress(data, bootstrap), pipeline, given))
+    _tell(output, pipeline, before, given)
+
+
+@offsets.command()
+@PIPELINE
+@click.option("--part", "parts", multiple=True, help="Only this part; may be repeated.")
+@yes_option
+@log_options
+@shared_options
+@click.pass_obj
+def reset(
+    output: Output,
+    pipeline: str,
+    parts: tuple[str, ...],
+    yes: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Forget where PIPELINE's source stands: its next start reads everything anew.
+
+    Rows that are read again go into the log again, and upsert what targets hold already; rows that
+    were deleted meanwhile are not noticed. The pipeline has to be stopped or paused.
+    """
+    what = ", ".join(parts) or "all of its position"
+    confirm(f"{pipeline} would read its source again; forget {what}?", yes=yes)
+    chosen = None if not parts else dict.fromkeys(parts)
+    before = run_until_signal(_move(LogAddress(data, bootstrap), pipeline, chosen))
+    _tell(output, pipeline, before, dict.fromkeys(before) if chosen is None else chosen)
+
+
+def _parse(text: str) -> tuple[str, str | None]:
+    part, separator, position = text.partition("=")
+    if not separator or not part:
+        raise ConfigError("a position is set as PART=POSITION", given=text)
+    return part, position
+
+
+async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
+    from pipelines.inventory import GROUP_PREFIX, leavings_of
+    from pipelines.positions import load_positions
+
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        groups = (await leavings_of(log, pipeline)).groups
+        prefix = f"{GROUP_PREFIX}{pipeline}."
+        return {
+            "pipeline": pipeline,
+            "source": dict(await load_positions(log, pipeline)),
+            "sinks": {group.removeprefix(prefix): await _stands(log, group) for group in groups},
+        }
+
+
+async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
+    committed = await log.committed_offsets(group)
+    shown = {each: at for each, at in committed.items() if not each.topic.startswith("__")}
+    bounds = await log.bounds(shown)
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": offset,
+            "end": bounds[partition].stable,
+            "lag": max(bounds[partition].stable - offset, 0),
+        }
+        for partition, offset in sorted(shown.items())
+    ]
+
+
+async def _move(
+    address: LogAddress, pipeline: str, parts: Mapping[str, str | None] | None
+) -> Mapping[str, str]:
+    """Writes under the source's own name, which fences one that runs all the same; returns what
+    was there before."""
+    from pipelines.positions import encode_positions, load_positions, positions_home
+
+    running = await running_pipelines(address)
+    _refuse_at_work(pipeline, running)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        writer = await log.writer(f"headwater.{pipeline}")
+        before = await load_positions(log, pipeline)
+        chosen = dict.fromkeys(before) if parts is None else parts
+        unknown = [part for part, at in chosen.items() if at is None and part not in before]
+        if unknown:
+            raise ConfigError(
+                "the position has no such part",
+                hint=f"headwater offsets show {pipeline}",
+                part=", ".join(unknown),
+            )
+        if chosen:
+            async with writer.transaction() as transaction:
+                for batch in encode_positions(pipeline, chosen, now_ms=now_ms()):
+                    await transaction.append(positions_home(pipeline), batch)
+    return before
+
+
+def _refuse_at_work(pipeline: str, running: Mapping[str, Any]) -> None:
+    if pipeline not in running:
+        return
+    state = running[pipeline]["units"].get("source", {}).get("state", "")
+    if state not in AT_REST:
+        raise ConfigError(
+            "the pipeline's source is at work",
+            hint=f"headwater pause {pipeline}",
+            pipeline=pipeline,
+            state=state,
+        )
+
+
+def _tell(
+    output: Output,
+    pipeline: str,
+    before: Mapping[str, str],
+    after: Mapping[str, str | None],
+) -> None:
+    changed: Sequence[dict[str, str | None]] = [
+        {"part": part, "before": before.get(part), "after": position}
+        for part, position in after.items()
+    ]
+    lines = [
+        f"{printable(part)}: {printable(before.get(part) or '-')} -> {printable(position or '-')}"
+        for part, position in after.items()
+    ]
+    output.result({"pipeline": pipeline, "parts": changed}, lines)
+    output.note(f"{counted(len(changed), 'part')} of the position of {pipeline} changed")

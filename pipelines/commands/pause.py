@@ -1,0 +1,26 @@
+"""`headwater pause`: stops a pipeline, or one of its tables, where it is until it is resumed."""
+
+from pathlib import Path
+
+import click
+
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, shared_options
+from pipelines.signals import run_until_signal
+from pipelines.wishing import TARGET, wish_state
+
+
+@click.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def pause(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+    """Pause PIPELINE or PIPELINE/TABLE.
+
+    A paused pipeline neither reads its source nor writes to its targets; a paused table goes on
+    into the log, and waits there for its targets. It stays so over restarts, until `headwater
+    resume`. Mind that a source keeps what is not read: a database its write-ahead log.
+    """
+    said = run_until_signal(wish_state(LogAddress(data, bootstrap), target, is_paused=True))
+    output.result(said, [f"{target} is to pause; headwater resume {target} lets it go on"])

@@ -1,0 +1,28 @@
+"""`headwater resume`: lets go on what was paused, and gives what was quarantined another try."""
+
+from pathlib import Path
+
+import click
+
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, shared_options
+from pipelines.signals import run_until_signal
+from pipelines.wishing import TARGET, wish_state
+
+
+@click.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def resume(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+    """Resume PIPELINE or PIPELINE/TABLE.
+
+    It goes on where it stopped. A quarantine is lifted: what failed is tried again. Tables that
+    were paused by themselves stay paused when their pipeline is resumed.
+    """
+    said = run_until_signal(wish_state(LogAddress(data, bootstrap), target, is_paused=False))
+    output.result(said, [f"{target} is to go on"])
+    still_paused = said["paused_tables"]
+    if still_paused and not said["table"]:
+        output.note(f"still paused by themselves: {', '.join(still_paused)}")

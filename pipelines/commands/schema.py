@@ -1,0 +1,175 @@
+"""`headwater schema`: how a table looked during its history in the log, and what has changed."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, printable, shared_options, table
+from pipelines.signals import run_until_signal
+from pipelines.table_names import find_table, split_target
+from pipelines.times import time_text
+from pipelines.wishing import check_pipeline, running_pipelines
+
+if TYPE_CHECKING:
+    from core_log.table_schema import Column
+    from pipelines.schemas import StoredSchema
+
+TARGET = click.argument("target", metavar="PIPELINE/TABLE")
+HEAD = ("ID", "SINCE", "COLUMNS", "KEY", "CHANGE")
+
+
+@click.group()
+def schema() -> None:
+    """Show the schemas that a table has had."""
+
+
+@schema.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def history(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+    """List the schemas of PIPELINE/TABLE, the oldest first, with what each of them changed."""
+    found = run_until_signal(_history(LogAddress(data, bootstrap), target))
+    changes = [[], *(differences(*pair) for pair in pairwise(found))]
+    rows = [
+        (
+            str(each.id),
+            time_text(each.recorded_ms),
+            len(each.schema.columns),
+            ", ".join(each.schema.key) or None,
+            "; ".join(_words(change) for change in changed) or None,
+        )
+        for each, changed in zip(found, changes, strict=True)
+    ]
+    facts = [
+        _facts(each) | {"changes": changed} for each, changed in zip(found, changes, strict=True)
+    ]
+    output.result(facts, table(HEAD, rows))
+
+
+@schema.command()
+@TARGET
+@click.argument("ids", metavar="[FROM] [TO]", nargs=-1, type=click.IntRange(1))
+@log_options
+@shared_options
+@click.pass_obj
+def diff(
+    output: Output, target: str, ids: tuple[int, ...], data: Path | None, bootstrap: str | None
+) -> None:
+    """Show what differs between two schemas of PIPELINE/TABLE.
+
+    FROM and TO are ids of `headwater schema history`; without TO the newest is meant, without both
+    the last change.
+    """
+    if len(ids) > 2:
+        raise ConfigError("a difference is between two schemas", given=len(ids))
+    found = run_until_signal(_history(LogAddress(data, bootstrap), target))
+    newest = found[-1].id
+    start = _by_id(found, ids[0] if ids else max(newest - 1, found[0].id))
+    end = _by_id(found, ids[1] if len(ids) == 2 else newest)
+    changed = differences(start, end)
+    lines = [f"{target}: schema {start.id} -> {end.id}"]
+    lines += [f"  {_words(each)}" for each in changed] or ["  nothing differs"]
+    facts = {"from": _facts(start), "to": _facts(end), "changes": changed}
+    output.result(facts, lines)
+
+
+def differences(before: "StoredSchema", after: "StoredSchema") -> list[dict[str, str]]:
+    """What was done to the table, column by column."""
+    old = {column.name: column for column in before.schema.columns}
+    new = {column.name: column for column in after.schema.columns}
+    found = [_change("dropped", name, before=_text(old[name])) for name in old if name not in new]
+    found += [_change("added", name, after=_text(new[name])) for name in new if name not in old]
+    found += [
+        _change("altered", name, before=_text(old[name]), after=_text(new[name]))
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    keys = [", ".join(each.schema.key) or "none" for each in (before, after)]
+    if keys[0] != keys[1]:
+        found.append(_change("key", "", before=keys[0], after=keys[1]))
+    if before.wire != after.wire:
+        pairs = zip(before.wire, after.wire, strict=True)
+        found += [
+            _change("format", name, before=str(was), after=str(now))
+            for (name, was), (_, now) in pairs
+            if was != now
+        ]
+    if not found and list(old) != list(new):
+        found.append(_change("order", "", before=", ".join(old), after=", ".join(new)))
+    return found
+
+
+def _change(what: str, column: str, *, before: str = "", after: str = "") -> dict[str, str]:
+    return {"what": what, "column": column, "before": before, "after": after}
+
+
+def _words(change: Mapping[str, str]) -> str:
+    what, column = change["what"], printable(change["column"])
+    before, after = printable(change["before"]), printable(change["after"])
+    if what == "added":
+        return f"+ {column} {after}"
+    if what == "dropped":
+        return f"- {column} {before}"
+    name = column if what == "altered" else f"{what} {column}".rstrip()
+    return f"{name}: {before} -> {after}"
+
+
+def _text(column: "Column") -> str:
+    from core_log.rows.column_types import type_text
+
+    semantic = f" ({column.semantic})" if column.semantic else ""
+    labels = "".join(f" {name}={value}" for name, value in sorted(column.parameters.items()))
+    return f"{type_text(column.type)}{'' if column.is_nullable else ' not null'}{semantic}{labels}"
+
+
+def _facts(stored: "StoredSchema") -> dict[str, Any]:
+    return {
+        "id": stored.id,
+        "topic": stored.topic,
+        "table": str(stored.schema.table),
+        "recorded_ms": stored.recorded_ms,
+        "positions": dict(stored.positions),
+        "key": list(stored.schema.key),
+        "columns": [
+            {"name": column.name, "type": _text(column)} for column in stored.schema.columns
+        ],
+        "wire": stored.wire.model_dump(),
+    }
+
+
+def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
+    for stored in found:
+        if stored.id == id:
+            return stored
+    known = ", ".join(str(each.id) for each in found)
+    raise ConfigError("the table has no schema of that id", hint=f"there is {known}", id=id)
+
+
+async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
+    from pipelines.inventory import schemas_of
+    from pipelines.schemas import read_schemas, schemas_home
+
+    pipeline, given = split_target(target)
+    if not given:
+        raise ConfigError("a schema belongs to a table", hint=f"say {pipeline}/TABLE")
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        topics = {
+            str(stored.schema.table): topic
+            for topic, stored in (await schemas_of(log, pipeline)).items()
+        }
+        topic = topics[find_table(given, topics, pipeline=pipeline)]
+        found = [
+            stored
+            async for stored in read_schemas(log, schemas_home(topic))
+            if stored.topic == topic and stored.pipeline == pipeline
+        ]
+    return sorted(found, key=lambda stored: stored.id)

@@ -1,0 +1,35 @@
+"""Tables as people name them in commands: `schema.table`, or bare where only one is called so."""
+
+import difflib
+from collections.abc import Collection
+
+from core_log.errors import ConfigError
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """`shop/public.orders` is a table of a pipeline; `shop` alone is all of it."""
+    pipeline, _, table = target.partition("/")
+    return pipeline, table
+
+
+def find_table(given: str, known: Collection[str], *, pipeline: str) -> str:
+    """The full name of a table of a pipeline."""
+    if given in known:
+        return given
+    meant = [table for table in known if table.rpartition(".")[2] == given]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigError(
+            "several tables are called so",
+            hint=f"say which: {', '.join(sorted(meant))}",
+            pipeline=pipeline,
+            table=given,
+        )
+    near = difflib.get_close_matches(given, known, n=1)
+    raise ConfigError(
+        "the pipeline has no such table, or has seen no change of it yet",
+        hint=f"did you mean {near[0]}?" if near else f"headwater status {pipeline} lists them",
+        pipeline=pipeline,
+        table=given,
+    )

@@ -1,4 +1,4 @@
-"""Names chosen by patterns: globs, `/regular expressions/`, and `!` in front of what is left out."""
+"""Names chosen by globs and `/regular expressions/`, with `!` in front of what is left out."""
 
 import re
 from collections.abc import Sequence

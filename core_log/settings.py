@@ -101,9 +101,7 @@ SizeBytes = Annotated[
 Texts = Annotated[
     tuple[str, ...],
     BeforeValidator(as_list),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    ),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 PatternText = Annotated[str, AfterValidator(check_pattern)]
 """A glob or a `/regex/`, see `core_log.patterns`."""

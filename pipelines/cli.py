@@ -23,6 +23,9 @@ from pipelines.output import (
 )
 
 COMMANDS = (
+    "init",
+    "check",
+    "explain",
     "broker",
     "topics",
     "groups",

@@ -19,7 +19,7 @@ from core_log.settings import (
 )
 
 NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$"
-MASK = r"^(redact|hash|null|truncate\([1-9][0-9]{0,3}\))$"
+MASK = r"redact|hash|null|truncate\([1-9][0-9]{0,3}\)"
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
@@ -31,6 +31,10 @@ SCHEMA_CHANGES: tuple[SchemaChange, ...] = (
     "change_type",
     "drop_not_null",
 )
+
+# Defaults in YAML's spelling, which is how the manual shows them.
+EVOLVE: Any = "evolve"
+GENTLE: Any = "1s..1m"
 
 
 class Backoff(NamedTuple):
@@ -69,7 +73,17 @@ def unless(word: str, parse: Any) -> BeforeValidator:
 
 def parse_mask(value: Any) -> Any:
     """A bare `null` in YAML is no text, and means that mask all the same."""
-    return "null" if value is None else value
+    mask = "null" if value is None else value
+    if not isinstance(mask, str) or not re.fullmatch(MASK, mask):
+        raise ValueError("a mask is redact, hash, null, or truncate(4) to keep 4 characters")
+    return mask
+
+
+Mask = Annotated[
+    str,
+    BeforeValidator(parse_mask),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^({MASK})$"}, {"type": "null"}]}),
+]
 
 
 def check_format(text: str) -> str:
@@ -101,7 +115,7 @@ class PipelineHead(YamlSettings):
                 ]
             }
         ),
-    ] = Field(default=dict.fromkeys(SCHEMA_CHANGES, "evolve"))
+    ] = Field(EVOLVE)
     """What a target does when a table's shape changes: `evolve` follows, `lenient` follows only
     what loses nothing, `ignore` leaves the target as it is, `fail` stops the table. One policy, or
     one per kind of change."""
@@ -133,12 +147,13 @@ class LogSettings(YamlSettings):
     type: Literal["embedded", "kafka"] = "embedded"
     """`embedded`: the log is kept by whoever runs the pipeline; `kafka`: by a cluster."""
     path: Path = Path("data")
-    """Directory of the embedded log, relative to this file. Pipelines with the same one share it."""
+    """Directory of the embedded log, relative to this file; pipelines with the same one share it
+    and its owner."""
     listen: str = Field("127.0.0.1:0", pattern=r"^(\[[0-9a-fA-F:]+\]|[^:\s]+):\d{1,5}$")
     """HOST:PORT at which the embedded log speaks Kafka's protocol; port 0 takes a free one, which
     `endpoint.json` in the directory tells."""
     fsync: Literal["group", "never"] = "group"
-    """`group`: nothing counts as written before it is on disk; `never` leaves that to the kernel."""
+    """`group`: nothing counts as written before it is on disk; `never`: the kernel decides when."""
     bootstrap: Texts = Field((), examples=[["kafka-1:9092", "kafka-2:9092"]])
     """HOST:PORT of some brokers of the cluster, for `type: kafka`."""
     topic: Annotated[str, AfterValidator(check_format)] = "{pipeline}.{schema}.{table}"
@@ -171,9 +186,7 @@ class TransformRule(YamlSettings):
     table: PatternTexts = Field(min_length=1, examples=["public.orders"])
     """Tables that are meant, by the names they have at the source: globs, `/regex/`, `!` excludes.
     Every rule that matches applies, in the order of the file."""
-    mask: dict[
-        str, Annotated[str, BeforeValidator(parse_mask), Field(pattern=MASK)]
-    ] = Field({}, examples=[{"email": "hash", "phone": "redact"}])
+    mask: dict[str, Mask] = Field({}, examples=[{"email": "hash", "phone": "redact"}])
     """Column to what hides it: `redact`, `hash`, `truncate(4)` (keeps 4 characters) or `null`."""
     drop: Texts = ()
     """Columns that never enter the log."""
@@ -182,7 +195,7 @@ class TransformRule(YamlSettings):
     that stops fulfilling it is deleted."""
     add: dict[str, str] = Field({}, examples=[{"order_day": "date(created_at)"}])
     """New column to the SQL expression that computes it."""
-    rename: dict[str, str] = {}
+    rename: dict[str, str] = Field({}, examples=[{"fullname": "name"}])
     """Column to its new name."""
     cast: dict[str, str] = Field({}, examples=[{"total": "decimal(10,2)"}])
     """Column to its new type."""
@@ -196,7 +209,8 @@ class RouteRule(YamlSettings):
     source: PatternText = Field(alias="from", examples=["/tenant_(\\d+)\\.(.*)/"])
     """Tables that are meant: a glob or a `/regex/`. The first route that matches counts."""
     to: str = Field(min_length=1, examples=["crm.$2"])
-    """Name at the target; `$1` is the expression's first group, or what the first `*` stands for."""
+    """Name at the target; `$1` is the first group of the expression, or the first `*` of the
+    glob."""
     add_key: dict[str, str] = Field({}, examples=[{"tenant_id": "$1"}])
     """Columns added to the row and its key, so that rows of several tables stay apart."""
 
@@ -211,7 +225,7 @@ class RetrySettings(YamlSettings):
         Backoff,
         BeforeValidator(parse_backoff),
         WithJsonSchema({"type": "string", "examples": ["1s..1m"]}),
-    ] = Backoff(1_000, 60_000)
+    ] = Field(GENTLE)
     """The first pause and the longest; each is twice the one before."""
 
 

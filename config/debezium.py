@@ -1,0 +1,161 @@
+"""Debezium's spellings of a source's keys: taken where we have a key for them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from config.document import ListNode, MappingNode, Node, ScalarNode
+from config.mistakes import Place
+from core_log.errors import ConfigError
+
+
+class Ours(NamedTuple):
+    """Where the value goes, and how it is written there."""
+
+    keys: tuple[str, ...]
+    convert: Callable[[str], str | list[str] | dict[str, list[str]]] = lambda text: text
+
+
+def _patterns(text: str) -> list[str]:
+    """Debezium lists anchored regular expressions; one without any sign but dots is a name."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [
+        part.replace("\\.", ".")
+        if part.replace("\\.", "").replace("_", "").replace(".", "").replace("-", "").isalnum()
+        else f"/{part}/"
+        for part in parts
+    ]
+
+
+def _exclusions(text: str) -> list[str]:
+    return [f"!{pattern}" for pattern in _patterns(text)]
+
+
+def _keys(text: str) -> dict[str, list[str]]:
+    """`inventory.orders:id,line;inventory.notes:at`"""
+    parts = [part.partition(":") for part in text.split(";") if part.strip()]
+    return {
+        table.strip(): [column.strip() for column in columns.split(",")]
+        for table, _, columns in parts
+    }
+
+
+def _milliseconds(text: str) -> str:
+    return f"{text}ms" if text.isdigit() else text
+
+
+def _snapshot_mode(text: str) -> str:
+    return {"no_data": "never", "schema_only": "never"}.get(text, text)
+
+
+OURS = {
+    "table.include.list": Ours(("tables",), _patterns),
+    "table.exclude.list": Ours(("tables",), _exclusions),
+    "message.key.columns": Ours(("keys",), _keys),
+    "snapshot.mode": Ours(("snapshot", "mode"), _snapshot_mode),
+    "snapshot.max.threads": Ours(("snapshot", "parallel")),
+    "incremental.snapshot.chunk.size": Ours(("snapshot", "chunk_rows")),
+    "slot.name": Ours(("slot", "name")),
+    "publication.name": Ours(("publication", "name")),
+    "heartbeat.interval.ms": Ours(("heartbeat",), _milliseconds),
+    "poll.interval.ms": Ours(("batch_wait",), _milliseconds),
+    "decimal.handling.mode": Ours(("decimal",)),
+    "time.precision.mode": Ours(("time",)),
+    "binary.handling.mode": Ours(("binary",)),
+}
+"""A key of Debezium's to ours."""
+
+ELSEWHERE = {
+    "connector.class": "write `type:` instead",
+    "tasks.max": "take it out, `workers:` says how many processes there are",
+    "plugin.name": "take it out, pgoutput is the only plugin",
+    "topic.prefix": "the name under `pipeline:` begins every topic, `log.topic` changes that",
+    "database.server.name": "the name under `pipeline:` begins every topic",
+    "database.hostname": "write `url:` instead",
+    "database.port": "write `url:` instead",
+    "database.user": "write `url:` instead",
+    "database.password": "write `url:` instead, with the password as a reference",
+    "database.dbname": "write `url:` instead",
+    "tombstones.on.delete": "take it out, a tombstone follows every delete",
+    "key.converter": "write `log.value` and `log.schemas` instead",
+    "value.converter": "write `log.value` and `log.schemas` instead",
+    "column.exclude.list": "write `transform:` with `drop`",
+    "column.mask.hash": "write `transform:` with `mask`",
+    "transforms": "write `transform:` and `route:` instead",
+    "schema.history.internal.kafka.topic": "take it out, the log keeps the history of schemas",
+    "errors.retry.delay.max.ms": "write `errors.retry.backoff` instead",
+}
+"""Keys of Debezium's whose meaning has its place outside the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    node: MappingNode
+    mistakes: tuple[tuple[Place, str, str], ...]
+    """Where, what, and what to do."""
+
+
+def translate(source: MappingNode, *, known: frozenset[str]) -> Translated:
+    """A source's mapping with Debezium's keys replaced by those of ours among `known`."""
+    if not any("." in key or key in ELSEWHERE for key in source.values):
+        return Translated(source, ())
+    mistakes: list[tuple[Place, str, str]] = []
+    kept = {key: value for key, value in source.values.items() if key not in OURS}
+    result = replace(source, values=kept)
+    for key, place in source.key_places.items():
+        ours = OURS.get(key)
+        if ours is None:
+            if key in ELSEWHERE and key not in known:
+                mistakes.append((place, f"the key {key!r} has another place here", ELSEWHERE[key]))
+                result = replace(
+                    result, values={k: v for k, v in result.values.items() if k != key}
+                )
+            continue
+        if ours.keys[0] not in known:
+            mistakes.append((place, f"this type has no key for {key!r}", "take it out"))
+            continue
+        try:
+            result = _put(result, ours.keys, _written(source.values[key], ours), place)
+        except ConfigError as error:
+            mistakes.append((place, error.problem, error.hint))
+    return Translated(result, tuple(mistakes))
+
+
+def _written(node: Node, ours: Ours) -> Node:
+    if not isinstance(node, ScalarNode):
+        raise ConfigError(
+            "Debezium's keys have one value, with commas in it", hint="use our own key"
+        )
+    if node.is_unset:
+        return node
+    value = ours.convert(node.text)
+    if isinstance(value, str):
+        return replace(node, text=value)
+    if isinstance(value, list):
+        return _list(value, node)
+    places = dict.fromkeys(value, node.place)
+    return MappingNode(node.place, {key: _list(each, node) for key, each in value.items()}, places)
+
+
+def _list(texts: list[str], like: ScalarNode) -> ListNode:
+    return ListNode(like.place, tuple(replace(like, text=each, is_plain=False) for each in texts))
+
+
+def _put(mapping: MappingNode, keys: tuple[str, ...], value: Node, place: Place) -> MappingNode:
+    """`value` under `keys`; lists are joined, anything else may be there only once."""
+    key, further = keys[0], keys[1:]
+    present = mapping.values.get(key)
+    if further:
+        if present is None:
+            present = MappingNode(place, {}, {})
+        if not isinstance(present, MappingNode):
+            raise ConfigError(f"this is said by {key!r} as well", hint="take one of them out")
+        value = _put(present, further, value, place)
+    elif isinstance(present, ListNode | ScalarNode) and isinstance(value, ListNode):
+        items = present.items if isinstance(present, ListNode) else (present,)
+        value = ListNode(present.place, (*items, *value.items))
+    elif present is not None:
+        raise ConfigError(f"this is said by {key!r} as well", hint="take one of them out")
+    return MappingNode(
+        mapping.place, {**mapping.values, key: value}, {key: place, **mapping.key_places}
+    )

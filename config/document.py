@@ -1,0 +1,254 @@
+"""A YAML file that remembers where every key and value stood, and refuses what nobody means."""
+
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config.mistakes import Mistake, MistakesFound, Place
+from config.scalars import resolve_scalar
+
+FILE_BYTES_MAX = 1 << 20
+DEPTH_MAX = 32
+NODES_MAX = 50_000
+"""Far beyond what a person writes; aliases count with all that they stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarNode:
+    place: Place
+    text: str
+    is_plain: bool
+    """Not quoted: only then `5` is a number."""
+    is_unset: bool = False
+    """It holds a reference to something that is not there, so it has no value yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    place: Place
+    items: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MappingNode:
+    place: Place
+    values: Mapping[str, "Node"]
+    key_places: Mapping[str, Place]
+
+
+Node = ScalarNode | ListNode | MappingNode
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file. Keys are always text, however they are written."""
+
+    path: Path
+    root: Node
+
+    def find(self, keys: Iterable[str | int]) -> tuple[Node, Place, bool]:
+        """The deepest node that `keys` lead to, where to point at, and whether all are there."""
+        node, place = self.root, self.root.place
+        for key in keys:
+            if isinstance(node, MappingNode) and key in node.values:
+                place = node.key_places[str(key)]
+                node = node.values[str(key)]
+            elif isinstance(node, ListNode) and isinstance(key, int) and key < len(node.items):
+                node = node.items[key]
+                place = node.place
+            else:
+                is_block = isinstance(node, MappingNode)
+                return node, place if is_block else node.place, False
+        return node, node.place, True
+
+
+def read_document(path: Path) -> Document:
+    """Reads a file of a bounded size, and nothing but a file."""
+    try:
+        with path.open("rb") as file:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise MistakesFound([Mistake(path, None, "this is not a file")])
+            if found.st_size > FILE_BYTES_MAX:
+                raise MistakesFound([Mistake(path, None, _too_large(found.st_size))])
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        problem = (error.strerror or "cannot be read").lower()
+        raise MistakesFound([Mistake(path, None, problem)]) from None
+    return parse_document(content, path)
+
+
+def parse_document(content: bytes, path: Path) -> Document:
+    """The content of a file as a tree; raises `MistakesFound` with the first break of it."""
+    if len(content) > FILE_BYTES_MAX:
+        raise MistakesFound([Mistake(path, None, _too_large(len(content)))])
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise MistakesFound([Mistake(path, Place(line, column), "this is not UTF-8")]) from None
+    try:
+        return Document(path, _Composer(text, path).document())
+    except yaml.YAMLError as error:
+        raise MistakesFound([_broken(error, text, path)]) from None
+
+
+def plain(node: Node) -> Any:
+    """The values alone, scalars as YAML 1.2 understands them."""
+    if isinstance(node, MappingNode):
+        return {key: plain(value) for key, value in node.values.items()}
+    if isinstance(node, ListNode):
+        return [plain(item) for item in node.items]
+    return resolve_scalar(node.text) if node.is_plain else node.text
+
+
+# libyaml where the wheel has it, as all published ones do: twenty times faster. Only the events
+# are used, so that no constructor of a Python object is ever near.
+_EVENTS: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(slots=True)
+class _Composer:
+    """Events to nodes, with every bound checked before anything is kept."""
+
+    text: str
+    path: Path
+    node_count: int = 0
+    depth: int = 0
+    anchors: dict[str, tuple[Node, int]] = field(default_factory=dict)
+    """Per anchor what it stands for and how many nodes that is."""
+    events: Any = None
+
+    def document(self) -> Node:
+        self.events = _EVENTS(self.text)
+        try:
+            self.events.get_event()
+            if self.events.check_event(yaml.StreamEndEvent):
+                raise self.mistake(Place(1, 1), "the file is empty", "headwater init")
+            self.events.get_event()
+            root = self.node()
+            self.events.get_event()
+            event = self.events.get_event()
+            if not isinstance(event, yaml.StreamEndEvent):
+                raise self.mistake(_place(event), "a file holds one document", "use one file each")
+            return root
+        finally:
+            self.events.dispose()
+
+    def node(self) -> Node:
+        event = self.events.get_event()
+        place = _place(event)
+        if isinstance(event, yaml.AliasEvent):
+            return self.aliased(event.anchor, place)
+        if event.tag is not None:
+            raise self.mistake(
+                place, "tags are not used here", "put text that begins with ! between quotes"
+            )
+        self.count(1, place)
+        before = self.node_count
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise self.mistake(place, f"this is nested more than {DEPTH_MAX} deep")
+        node = self.content(event, place)
+        self.depth -= 1
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node, self.node_count - before + 1
+        return node
+
+    def content(self, event: Any, place: Place) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            return ScalarNode(place, event.value, is_plain=event.style is None or not event.style)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Node] = []
+            while not self.events.check_event(yaml.SequenceEndEvent):
+                items.append(self.node())
+            self.events.get_event()
+            return ListNode(place, tuple(items))
+        values: dict[str, Node] = {}
+        places: dict[str, Place] = {}
+        while not self.events.check_event(yaml.MappingEndEvent):
+            key = self.node()
+            if not isinstance(key, ScalarNode):
+                raise self.mistake(key.place, "a key is one word, not a list or a mapping")
+            if key.text == "<<" and key.is_plain:
+                raise self.mistake(
+                    key.place, "merge keys are no part of YAML 1.2", "write the keys out"
+                )
+            if key.text in values:
+                first = places[key.text]
+                raise self.mistake(
+                    key.place, f"the key {key.text!r} is there twice, first in line {first.line}"
+                )
+            values[key.text], places[key.text] = self.node(), key.place
+        self.events.get_event()
+        return MappingNode(place, values, places)
+
+    def aliased(self, anchor: str | None, place: Place) -> Node:
+        if anchor is None or anchor not in self.anchors:
+            raise self.mistake(
+                place,
+                "an alias stands for something written before it",
+                "put text that begins with * between quotes",
+            )
+        node, size = self.anchors[anchor]
+        self.count(size, place)
+        return node
+
+    def count(self, nodes: int, place: Place) -> None:
+        self.node_count += nodes
+        if self.node_count > NODES_MAX:
+            raise self.mistake(place, f"more than {NODES_MAX:,} values, aliases counted in full")
+
+    def mistake(self, place: Place, problem: str, hint: str = "") -> MistakesFound:
+        return MistakesFound([Mistake(self.path, place, problem, hint)])
+
+
+def _place(event: Any) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _too_large(size_bytes: int) -> str:
+    return f"a pipeline file has at most 1 MiB, this one has {size_bytes:,} bytes"
+
+
+def _broken(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
+    """The parser's words, which never quote the file, and what usually causes them."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        position = getattr(error, "position", -1)
+        problem = "a control character cannot stand in YAML"
+        return Mistake(path, _place_at(text, position), problem)
+    problem = str(getattr(error, "problem", None) or "this is no YAML")
+    line = (text.splitlines() or [""])[min(mark.line, text.count("\n"))] if text else ""
+    return Mistake(
+        path,
+        Place(mark.line + 1, mark.column + 1),
+        problem[:1].lower() + problem[1:],
+        _usual_cause(line[mark.column :], line, problem),
+    )
+
+
+def _place_at(text: str, position: int) -> Place | None:
+    if not 0 <= position <= len(text):
+        return None
+    return Place(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position))
+
+
+def _usual_cause(rest: str, line: str, problem: str) -> str:
+    if "\t" in re.match(r"\s*", line)[0] or rest.startswith("\t"):  # type: ignore[index]
+        return "indent with spaces, a tab cannot"
+    if re.match(r"[@`%]", rest):
+        return f"put text that begins with {rest[0]} between quotes"
+    if re.search(r"[\[,:-]\s*\*", line) and ("alias" in problem or "alphabetic" in problem):
+        return "put text that begins with * between quotes"
+    if re.search(r"[\[,:-]\s*!", line) and "tag" in problem:
+        return "put text that begins with ! between quotes"
+    if "mapping values are not allowed" in problem:
+        return "put text that holds a colon and a space between quotes, or check the indentation"
+    return ""

@@ -1,0 +1,102 @@
+"""A JSON Schema for editors: keys, explanations and defaults while typing a pipeline file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+REFERENCE = {"type": "string", "pattern": r"\$\{"}
+"""What any value may be instead of itself."""
+
+
+def pipeline_schema(
+    spec: type[BaseModel],
+    *,
+    sources: Mapping[str, tuple[type[BaseModel], ...]],
+    sinks: Mapping[str, tuple[type[BaseModel], ...]],
+) -> dict[str, Any]:
+    """The schema of a whole file. A source or sink is described by its own settings and those
+    that all of its kind share, which come second and give way."""
+    models = [
+        spec,
+        *{each for kinds in (sources, sinks) for some in kinds.values() for each in some},
+    ]
+    names, definitions = models_json_schema(
+        [(model, "validation") for model in models], by_alias=True
+    )
+    defined: dict[str, Any] = definitions["$defs"]
+
+    def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+        reference: str = names[(model, "validation")]["$ref"]
+        found: dict[str, Any] = defined[reference.rpartition("/")[2]]
+        return found
+
+    root = schema_of(spec)
+    parts = {
+        f"source {kind}": _part(kind, [schema_of(model) for model in some], is_source=True)
+        for kind, some in sources.items()
+    } | {
+        f"sink {kind}": _part(kind, [schema_of(model) for model in some], is_source=False)
+        for kind, some in sinks.items()
+    }
+    one_of = {
+        word: {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in parts if name.startswith(word)]}
+        for word in ("source", "sink")
+    }
+    several = {"type": "array", "items": one_of["sink"], "minItems": 1}
+    properties = root["properties"] | {
+        "source": one_of["source"],
+        "sink": {"anyOf": [one_of["sink"], several]},
+    }
+    head = properties["pipeline"]
+    properties["pipeline"] = {"anyOf": [{"type": "string"}, head]}
+    content = {
+        "title": "Headwater pipeline",
+        "type": "object",
+        "properties": properties,
+        "required": ["pipeline", "source", "sink"],
+        "additionalProperties": False,
+        "$defs": defined | parts,
+    }
+    return {"$schema": DIALECT, **_with_references(content)}
+
+
+def _part(kind: str, schemas: list[dict[str, Any]], *, is_source: bool) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    required: list[str] = ["type"]
+    for schema in reversed(schemas):
+        properties |= schema["properties"]
+        required += [key for key in schema.get("required", ()) if key not in required]
+    part = {
+        "type": "object",
+        "description": schemas[0].get("description", ""),
+        "properties": properties | {"type": {"const": kind}},
+        "required": required,
+        "additionalProperties": False,
+    }
+    if is_source:
+        # Debezium's spellings, which are translated before anything is checked.
+        part["patternProperties"] = {r"^[a-z]+(\.[a-z]+)+$": {}}
+    return part
+
+
+def _with_references(schema: Any) -> Any:
+    """Every value that is no text may also be a reference to one."""
+    if isinstance(schema, list):
+        return [_with_references(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") in ("integer", "number", "boolean") or _is_bounded_text(schema):
+        kept = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+        bare = {key: value for key, value in schema.items() if key not in kept}
+        return kept | {"anyOf": [bare, REFERENCE]}
+    return {
+        key: value if key in ("default", "examples", "required") else _with_references(value)
+        for key, value in schema.items()
+    }
+
+
+def _is_bounded_text(schema: dict[str, Any]) -> bool:
+    return "enum" in schema or (schema.get("type") == "string" and "pattern" in schema)

@@ -1,0 +1,74 @@
+"""Keeps resolved secrets out of everything that is said."""
+
+import json
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, quote_plus, unquote
+
+MASK = "***"
+EMBEDDED_MIN = 6
+"""Shorter secrets are only found where they stand as a word: `dev` is not taken out of `device`."""
+LINE_MIN = 12
+PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/?#:@]*:([^\s/?#]+)@")
+
+
+class Redaction:
+    """Knows secrets in all the forms in which libraries show them, and takes them out of text."""
+
+    __slots__ = ("_expression", "secrets")
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self.secrets = frozenset(secret for secret in secrets if secret.strip())
+        forms = {form for secret in self.secrets for form in _forms(secret)}
+        ordered = sorted(forms, key=len, reverse=True)
+        self._expression = re.compile("|".join(_found_as(form) for form in ordered) or r"(?!)")
+
+    def scrub(self, text: str) -> str:
+        """`text` with every secret replaced by three asterisks."""
+        return self._expression.sub(MASK, text)
+
+    def joined(self, others: Iterable["Redaction"]) -> "Redaction":
+        return Redaction(self.secrets.union(*(other.secrets for other in others)))
+
+
+def secrets_in(value: str) -> set[str]:
+    """What must stay unsaid of a value that came from a reference: all of it, the password of a
+    URL on its own, and every long line of a key file."""
+    found = {value} | passwords_in(value)
+    lines = value.splitlines()
+    if len(lines) > 1:
+        found |= {line.strip() for line in lines if len(line.strip()) >= LINE_MIN}
+    return found
+
+
+def passwords_in(value: str) -> set[str]:
+    """Passwords inside URLs, as they are written and as they are meant."""
+    written = set(PASSWORD_IN_URL.findall(value))
+    return written | {unquote(password) for password in written}
+
+
+def _forms(secret: str) -> set[str]:
+    plain = {secret, secret.strip()}
+    escaped = {
+        form
+        for text in plain
+        for form in (
+            repr(text)[1:-1],
+            repr(text.encode())[2:-1],
+            json.dumps(text)[1:-1],
+            json.dumps(text, ensure_ascii=False)[1:-1],
+        )
+    }
+    encoded = {
+        form
+        for text in plain
+        for form in (quote(text, safe=""), quote(text), quote(text, safe=" +"), quote_plus(text))
+    }
+    lower = {re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in encoded}
+    return {form for form in plain | escaped | encoded | lower if form}
+
+
+def _found_as(form: str) -> str:
+    if len(form) >= EMBEDDED_MIN:
+        return re.escape(form)
+    return rf"(?<![A-Za-z0-9_]){re.escape(form)}(?![A-Za-z0-9_])"

@@ -1,0 +1,147 @@
+"""The manual's tables, and commented examples, from the settings themselves."""
+
+import inspect
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from config.model_keys import annotation_of, fields_of, is_model, members, origin_of
+from config.yaml_words import default_words, type_words, value_words
+
+WIDTH = 88
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a file, as the manual shows it."""
+
+    path: str
+    """With dots; `[]` after a key that holds a list, `<name>` where any name may stand."""
+    type: str
+    default: str
+    is_required: bool
+    text: str
+    examples: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "key": self.path,
+            "value": self.type,
+            "default": self.default or None,
+            "required": self.is_required,
+            "text": self.text,
+            "examples": self.examples,
+        }
+
+
+def keys_below(keys: Iterable[Key], path: str) -> list[Key]:
+    """The key at a path and those below it; all of them for an empty path. `transform.mask` finds
+    `transform[].mask`."""
+    bare = path.replace("[]", "").replace(".<name>", "")
+    found = []
+    for key in keys:
+        own = key.path.replace("[]", "").replace(".<name>", "")
+        if not bare or own == bare or own.startswith(f"{bare}."):
+            found.append(key)
+    return found
+
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+    """Every key of a model and of those inside it, in the order of their declaration."""
+    for name, field in fields_of(model).items():
+        yield Key(
+            prefix + name,
+            type_words(field),
+            default_words(field),
+            field.is_required(),
+            one_line(field.description or ""),
+            tuple(value_words(each) for each in field.examples or ()),
+        )
+        for infix, inner in inner_models(field):
+            yield from keys_of(inner, f"{prefix}{name}{infix}.")
+
+
+def inner_models(field: FieldInfo) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Models below a field, with what stands between its name and their keys."""
+    yield from _inner(annotation_of(field), "")
+
+
+def _inner(annotation: Any, infix: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    for member in members(annotation):
+        if is_model(member):
+            yield infix, member
+        elif origin_of(member) in (tuple, list):
+            yield from _inner(get_args(member)[0], f"{infix}[]")
+        elif origin_of(member) is dict:
+            yield from _inner(get_args(member)[1], f"{infix}.<name>")
+
+
+def key_table(keys: Iterable[Key]) -> str:
+    """The same as a Markdown table."""
+    lines = ["| Key | Value | Default | What it does |", "|---|---|---|---|"]
+    for key in keys:
+        default = "required" if key.is_required else f"`{key.default}`" if key.default else ""
+        cells = (f"`{key.path}`", key.type, default, key.text)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def summary_of(component: type[Any]) -> str:
+    """The first sentence of a component's docstring."""
+    words = one_line(inspect.getdoc(component) or "").split(". ")[0]
+    return words if words.endswith(".") else f"{words}."
+
+
+def commented_yaml(
+    model: type[BaseModel], *, indent: int = 0, leaving_out: Collection[str] = ()
+) -> list[str]:
+    """A model as YAML: what is required with an example, the rest commented out with its default,
+    each below its explanation. Taking the signs away leaves YAML that is right."""
+    lines: list[str] = []
+    for name, field in fields_of(model).items():
+        if name in leaving_out:
+            continue
+        found = _explained(field, indent)
+        found += _sample_lines(name, field, indent)
+        lines += found if field.is_required() else [_commented(line) for line in found]
+    return lines
+
+
+def _explained(field: FieldInfo, indent: int) -> list[str]:
+    text = one_line(field.description or "")
+    return [f"{' ' * indent}# {line}" for line in wrap(text, WIDTH - indent)]
+
+
+def _sample_lines(name: str, field: FieldInfo, indent: int) -> list[str]:
+    margin = " " * indent
+    inner = [each for each in inner_models(field) if each[0] in ("", "[]")]
+    if not inner or field.examples:
+        return [f"{margin}{name}: {_sample(field)}"]
+    infix, model = inner[0]
+    if not infix:
+        return [f"{margin}{name}:", *commented_yaml(model, indent=indent + 2)]
+    below = commented_yaml(model, indent=indent + 4)
+    first = next(at for at, line in enumerate(below) if not line.lstrip().startswith("#"))
+    below[first] = f"{margin}  - {below[first].lstrip()}"
+    return [f"{margin}{name}:", *below]
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sample(field: FieldInfo) -> str:
+    if field.examples and (field.is_required() or not default_words(field)):
+        return value_words(field.examples[0])
+    return default_words(field) or "..."
+
+
+def _commented(line: str) -> str:
+    if line.lstrip().startswith("#"):
+        return line
+    bare = line.lstrip(" ")
+    return f"{line[: len(line) - len(bare)]}# {bare}"

@@ -1,0 +1,39 @@
+"""From the `type:` of a source or a sink to the class behind it, imported when it is used."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from config.mistakes import did_you_mean
+from core_log.errors import ConfigError
+from core_log.settings import Settings
+
+
+def known_types(targets: Mapping[str, str], *, group: str) -> dict[str, str]:
+    """Ours, and those that other installed packages offer under the entry point group."""
+    offered = {each.name: each.value for each in entry_points(group=group)}
+    return offered | dict(targets)
+
+
+def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]:
+    """The class behind a name; ours win over those of other packages."""
+    target = targets.get(name)
+    if target is None:
+        known = known_types(targets, group=group)
+        if name not in known:
+            raise ConfigError(f"there is no type {name!r}", hint=did_you_mean(name, list(known)))
+        target = known[name]
+    module, _, attribute = target.partition(":")
+    try:
+        component: type[Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        missing = getattr(error, "name", None) or module
+        raise ConfigError(
+            f"the type {name!r} cannot be loaded, {missing} is missing",
+            hint=f"pip install {missing.split('.')[0]}",
+        ) from error
+    settings = getattr(component, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        raise ConfigError(f"the type {name!r} has no Settings", component=target)
+    return component

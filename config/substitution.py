@@ -1,0 +1,170 @@
+"""References in a file's values: `${env:NAME}`, `${env:NAME:-default}` and `${file:path}`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from config.document import Document, ListNode, MappingNode, Node, ScalarNode
+from config.mistakes import Mistake, did_you_mean
+from config.redaction import Redaction, passwords_in, secrets_in
+
+REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^{}]*)(?P<end>\})?")
+VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+SECRET_BYTES_MAX = 1 << 20
+STAND_IN = "\0"
+"""Takes the place of a reference while the text around it is looked at; no YAML holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Substituted:
+    """A document whose references are replaced, as far as what they refer to is there."""
+
+    document: Document
+    redaction: Redaction
+    mistakes: tuple[Mistake, ...]
+    """References that cannot mean anything."""
+    unset: tuple[Mistake, ...]
+    """References to what is not there, here and now."""
+
+
+def substitute(document: Document, environment: Mapping[str, str]) -> Substituted:
+    """Replaces references in values; keys are left as they are.
+
+    `$${` stands for `${`. A value that comes from a reference is text, however it looks.
+    """
+    filling = _Filling(document.path, environment)
+    root = filling.filled(document.root)
+    return Substituted(
+        replace(document, root=root),
+        Redaction(filling.secrets),
+        tuple(filling.mistakes),
+        tuple(filling.unset),
+    )
+
+
+@dataclass(slots=True)
+class _Filling:
+    path: Path
+    environment: Mapping[str, str]
+    secrets: set[str] = field(default_factory=set)
+    mistakes: list[Mistake] = field(default_factory=list)
+    unset: list[Mistake] = field(default_factory=list)
+
+    def filled(self, node: Node) -> Node:
+        if isinstance(node, MappingNode):
+            values = {key: self.filled(value) for key, value in node.values.items()}
+            return replace(node, values=values)
+        if isinstance(node, ListNode):
+            return replace(node, items=tuple(self.filled(item) for item in node.items))
+        if "${" not in node.text:
+            self.secrets |= passwords_in(node.text)
+            return node
+        return self.scalar(node)
+
+    def scalar(self, node: ScalarNode) -> ScalarNode:
+        parts: list[str] = []
+        position, is_unset = 0, False
+        for found in REFERENCE.finditer(node.text):
+            parts.append(node.text[position : found.start()])
+            position = found.end()
+            if found["escape"]:
+                parts.append(found[0][1:])
+                continue
+            value = self.value(found, node)
+            if value is None:
+                is_unset = True
+            elif _is_in_credentials(node.text, found):
+                value = quote(value, safe="")
+            parts.append(value or "")
+        text = "".join([*parts, node.text[position:]])
+        self.secrets |= passwords_in(text)
+        return ScalarNode(node.place, text, is_plain=False, is_unset=is_unset)
+
+    def value(self, reference: re.Match[str], node: ScalarNode) -> str | None:
+        """What a reference stands for; None, and a word about it, where that is nothing."""
+        scheme, separator, rest = reference["body"].partition(":")
+        if not reference["end"]:
+            self.mistakes.append(
+                Mistake(self.path, node.place, "a reference is not closed", "write ${env:NAME}")
+            )
+            return None
+        if not separator or scheme not in ("env", "file"):
+            self.mistakes.append(
+                Mistake(
+                    self.path,
+                    node.place,
+                    "a reference is ${env:NAME}, ${env:NAME:-default} or ${file:path}",
+                    _guess(scheme, has_scheme=bool(separator)),
+                )
+            )
+            return None
+        return self.variable(rest, node) if scheme == "env" else self.secret_file(rest, node)
+
+    def variable(self, text: str, node: ScalarNode) -> str | None:
+        found = VARIABLE.fullmatch(text)
+        if found is None:
+            self.mistakes.append(
+                Mistake(
+                    self.path,
+                    node.place,
+                    "the name of a variable is made of letters, digits and underscores",
+                    "write ${env:NAME} or ${env:NAME:-default}",
+                )
+            )
+            return None
+        value = self.environment.get(found["name"])
+        if found["default"] is not None and not value:
+            return found["default"]
+        if value is None:
+            self.unset.append(
+                Mistake(
+                    self.path,
+                    node.place,
+                    f"the environment has no {found['name']}",
+                    f"export {found['name']}=...",
+                )
+            )
+            return None
+        self.secrets |= secrets_in(value)
+        return value
+
+    def secret_file(self, text: str, node: ScalarNode) -> str | None:
+        path = self.path.parent / Path(text).expanduser()
+        problem = ""
+        try:
+            if not path.is_file():
+                problem = "there is no such file" if not path.exists() else "this is no plain file"
+            elif path.stat().st_size > SECRET_BYTES_MAX:
+                problem = "a file that is referred to has at most 1 MiB"
+            else:
+                value = path.read_text("utf-8").rstrip("\r\n")
+                self.secrets |= secrets_in(value)
+                return value
+        except UnicodeDecodeError:
+            problem = "a file that is referred to is not UTF-8"
+        except (OSError, ValueError) as error:
+            problem = (getattr(error, "strerror", None) or "it has no usable path").lower()
+        self.unset.append(Mistake(self.path, node.place, f"${{file:{text}}}: {problem}"))
+        return None
+
+
+def _is_in_credentials(text: str, reference: re.Match[str]) -> bool:
+    """Whether it stands in the user and password, or after the question mark, of a URL: there
+    `@`, `/` and `%` of a password would mean something else, so they are escaped."""
+    if not (scheme := URL.match(text)) or reference.start() < scheme.end():
+        return False
+    after = REFERENCE.sub(STAND_IN, text[reference.end() :])
+    before = REFERENCE.sub(STAND_IN, text[scheme.end() : reference.start()])
+    if "?" in before:
+        return True
+    return not re.search(r"[/?#]", before) and "@" in re.split(r"[/?#]", after)[0]
+
+
+def _guess(scheme: str, *, has_scheme: bool) -> str:
+    if not has_scheme:
+        return f"write ${{env:{scheme}}}, or $${{ for the characters themselves"
+    guess = did_you_mean(scheme, ("env", "file"))
+    return guess if guess.startswith("did") else "$${ stands for the characters themselves"

@@ -1,0 +1,175 @@
+"""Holds a part of a document against its settings, and puts what does not fit into words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from config.document import Document, MappingNode, Node, ScalarNode, plain
+from config.mistakes import Mistake, Place, did_you_mean
+from config.model_keys import annotation_of, fields_of, is_model, members, models_at, step, unit_of
+
+Keys = tuple[str | int, ...]
+
+EXAMPLES = {"duration": "5ms, 10s or 7d", "size": "64KiB or 8MiB"}
+
+
+@dataclass(slots=True)
+class Validator:
+    """Validates parts of one document and gathers what is wrong with all of them."""
+
+    document: Document
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def validate(self, model: type[BaseModel], node: Node, at: Keys) -> Any:
+        """The settings in `node`, which stands at `at`; None when something is wrong with them.
+
+        What is wrong only because a reference is unset yet is not told again.
+        """
+        found = list(self._without_unit(model, node, at))
+        try:
+            settings = model.model_validate(plain(node), by_alias=True, by_name=False)
+        except ValidationError as error:
+            found += self._told(model, error, node, at)
+            settings = None
+        self.mistakes += found
+        return None if found else settings
+
+    def tell(self, place: Place | None, problem: str, hint: str = "") -> None:
+        self.mistakes.append(Mistake(self.document.path, place, problem, hint))
+
+    def tell_at(self, keys: Keys, problem: str, hint: str = "") -> None:
+        """A mistake of the value that stands at `keys`, or of what it is missing from."""
+        self.tell(self.document.find(keys)[1], problem, hint)
+
+    def _told(
+        self, model: type[BaseModel], error: ValidationError, node: Node, at: Keys
+    ) -> Iterator[Mistake]:
+        part = Document(self.document.path, node)
+        alternatives: dict[Place, list[Mistake]] = {}
+        for each in error.errors(include_url=False):
+            keys: Keys = each["loc"]
+            blamed, place, is_found = part.find(keys)
+            if isinstance(blamed, ScalarNode) and blamed.is_unset:
+                continue
+            if each["type"] == "missing" and not keys[:-1] and at:
+                place = self.document.find(at)[1]
+                place = _key_place(self.document, at) or place
+            elif each["type"] == "missing":
+                place = _key_place(part, keys[:-1]) or place
+            elif each["type"] == "extra_forbidden":
+                place = _key_place(part, keys) or place
+            problem, hint = _words(each, model, keys, blamed)
+            mistake = Mistake(self.document.path, place, problem, hint)
+            if is_found or each["type"] == "missing":
+                yield mistake
+            else:
+                # The last keys name members of a union: the value is none of them.
+                alternatives.setdefault(place, []).append(mistake)
+        for mistakes in alternatives.values():
+            yield _joined(mistakes)
+
+    def _without_unit(self, annotation: Any, node: Node, at: Keys) -> Iterator[Mistake]:
+        """Numbers where a duration or a size is meant, which Python's own callers may give."""
+        if not isinstance(node, MappingNode):
+            return
+        for model in filter(is_model, members(annotation)):
+            fields = fields_of(model)
+            for key, value in node.values.items():
+                if key not in fields:
+                    continue
+                inner = annotation_of(fields[key])
+                unit = unit_of(inner)
+                if unit and isinstance(value, ScalarNode) and _is_bare_number(value):
+                    yield Mistake(
+                        self.document.path,
+                        value.place,
+                        f"a {unit} has a unit",
+                        f"write it as {EXAMPLES[unit]}",
+                    )
+                for each in step(model, key):
+                    yield from self._without_unit(each, value, (*at, key))
+
+
+def _is_bare_number(node: ScalarNode) -> bool:
+    value = plain(node)
+    return isinstance(value, int | float) and value != 0
+
+
+def _key_place(document: Document, keys: Sequence[str | int]) -> Place | None:
+    """Where the last of `keys` itself stands, if it is a key."""
+    if not keys:
+        return None
+    parent, _, is_found = document.find(keys[:-1])
+    if is_found and isinstance(parent, MappingNode):
+        return parent.key_places.get(str(keys[-1]))
+    return None
+
+
+def _joined(mistakes: Sequence[Mistake]) -> Mistake:
+    wishes = [each.problem.removeprefix("should be ") for each in mistakes]
+    distinct = list(dict.fromkeys(wishes))
+    hint = next((each.hint for each in mistakes if each.hint), "")
+    first = mistakes[0]
+    if len(distinct) == 1:
+        return first
+    return Mistake(first.path, first.place, f"should be {' or '.join(distinct)}", hint)
+
+
+def _words(
+    error: Mapping[str, Any], model: type[BaseModel], keys: Keys, node: Node
+) -> tuple[str, str]:
+    """What is so, and what to do. The value itself is never among the words."""
+    kind, facts = str(error["type"]), error.get("ctx", {})
+    if kind == "missing":
+        return f"the key {str(keys[-1])!r} is missing", ""
+    if kind == "extra_forbidden":
+        known = [key for each in models_at(model, keys[:-1]) for key in fields_of(each)]
+        return f"there is no key {str(keys[-1])!r}", did_you_mean(str(keys[-1]), known)
+    if isinstance(node, ScalarNode) and plain(node) is None and kind.endswith("_type"):
+        return "there is no value", "give it one, or take the key out"
+    if kind in ("literal_error", "enum"):
+        return f"should be {facts['expected']}", _near(error.get("input"), facts["expected"])
+    if kind == "string_type":
+        is_scalar = isinstance(node, ScalarNode)
+        return "should be text", "put it between quotes" if is_scalar else ""
+    if kind == "value_error":
+        return str(facts["error"]), ""
+    for kinds, words in WORDS.items():
+        if kind in kinds:
+            return words.format(**facts), ""
+    return _lowered(str(error["msg"])), ""
+
+
+WORDS = {
+    ("int_type", "int_parsing", "int_from_float", "int_parsing_size"): "should be a whole number",
+    ("float_type", "float_parsing", "decimal_parsing", "decimal_type"): "should be a number",
+    ("bool_type", "bool_parsing"): "should be true or false",
+    ("model_type", "model_attributes_type", "dict_type"): "should be keys with values",
+    ("list_type", "tuple_type", "set_type", "frozen_set_type"): "should be a list",
+    ("path_type",): "should be a path",
+    ("greater_than_equal",): "should be at least {ge}",
+    ("greater_than",): "should be more than {gt}",
+    ("less_than_equal",): "should be at most {le}",
+    ("less_than",): "should be less than {lt}",
+    ("too_short",): "should have at least {min_length} of them",
+    ("too_long",): "should have at most {max_length} of them",
+    ("string_too_short",): "should have at least {min_length} characters",
+    ("string_too_long",): "should have at most {max_length} characters",
+    ("string_pattern_mismatch",): "should match {pattern}",
+}
+"""Pydantic's kinds of errors in our words."""
+
+
+def _near(value: Any, expected: str) -> str:
+    if not isinstance(value, str):
+        return ""
+    guess = did_you_mean(
+        value, [each.strip("'") for each in expected.replace(" or ", ", ").split(", ")]
+    )
+    return guess if guess.startswith("did") else ""
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]

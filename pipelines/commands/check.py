@@ -1,0 +1,39 @@
+"""`headwater check`: everything that is wrong with a pipeline file, without touching any system."""
+
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.output import Output, counted, shared_options
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
+@click.option(
+    "--allow-unset",
+    is_flag=True,
+    help="Let references mean what is not there, as on a machine without the secrets.",
+)
+@shared_options
+@click.pass_obj
+def check(output: Output, path: Path, allow_unset: bool) -> None:
+    """Check a pipeline file, or a directory of them, offline.
+
+    All mistakes are told at once, each with its file, line and column; exit code 2 says that there
+    are some. Without PATH it is ./pipeline.yaml.
+    """
+    from pipelines.loading import check as check_files
+
+    found = check_files(path, environment=os.environ, may_be_unset=allow_unset)
+    for mistake in found.unset:
+        output.note(f"not set: {mistake}")
+    for remark in found.remarks:
+        output.note(f"remark: {remark}")
+    answer = {
+        "files": [str(each) for each in found.files],
+        "pipelines": list(found.names),
+        "unset": [each.as_json() for each in found.unset],
+        "remarks": [each.as_json() for each in found.remarks],
+    }
+    output.result(answer, [f"nothing is wrong in {counted(len(found.files), 'file')}"])

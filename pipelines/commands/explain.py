@@ -1,0 +1,103 @@
+"""`headwater explain`: what a source, a sink or a key of the pipeline file does."""
+
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.output import Output, shared_options
+
+if TYPE_CHECKING:
+    from config.reference import Key
+
+WIDTH = 92
+
+
+@click.command()
+@click.argument("what", metavar="[TYPE[.KEY]]", required=False)
+@click.option("--json-schema", is_flag=True, help="Print the JSON Schema of the file, for editors.")
+@shared_options
+@click.pass_obj
+def explain(output: Output, what: str | None, json_schema: bool) -> None:
+    """Say what a source, a sink or a key of the pipeline file does.
+
+    TYPE is what stands after `type:`, or a key of the file such as log or errors.retry. Without it
+    all of them are listed. What is both a source and a sink is told twice; source.TYPE and
+    sink.TYPE mean one of them.
+    """
+    if json_schema:
+        import json
+
+        from pipelines.file_reference import json_schema as schema_of_files
+
+        schema = schema_of_files()
+        output.result(schema, [json.dumps(schema, indent=2)])
+    elif what is None:
+        _list_all(output)
+    else:
+        _tell(output, what)
+
+
+def _list_all(output: Output) -> None:
+    from config.model_keys import fields_of
+    from config.reference import one_line, summary_of
+    from pipelines.file_reference import kinds
+    from pipelines.loading import component_of
+    from pipelines.output import table
+    from pipelines.spec import PipelineSpec
+
+    rows = [
+        (word, kind, summary_of(component_of(kind, is_source=is_source)))
+        for word, is_source in (("source", True), ("sink", False))
+        for kind in kinds(is_source=is_source)
+    ]
+    rows += [
+        ("key", name, one_line(field.description or ""))
+        for name, field in fields_of(PipelineSpec).items()
+    ]
+    answer = [dict(zip(("kind", "name", "summary"), row, strict=True)) for row in rows]
+    output.result(answer, table(("KIND", "NAME", "SUMMARY"), rows))
+
+
+def _tell(output: Output, what: str) -> None:
+    from config.reference import keys_below, keys_of, summary_of
+    from pipelines.file_reference import find_components
+    from pipelines.spec import PipelineSpec
+
+    name, _, path = what.partition(".")
+    wanted = ""
+    if name in ("source", "sink") and path:
+        wanted = name
+        name, _, path = path.partition(".")
+    sections: list[tuple[str, str, list[Key]]] = []
+    if not wanted and (found := keys_below(keys_of(PipelineSpec), what)):
+        sections.append((what, "", found))
+    else:
+        for each in find_components(name):
+            if wanted in ("", each.word):
+                summary = "" if path else summary_of(each.component)
+                keys = keys_below(each.all_keys(), path)
+                sections.append((f"{each.kind} ({each.word})", summary, keys))
+    sections = [section for section in sections if section[2]]
+    if not sections:
+        raise ConfigError(f"{name!r} has no key {path!r}", hint=f"headwater explain {name}")
+    answer = [
+        {"name": title, "summary": summary or None, "keys": [key.as_json() for key in keys]}
+        for title, summary, keys in sections
+    ]
+    output.result(answer, (line for section in sections for line in _section(output, *section)))
+
+
+def _section(output: Output, title: str, summary: str, keys: Iterable["Key"]) -> Iterator[str]:
+    yield output.styled(title, fg="cyan", bold=True)
+    if summary:
+        yield summary
+    for key in keys:
+        yield ""
+        default = "required" if key.is_required else f"default {key.default}" * bool(key.default)
+        yield "  ".join(filter(None, (output.styled(key.path, fg="green"), key.type, default)))
+        yield from (f"    {line}" for line in wrap(key.text, WIDTH))
+        yield from (f"    for example: {example}" for example in key.examples)
+    yield ""

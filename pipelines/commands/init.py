@@ -1,0 +1,54 @@
+"""`headwater init`: a pipeline file to begin with, every key explained."""
+
+from pathlib import Path
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.output import Output, shared_options
+
+BEGINNING = ("generator", "console")
+"""Runs as it is, without any system."""
+
+
+@click.command()
+@click.argument("types", metavar="[TYPE]...", nargs=-1)
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("pipeline.yaml"),
+    show_default=True,
+    help="The file to write; - is stdout.",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@shared_options
+@click.pass_obj
+def init(output: Output, types: tuple[str, ...], file: Path, force: bool) -> None:
+    """Write a pipeline file with every key explained.
+
+    The first TYPE is the source, the others are sinks; a made-up shop on the console without any.
+    What is required stands there to be filled in, the rest is commented out with its default.
+    """
+    from pipelines.file_reference import commented_file, component
+
+    kinds = types or BEGINNING
+    if len(kinds) == 1:
+        raise ConfigError(
+            "a pipeline has a source and at least one sink",
+            hint=f"headwater init {kinds[0]} {BEGINNING[1]}",
+        )
+    source = component(kinds[0], is_source=True)
+    sinks = [component(kind, is_source=False) for kind in kinds[1:]]
+    text = commented_file(source, sinks)
+    if file == Path("-"):
+        output.result({"file": None, "text": text}, [text.rstrip("\n")])
+        return
+    if file.exists() and not force:
+        raise ConfigError(
+            "the file is there already", file=str(file), hint="another --file, or --force"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    output.result({"file": str(file), "text": text}, [f"wrote {file}"])
+    output.note(f"next: headwater check {file}")

@@ -45,6 +45,7 @@ CONFINED = {
     r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
     r"secrets": r"core_log/(broker/running|storage/key_digests)\.py|pipelines/.*",
+    r"boto3|botocore": r"core_log/s3/",
     r"confluent_kafka|kafka|aiokafka|hypothesis|pytest": r"$",
 }
 """Module, third-party or of the world, to the paths (from their beginning) that may import it."""

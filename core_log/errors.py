@@ -88,7 +88,7 @@ class SinkRejected(HeadwaterError):
 
 
 class SchemaRefused(SinkRejected):
-    """A change of a table's shape that the pipeline's policy does not allow, or no target can do."""
+    """A change of a table's shape that the pipeline's policy does not allow."""
 
 
 class RecordsRejected(HeadwaterError):

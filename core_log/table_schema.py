@@ -1,4 +1,4 @@
-"""What a table looks like: its name, its columns in their order, and the key that tells rows apart."""
+"""What a table looks like: its name, its columns in order, and the key that tells rows apart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

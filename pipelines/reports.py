@@ -1,4 +1,4 @@
-"""What the loops tell about themselves while they run; status, progress bars and metrics read it."""
+"""What the loops tell about themselves while they run, for status, progress and metrics."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

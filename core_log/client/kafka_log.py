@@ -53,6 +53,9 @@ class KafkaLog:
     async def partition_count(self, topic: str) -> int:
         return await partition_count(self._cluster, topic)
 
+    async def topic_id(self, topic: str) -> str:
+        return str((await self.topics.describe(topic)).topic_id)
+
     async def writer(self, name: str) -> KafkaWriter:
         """The name is the cluster's transactional.id; whoever held it before is fenced."""
         renews_epochs = await self.is_exactly_once()

@@ -1,0 +1,27 @@
+"""Reads a partition as far as it was written when asked, transactions still open included."""
+
+from collections.abc import AsyncIterator
+
+from core_log import records
+from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.records import Columns
+
+LIMIT = FetchLimit()
+
+
+async def read_decided(
+    log: Log, partition: TopicPartition, *, from_offset: int = 0
+) -> AsyncIterator[Columns]:
+    """Committed records only, but waits for what is open now to be decided.
+
+    Stopping at the last stable offset instead would hide our own committed records behind
+    somebody else's open transaction.
+    """
+    bounds = (await log.bounds([partition]))[partition]
+    offset = max(from_offset, bounds.start)
+    while offset < bounds.end:
+        wanted = {partition: offset}
+        for part in await log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED):
+            columns = records.decode(part.data, from_offset=offset)
+            offset = part.next_offset
+            yield columns

@@ -1,0 +1,56 @@
+"""Whether a target can go on from where it stands, or the history it needs is gone."""
+
+from collections.abc import Mapping
+
+from core_log.errors import PositionLost
+from core_log.log import Bounds, TopicPartition
+from sinks.sink import Stand, Stands
+
+REBUILD = "headwater rebuild makes the table anew from what the log holds"
+
+
+def check_stands(
+    stands: Stands, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
+) -> None:
+    """Raises PositionLost where going on would skip or resurrect anything. A partition of which a
+    target holds nothing yet has nothing to lose."""
+    for partition, stand in stands.items():
+        check_same_log(partition, stand, bounds[partition], topic_ids[partition.topic])
+        held, log = stand.next_offset, bounds[partition]
+        if held and held < log.start:
+            raise PositionLost(
+                "the log no longer holds what comes next for the target",
+                hint=REBUILD,
+                topic=partition.topic,
+                partition=partition.partition,
+                target=held,
+                log_start=log.start,
+            )
+        if held and held < log.deletes_dropped_to:
+            raise PositionLost(
+                "deletes that the target has not seen have aged out of the log",
+                hint=REBUILD,
+                topic=partition.topic,
+                partition=partition.partition,
+                target=held,
+                deletes_dropped_to=log.deletes_dropped_to,
+            )
+
+
+def check_same_log(partition: TopicPartition, stand: Stand, log: Bounds, topic_id: str) -> None:
+    if topic_id != stand.topic_id:
+        raise PositionLost(
+            "the target was filled from another topic of this name, which is gone",
+            hint=REBUILD,
+            topic=partition.topic,
+            partition=partition.partition,
+        )
+    if stand.next_offset > log.end:
+        raise PositionLost(
+            "the target is ahead of the log, so the log has lost records or is another one",
+            hint="restore the log, or rebuild the table from what it holds now",
+            topic=partition.topic,
+            partition=partition.partition,
+            target=stand.next_offset,
+            log_end=log.end,
+        )

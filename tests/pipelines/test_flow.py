@@ -1,0 +1,121 @@
+"""Wherever a crash comes, the target ends equal to the source, and nothing was applied twice."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_log.errors import PositionLost
+from tests.memory_log import Crash, Fuse
+from tests.pipelines.flow import Change, Transaction, World, fold
+
+TABLES, KEYS = ("orders", "customers"), (1, 2, 3)
+CHANGES = st.tuples(
+    st.sampled_from(TABLES), st.sampled_from("ccuudt"), st.sampled_from(KEYS), st.text(max_size=3)
+)
+BATCHES = st.lists(CHANGES, min_size=1, max_size=4)
+SCRIPTS = st.lists(st.lists(BATCHES, min_size=1, max_size=3), min_size=1, max_size=5)
+CRASHES = st.lists(st.tuples(st.integers(1, 90), st.booleans()), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(script=SCRIPTS, crashes=CRASHES, partitions=st.sampled_from((1, 3)))
+def test_the_target_equals_the_source_wherever_it_crashed(
+    script: Sequence[Transaction], crashes: list[tuple[int, bool]], partitions: int
+) -> None:
+    world = World(script, partitions=partitions)
+
+    for at, after in crashes:
+        with suppress(Crash):
+            asyncio.run(world.run(Fuse(at, after=after)))
+    asyncio.run(world.run(Fuse()))
+
+    assert without_empty(world.target.tables) == without_empty(fold(script))
+    assert len(world.target.applied) == len(set(world.target.applied))
+    assert world.source.acknowledged in (0, len(script))
+
+
+def test_every_operation_of_a_run_can_be_the_last() -> None:
+    script = [[[("orders", "c", 1, "a"), ("customers", "c", 1, "b")], [("orders", "u", 1, "c")]]]
+    whole = World(script)
+    counting = Fuse()
+    asyncio.run(whole.run(counting))
+
+    for at in range(1, counting.count + 1):
+        for after in (False, True):
+            world = World(script)
+            with pytest.raises(Crash):
+                asyncio.run(world.run(Fuse(at, after=after)))
+            asyncio.run(world.run(Fuse()))
+            assert world.target.tables == fold(script)
+            assert len(world.target.applied) == len(set(world.target.applied))
+
+
+def test_a_source_transaction_of_many_batches_is_applied_as_a_whole() -> None:
+    """However small the slices are to be."""
+    batches: list[list[Change]] = [[("orders", "c", key, "x")] for key in range(20)]
+    world = World([batches])
+    asyncio.run(world.run(Fuse()))
+
+    starts = [stand.next_offset for stand in world.target.stands.values()]
+
+    assert world.target.tables == fold([batches])
+    assert sum("Moved" in type(report).__name__ for report in world.reports) == 2
+    assert starts
+
+
+def test_a_target_ahead_of_the_log_stops() -> None:
+    world = World([[[("orders", "c", 1, "a")]]])
+    asyncio.run(world.run(Fuse()))
+    place, stand = next(
+        (place, stand) for place, stand in world.target.stands.items() if "orders" in place.topic
+    )
+
+    world.target.stands[place] = stand._replace(next_offset=stand.next_offset + 5)
+
+    with pytest.raises(PositionLost, match="ahead of the log"):
+        asyncio.run(world.deliver(Fuse()))
+
+
+def test_a_topic_made_anew_under_the_sink_stops_it() -> None:
+    world = World([[[("orders", "c", 1, "a")]]])
+    asyncio.run(world.run(Fuse()))
+
+    settings_of, _ = world.log.topics["shop.public.orders"]
+    world.log.delete_topic("shop.public.orders")
+    asyncio.run(world.log.ensure_topic(settings_of))
+
+    with pytest.raises(PositionLost, match="another topic"):
+        asyncio.run(world.deliver(Fuse()))
+
+
+def test_a_sink_that_slept_beyond_the_tombstones_stops() -> None:
+    world = World([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]])
+    asyncio.run(world.run(Fuse()))
+
+    for place, partition in world.log.partitions.items():
+        if "orders" in place.topic:
+            partition.deletes_dropped_to = partition.end + 1
+
+    with pytest.raises(PositionLost, match="aged out"):
+        asyncio.run(world.deliver(Fuse()))
+
+
+def test_a_fresh_target_is_no_sleeper() -> None:
+    world = World([[[("orders", "c", 1, "a")]]])
+    asyncio.run(world.run(Fuse()))
+    for place, partition in world.log.partitions.items():
+        if "orders" in place.topic:
+            partition.deletes_dropped_to = partition.end
+    world.target.tables, world.target.stands = {}, {}
+
+    asyncio.run(world.deliver(Fuse()))
+
+    assert world.target.tables == {"orders": {1: "a"}}
+
+
+def without_empty(tables: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
+    return {name: rows for name, rows in tables.items() if rows}

@@ -25,6 +25,7 @@ from pipelines.output import (
 COMMANDS = (
     "init",
     "check",
+    "plan",
     "explain",
     "broker",
     "topics",
@@ -162,8 +163,9 @@ def _tell_bug(output: Output, bug: Exception) -> None:
             "hint": None,
             "facts": {},
         }
-        output.write(envelope(None, error=facts | {"exit_code": exit_codes.INTERNAL}))
-    traceback.print_exception(bug)
+        facts["exit_code"] = exit_codes.INTERNAL
+        output.write(envelope(None, error=output.scrubbed(facts)))
+    click.echo(output.scrub("".join(traceback.format_exception(bug))), err=True, nl=False)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""`headwater plan`: what a run would make and change; changes nothing."""
+
+import asyncio
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.output import Output, counted, printable, shared_options, table
+
+if TYPE_CHECKING:
+    from pipelines.plan import Difference, Plan
+    from pipelines.sampling import Sample
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show N rows of each table before and after the transforms.",
+)
+@shared_options
+@click.pass_obj
+def plan(output: Output, path: Path, sample: int | None) -> None:
+    """Show the topics, tables and statements that a run would begin with.
+
+    PATH is a pipeline file or a directory of them. What the file asks of topics that are there
+    already is shown as differences; those that would need new topics are marked.
+    """
+    asyncio.run(_plan(output, path, sample))
+
+
+async def _plan(output: Output, path: Path, sample: int | None) -> None:
+    from core_log.clock import SystemClock
+    from pipelines.loading import load
+    from pipelines.log_as_found import log_as_found
+    from pipelines.plan import plan_of
+    from pipelines.sampling import sample_of
+
+    data: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for loaded in load(path, environment=os.environ):
+        async with log_as_found(loaded) as log:
+            found = await plan_of(loaded, log, clock=SystemClock())
+        said = plan_data(found)
+        lines += plan_lines(found)
+        if sample is not None:
+            samples = await sample_of(loaded, rows=sample, clock=SystemClock())
+            said["samples"] = [asdict(each) for each in samples]
+            lines += [line for each in samples for line in sample_lines(each)]
+        data.append(said)
+    output.result(data, lines)
+
+
+def plan_data(found: "Plan") -> dict[str, Any]:
+    """The plan as programs read it."""
+    return asdict(found) | {"statements": dict(found.statements)}
+
+
+def plan_lines(found: "Plan") -> list[str]:
+    """The plan as people read it."""
+    topics = [
+        (
+            each.topic,
+            each.table,
+            ", ".join(each.key) or "none",
+            each.partitions,
+            each.cleanup,
+            "new" if each.is_new else "there",
+        )
+        for each in found.topics
+    ]
+    lines = [f"PIPELINE {found.pipeline}   {counted(len(topics), 'topic')}"]
+    lines += table(("TOPIC", "TABLE", "KEY", "PARTITIONS", "CLEANUP", "STATE"), topics)
+    for sink, statements in found.statements.items():
+        lines += ["", f"SINK {sink}" + ("" if statements else "   nothing to create or change")]
+        lines += [f"  {line}" for each in statements for line in each.splitlines()]
+    if found.differences:
+        lines += ["", "DIFFERENCES from what the log holds"]
+        lines += [f"  {_difference_line(each)}" for each in found.differences]
+    return [*lines, *(f"note: {remark}" for remark in found.remarks)]
+
+
+def _difference_line(each: "Difference") -> str:
+    line = f"{each.topic}: {each.what}: {each.found} -> {each.wanted}"
+    return f"{line}   cannot share a topic with the old records" if each.needs_migration else line
+
+
+def sample_lines(sample: "Sample") -> list[str]:
+    lines = ["", f"SAMPLE {sample.table}"]
+    lines += [f"  before  {_row_text(row)}" for row in sample.before]
+    return lines + [f"  after   {target}: {_row_text(row)}" for target, row in sample.after]
+
+
+def _row_text(row: dict[str, Any]) -> str:
+    return printable("  ".join(f"{name}={value}" for name, value in row.items()))

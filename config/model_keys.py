@@ -1,6 +1,7 @@
 """Which keys a model has in YAML, and which model a place in a file belongs to."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -76,12 +77,26 @@ def unit_of(annotation: Annotation) -> str:
     """`duration` or `size` where the value is written with a unit, else nothing."""
     if origin_of(annotation) in (Union, UnionType):
         return next(filter(None, map(unit_of, get_args(annotation))), "")
-    for each in get_args(annotation)[1:] if origin_of(annotation) is Annotated else ():
-        if isinstance(each, BeforeValidator) and each.func in UNITS:
-            return UNITS[each.func]
+    for each in metadata_of(annotation):
+        if isinstance(each, BeforeValidator):
+            function = each.func.args[1] if isinstance(each.func, partial) else each.func
+            if function in UNITS:
+                return UNITS[function]
     if origin_of(annotation) is Annotated:
         return unit_of(get_args(annotation)[0])
     return ""
+
+
+def no_bound_of(annotation: Annotation) -> str:
+    """The word that means that there is no bound, such as `forever`; mostly there is none."""
+    for each in metadata_of(annotation):
+        if isinstance(each, BeforeValidator) and isinstance(each.func, partial):
+            return str(each.func.args[0])
+    return ""
+
+
+def metadata_of(annotation: Annotation) -> tuple[Any, ...]:
+    return get_args(annotation)[1:] if origin_of(annotation) is Annotated else ()
 
 
 def origin_of(annotation: Annotation) -> Any:

@@ -41,13 +41,16 @@ class Key:
 def keys_below(keys: Iterable[Key], path: str) -> list[Key]:
     """The key at a path and those below it; all of them for an empty path. `transform.mask` finds
     `transform[].mask`."""
-    bare = path.replace("[]", "").replace(".<name>", "")
-    found = []
-    for key in keys:
-        own = key.path.replace("[]", "").replace(".<name>", "")
-        if not bare or own == bare or own.startswith(f"{bare}."):
-            found.append(key)
-    return found
+    return [key for key in keys if not path or f"{_bare(key.path)}.".startswith(f"{_bare(path)}.")]
+
+
+def keys_called(keys: Iterable[Key], name: str) -> list[Key]:
+    """Keys of that name, wherever they are."""
+    return [key for key in keys if f".{_bare(key.path)}".endswith(f".{_bare(name)}")]
+
+
+def _bare(path: str) -> str:
+    return path.replace("[]", "").replace(".<name>", "")
 
 
 def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
@@ -91,22 +94,27 @@ def key_table(keys: Iterable[Key]) -> str:
 
 
 def summary_of(component: type[Any]) -> str:
-    """The first sentence of a component's docstring."""
-    words = one_line(inspect.getdoc(component) or "").split(". ")[0]
-    return words if words.endswith(".") else f"{words}."
+    """What a source or sink is for, in one sentence: its module opens with it. The class begins
+    with what it guarantees."""
+    module = inspect.getmodule(component)
+    told = inspect.getdoc(module) if module else None
+    words = one_line(told or inspect.getdoc(component) or "").split(". ")[0].rstrip(".")
+    return f"{words}."
 
 
 def commented_yaml(
     model: type[BaseModel], *, indent: int = 0, leaving_out: Collection[str] = ()
 ) -> list[str]:
     """A model as YAML: what is required with an example, the rest commented out with its default,
-    each below its explanation. Taking the signs away leaves YAML that is right."""
+    each below its explanation. Taking away signs without a space after them leaves YAML."""
     lines: list[str] = []
     for name, field in fields_of(model).items():
         if name in leaving_out:
             continue
         found = _explained(field, indent)
         found += _sample_lines(name, field, indent)
+        if not indent:
+            found.append("")
         lines += found if field.is_required() else [_commented(line) for line in found]
     return lines
 
@@ -141,7 +149,7 @@ def _sample(field: FieldInfo) -> str:
 
 
 def _commented(line: str) -> str:
-    if line.lstrip().startswith("#"):
+    if not line or line.lstrip().startswith("#"):
         return line
     bare = line.lstrip(" ")
-    return f"{line[: len(line) - len(bare)]}# {bare}"
+    return f"{line[: len(line) - len(bare)]}#{bare}"

@@ -9,11 +9,18 @@ from config.mistakes import did_you_mean
 from core_log.errors import ConfigError
 from core_log.settings import Settings
 
+OURS = {"connectors", "sinks", "core_log"}
+
 
 def known_types(targets: Mapping[str, str], *, group: str) -> dict[str, str]:
     """Ours, and those that other installed packages offer under the entry point group."""
     offered = {each.name: each.value for each in entry_points(group=group)}
     return offered | dict(targets)
+
+
+def _cure(missing: str) -> str:
+    package = missing.partition(".")[0]
+    return "install headwater again" if package in OURS else f"pip install {package}"
 
 
 def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]:
@@ -31,7 +38,7 @@ def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]
         missing = getattr(error, "name", None) or module
         raise ConfigError(
             f"the type {name!r} cannot be loaded, {missing} is missing",
-            hint=f"pip install {missing.split('.')[0]}",
+            hint=_cure(missing),
         ) from error
     settings = getattr(component, "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, Settings)):

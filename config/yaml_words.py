@@ -7,10 +7,10 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args
 
 from annotated_types import Ge, Le
-from pydantic import BeforeValidator, SecretStr
+from pydantic import BeforeValidator, SecretStr, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from config.model_keys import annotation_of, is_model, members, origin_of, unit_of
+from config.model_keys import annotation_of, is_model, members, no_bound_of, origin_of, unit_of
 from config.scalars import resolve_scalar
 from core_log.settings import BYTES_PER_PREFIX, MS_PER_UNIT, as_list
 
@@ -75,7 +75,8 @@ def type_words(field: FieldInfo) -> str:
 
 def _type(annotation: Any) -> str:
     if unit := unit_of(annotation):
-        return unit
+        word = no_bound_of(annotation)
+        return f"{unit} or `{word}`" if word else unit
     if origin_of(annotation) in (Union, UnionType):
         several = [each for each in get_args(annotation) if each is not NoneType]
         return " or ".join(dict.fromkeys(_type(each) for each in several))
@@ -104,10 +105,22 @@ NAMES: dict[Any, str] = {
 }
 
 
+def _schema_words(schema: dict[str, Any]) -> str:
+    """What a schema made by hand allows: such types are written otherwise than they are kept."""
+    found = {
+        "keys with values" if each.get("type") == "object" else "text"
+        for each in schema.get("anyOf", [schema])
+    }
+    return " or ".join(sorted(found, reverse=True))
+
+
 def _annotated(annotation: Any) -> str:
     inner, *metadata = get_args(annotation)
     if any(isinstance(each, BeforeValidator) and each.func is as_list for each in metadata):
         return "text or list of text"
+    for each in metadata:
+        if isinstance(each, WithJsonSchema) and each.json_schema is not None:
+            return _schema_words(each.json_schema)
     words = _type(inner)
     least = next((each.ge for each in metadata if isinstance(each, Ge)), None)
     most = next((each.le for each in metadata if isinstance(each, Le)), None)

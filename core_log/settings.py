@@ -1,6 +1,8 @@
 """Base class of every YAML-facing model, and the settings of the log itself."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -60,6 +62,16 @@ def parse_size_bytes(text: Any) -> Any:
 def as_list(value: Any) -> Any:
     """A list may be written as its only element."""
     return value if value is None or isinstance(value, list | tuple) else [value]
+
+
+def parse_unless(word: str, parse: Callable[[Any], Any], value: Any) -> Any:
+    """`word` means that there is no bound."""
+    return None if value == word else parse(value)
+
+
+def unless(word: str, parse: Callable[[Any], Any]) -> BeforeValidator:
+    """For durations and sizes that may be unbounded: `Annotated[int | None, unless(...)]`."""
+    return BeforeValidator(partial(parse_unless, word, parse))
 
 
 def check_pattern(text: str) -> str:

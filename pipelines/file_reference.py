@@ -3,12 +3,13 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from config.json_schema import pipeline_schema
 from config.mistakes import did_you_mean
 from config.model_keys import fields_of
-from config.reference import Key, commented_yaml, key_table, keys_of, summary_of
+from config.reference import WIDTH, Key, commented_yaml, key_table, keys_of, summary_of
 from config.registry import known_types
 from connectors import SOURCES
 from core_log.errors import ConfigError
@@ -61,17 +62,20 @@ def component(kind: str, *, is_source: bool) -> Component:
     return Component(kind, is_source, component_of(kind, is_source=is_source))
 
 
-def find_components(kind: str) -> list[Component]:
-    """What `type: kind` can mean: a source, a sink, or both."""
+def find_components(kind: str, *, word: str = "") -> list[Component]:
+    """What `type: kind` can mean: a source, a sink, or both; only a `word` where that is given."""
     found = [
         component(kind, is_source=is_source)
-        for is_source in (True, False)
-        if kind in kinds(is_source=is_source)
+        for its_word, is_source in (("source", True), ("sink", False))
+        if word in ("", its_word) and kind in kinds(is_source=is_source)
     ]
     if not found:
         known = [*kinds(is_source=True), *kinds(is_source=False), *fields_of(PipelineSpec)]
+        if word:
+            known = kinds(is_source=word == "source")
         raise ConfigError(
-            f"nothing is called {kind!r}", hint=did_you_mean(kind, sorted(set(known)))
+            f"there is no {word or 'type or key'} {kind!r}",
+            hint=did_you_mean(kind, sorted(set(known))),
         )
     return found
 
@@ -84,7 +88,7 @@ def kinds(*, is_source: bool) -> list[str]:
 def component_page(part: Component) -> str:
     """A source's or sink's page of the manual: its class tells what it does, then come its keys."""
     title = f"# The `{part.kind}` {part.word}\n"
-    told = inspect.getdoc(part.component) or ""
+    told = "\n\n".join(_told_by(part))
     example = "\n".join(smallest_example(part))
     return "\n".join(
         [
@@ -96,6 +100,15 @@ def component_page(part: Component) -> str:
             "Keys of the whole file are on [their own page](../pipeline-file.md).\n",
         ]
     )
+
+
+def _told_by(part: Component) -> Iterator[str]:
+    """The class, which begins with its guarantee, and what its settings have to add."""
+    told = inspect.getdoc(part.component) or ""
+    yield told
+    added = inspect.getdoc(part.settings) or ""
+    if "\n\n" in added and not told.startswith(added[:20]):
+        yield added
 
 
 def smallest_example(part: Component) -> list[str]:
@@ -138,17 +151,16 @@ def commented_file(source: Component, sinks: Sequence[Component]) -> str:
     at = next(number for number, line in enumerate(whole) if line.startswith("# Where the log"))
     return "\n".join(
         [
-            "# A Headwater pipeline. A key that is commented out shows its default, or an example.",
-            "# `headwater explain KEY` says more; `headwater check` finds what is wrong.",
+            "# A Headwater pipeline. A key behind a # without a space has its default, or is an",
+            "# example: take the sign away to change it. `headwater explain KEY` says what it does,",
+            "# and `headwater check` finds what is wrong.",
             "",
             *whole[:at],
-            "",
             *_commented_part(source),
             "",
             *_commented_sinks(sinks),
             "",
             *whole[at:],
-            "",
         ]
     )
 
@@ -156,7 +168,7 @@ def commented_file(source: Component, sinks: Sequence[Component]) -> str:
 def _commented_part(part: Component) -> list[str]:
     own = {*fields_of(part.settings), "type"}
     return [
-        f"# {summary_of(part.component)}",
+        *(f"# {line}" for line in wrap(summary_of(part.component), WIDTH)),
         f"{part.word}:",
         f"  type: {part.kind}",
         *commented_yaml(part.settings, indent=2, leaving_out={"type"}),
@@ -170,10 +182,11 @@ def _commented_sinks(sinks: Sequence[Component]) -> Iterator[str]:
         return
     yield "sink:"
     for sink in sinks:
-        summary, _, *lines = _commented_part(sink)
-        yield f"  {summary}"
-        yield f"  - {lines[0].lstrip()}"
-        yield from (f"  {line}" for line in lines[1:])
+        lines = _commented_part(sink)
+        at = lines.index("sink:")
+        yield from (f"  {line}" for line in lines[:at])
+        yield f"  - {lines[at + 1].lstrip()}"
+        yield from (f"  {line}" for line in lines[at + 2 :])
 
 
 def _shared_keys(model: type[Settings]) -> list[Key]:

@@ -25,6 +25,8 @@ class Output:
     is_quiet: bool = False
     verbosity: int = 0
     has_color: bool = True
+    scrub: Callable[[str], str] = str
+    """Takes secrets out of errors and remarks; a command that has read any sets it."""
 
     def result(self, data: object, lines: Iterable[str]) -> None:
         """The answer of the command: `data` for programs, `lines` for people."""
@@ -52,18 +54,27 @@ class Output:
         """Says what is so, where, and what to do."""
         if self.as_json:
             data = error.data if isinstance(error, DifferencesFound) else None
-            self.write(envelope(data, error=error_facts(error, exit_code)))
+            self.write(envelope(data, error=self.scrubbed(error_facts(error, exit_code))))
         elif isinstance(error, DifferencesFound):
             for line in error.lines:
                 self.write(line)
         word = self.styled("error:", fg="red", bold=True)
         self._tell(f"{word} {error}")
 
+    def scrubbed(self, content: Any) -> Any:
+        """The same without secrets in any of its texts."""
+        if isinstance(content, dict):
+            return {key: self.scrubbed(value) for key, value in content.items()}
+        if isinstance(content, list | tuple):
+            return [self.scrubbed(value) for value in content]
+        is_word = content is None or isinstance(content, bool | int | float)
+        return content if is_word else self.scrub(str(content))
+
     def styled(self, text: str, *, fg: str, bold: bool = False) -> str:
         return click.style(text, fg=fg, bold=bold) if self.has_color else text
 
     def _tell(self, text: str) -> None:
-        click.echo(text, err=True, color=None if self.has_color else False)
+        click.echo(self.scrub(text), err=True, color=None if self.has_color else False)
 
 
 class DifferencesFound(HeadwaterError):

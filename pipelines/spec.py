@@ -8,6 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJson
 
 from core_log.rows.settings import ValueFormat
 from core_log.settings import (
+    DURATION,
+    SIZE,
     DurationMs,
     PatternText,
     PatternTexts,
@@ -16,6 +18,7 @@ from core_log.settings import (
     YamlSettings,
     parse_duration_ms,
     parse_size_bytes,
+    unless,
 )
 
 NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$"
@@ -35,6 +38,8 @@ SCHEMA_CHANGES: tuple[SchemaChange, ...] = (
 # Defaults in YAML's spelling, which is how the manual shows them.
 EVOLVE: Any = "evolve"
 GENTLE: Any = "1s..1m"
+FOREVER: Any = "forever"
+UNLIMITED: Any = "unlimited"
 
 
 class Backoff(NamedTuple):
@@ -64,11 +69,6 @@ def parse_policies(value: Any) -> Any:
         named = {kind: policy for kind, policy in value.items() if kind != "*"}
         return dict.fromkeys(SCHEMA_CHANGES, others) | named
     return value
-
-
-def unless(word: str, parse: Any) -> BeforeValidator:
-    """`word` means that there is no bound."""
-    return BeforeValidator(lambda value: None if value == word else parse(value))
 
 
 def parse_mask(value: Any) -> Any:
@@ -130,14 +130,14 @@ class Retention(YamlSettings):
     time_ms: Annotated[
         int | None,
         unless("forever", parse_duration_ms),
-        WithJsonSchema({"type": "string", "examples": ["forever", "30d"]}),
-    ] = None
+        WithJsonSchema({"type": "string", "pattern": rf"^(forever|{DURATION})$"}),
+    ] = Field(FOREVER, examples=["30d"])
     """Age at which records may go: a duration, or `forever`."""
     size_bytes: Annotated[
         int | None,
         unless("unlimited", parse_size_bytes),
-        WithJsonSchema({"type": "string", "examples": ["unlimited", "50GiB"]}),
-    ] = None
+        WithJsonSchema({"type": "string", "pattern": rf"^(unlimited|{SIZE})$"}),
+    ] = Field(UNLIMITED, examples=["50GiB"])
     """Size of a partition beyond which its oldest records go: a size, or `unlimited`."""
 
 

@@ -42,14 +42,13 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
 
 def _list_all(output: Output) -> None:
     from config.model_keys import fields_of
-    from config.reference import one_line, summary_of
+    from config.reference import one_line
     from pipelines.file_reference import kinds
-    from pipelines.loading import component_of
     from pipelines.output import table
     from pipelines.spec import PipelineSpec
 
     rows = [
-        (word, kind, summary_of(component_of(kind, is_source=is_source)))
+        (word, kind, _summary(kind, is_source=is_source))
         for word, is_source in (("source", True), ("sink", False))
         for kind in kinds(is_source=is_source)
     ]
@@ -61,8 +60,20 @@ def _list_all(output: Output) -> None:
     output.result(answer, table(("KIND", "NAME", "SUMMARY"), rows))
 
 
+def _summary(kind: str, *, is_source: bool) -> str:
+    """What cannot be loaded is listed all the same: it may be another package's."""
+    from config.reference import summary_of
+    from pipelines.loading import component_of
+
+    try:
+        return summary_of(component_of(kind, is_source=is_source))
+    except ConfigError as error:
+        return error.problem
+
+
 def _tell(output: Output, what: str) -> None:
-    from config.reference import keys_below, keys_of, summary_of
+    from config.model_keys import fields_of
+    from config.reference import keys_below, keys_called, keys_of, summary_of
     from pipelines.file_reference import find_components
     from pipelines.spec import PipelineSpec
 
@@ -72,14 +83,15 @@ def _tell(output: Output, what: str) -> None:
         wanted = name
         name, _, path = path.partition(".")
     sections: list[tuple[str, str, list[Key]]] = []
-    if not wanted and (found := keys_below(keys_of(PipelineSpec), what)):
+    if not wanted and name in fields_of(PipelineSpec):
+        sections.append((what, "", keys_below(keys_of(PipelineSpec), what)))
+    elif not wanted and (found := keys_called(keys_of(PipelineSpec), what)):
         sections.append((what, "", found))
     else:
-        for each in find_components(name):
-            if wanted in ("", each.word):
-                summary = "" if path else summary_of(each.component)
-                keys = keys_below(each.all_keys(), path)
-                sections.append((f"{each.kind} ({each.word})", summary, keys))
+        for each in find_components(name, word=wanted):
+            summary = "" if path else summary_of(each.component)
+            keys = keys_below(each.all_keys(), path)
+            sections.append((f"{each.kind} ({each.word})", summary, keys))
     sections = [section for section in sections if section[2]]
     if not sections:
         raise ConfigError(f"{name!r} has no key {path!r}", hint=f"headwater explain {name}")

@@ -122,7 +122,9 @@ class Slicer:
         """Once past every boundary that was there at the start, all data of then is below one."""
         if self._decided and self._commits.next_offset >= self._decided_at:
             for partition, end in self._decided.items():
-                self._boundary[partition] = max(self._boundary.get(partition, 0), end)
+                known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
+                if end > known + (1 if known else 0):  # every transaction ends with a marker
+                    self._boundary[partition] = end
             self._decided = {}
 
     def _moves(self, held: Collection[str]) -> dict[TopicPartition, int]:

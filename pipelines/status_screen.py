@@ -1,7 +1,8 @@
 """A status snapshot as the lines of one screen: what runs, how far behind, what is left, what is
 wrong."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.output import counted, printable
@@ -28,6 +29,10 @@ WORST_FIRST = (
 """In which order tables are shown where not all of them fit."""
 
 BAR_CELLS = 10
+WIDE = 100
+"""From this width on there is room for what can be missed."""
+REASON_LINES_MAX = 3
+SINCE_MS_MIN = 1_000
 GAP = "  "
 TABLE_CELLS_MIN, TABLE_CELLS_MAX = 12, 48
 
@@ -123,39 +128,38 @@ def _block(
         Span(state, STYLES[state]),
         Span(f"   {counted(len(tables), 'table')}"),
     ]
-    if pipeline["since_ms"] is not None:
-        head.append(Span(f"   for {duration_text(max(at_ms - pipeline['since_ms'], 0))}", "dim"))
-    yield head
-    yield from _unit_lines(pipeline["units"], at_ms, has_unicode)
+    if pipeline["since_ms"] is not None and at_ms - pipeline["since_ms"] >= SINCE_MS_MIN:
+        head.append(Span(f"   for {duration_text(at_ms - pipeline['since_ms'])}", "dim"))
+    units = list(_unit_lines(pipeline["units"], width, has_unicode))
+    yield from [head, *units]
     if tables:
-        used = 2 + sum(2 if each["reason"] else 1 for each in pipeline["units"].values())
-        room = None if lines_max is None else max(lines_max - used, 3)
-        yield from _table_lines(tables, width, room, has_unicode)
+        told = {unit["reason"] for unit in pipeline["units"].values()}
+        room = None if lines_max is None else max(lines_max - len(units) - 2, 3)
+        yield from _table_lines(tables, told, width, room, has_unicode)
 
 
-def _unit_lines(units: Facts, at_ms: int, has_unicode: bool) -> Iterator[Line]:
+def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
     cells = max(len(printable(name)) for name in units)
     for name, unit in units.items():
         state = unit["state"]
         lag = unit["lag_records"]
-        behind = "" if lag is None else f"   {count_text(lag)} records behind"
+        behind = "" if lag is None else f", {count_text(lag)} records"
+        size = f"  {size_text(unit['bytes_per_s']):>10}/s" if width >= WIDE else ""
         yield [
             Span(f"  {printable(name):<{cells}}  "),
             Span(f"{state:<11}", STYLES[state]),
             Span(
                 f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"
             ),
-            Span(f"  {size_text(unit['bytes_per_s']):>10}/s"),
-            Span(f"  lag {duration_text(unit['lag_ms'])}"),
-            Span(behind),
+            Span(f"{size}  lag {duration_text(unit['lag_ms'])}{behind}"),
         ]
-        if unit["reason"]:
-            yield _because(unit["reason"], has_unicode)
+        yield from _because(unit["reason"], width, has_unicode)
 
 
 def _table_lines(
-    tables: Facts, width: int, lines_max: int | None, has_unicode: bool
+    tables: Facts, told: Collection[str], width: int, lines_max: int | None, has_unicode: bool
 ) -> Iterator[Line]:
+    """`told` are reasons that stand above already."""
     fixed = sum(len(GAP) + column.cells for column in COLUMNS)
     longest = max(len(printable(table)) for table in tables)
     room = min(max(width - fixed, TABLE_CELLS_MIN), TABLE_CELLS_MAX)
@@ -164,7 +168,13 @@ def _table_lines(
     heads += [_aligned(column.head, column) for column in COLUMNS]
     yield [Span(GAP.join(heads), "dim")]
     order = sorted(tables, key=lambda table: _urgency(tables[table]))
-    lines = [list(_table(table, tables[table], cells, has_unicode)) for table in order]
+    lines = [
+        [
+            _table(table, tables[table], cells, has_unicode),
+            *_because(_reason(tables[table], told), width, has_unicode),
+        ]
+        for table in order
+    ]
     shown = _as_many_as_fit(lines, lines_max)
     for block in lines[:shown]:
         yield from block
@@ -188,7 +198,7 @@ def _urgency(facts: Facts) -> tuple[int, float]:
     return WORST_FIRST.index(facts["state"]), -(facts["lag_ms"] or 0)
 
 
-def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Iterator[Line]:
+def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Line:
     state = facts["state"]
     letters = facts["dead_letters"]
     values = (
@@ -201,10 +211,13 @@ def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Iterator[L
     line: Line = [Span(f"{shortened(printable(name), cells, has_unicode):<{cells}}")]
     for column, value in zip(COLUMNS, values, strict=True):
         line += [Span(GAP), Span(_aligned(value.text, column), value.style)]
-    yield line
-    why = facts["reason"] or (facts["dead_letter_problem"] if letters else "")
-    if why:
-        yield _because(why, has_unicode)
+    return line
+
+
+def _reason(facts: Facts, told: Collection[str]) -> str:
+    if facts["reason"] and facts["reason"] not in told:
+        return str(facts["reason"])
+    return f"last dead letter: {facts['dead_letter_problem']}" if facts["dead_letters"] else ""
 
 
 def _snapshot_text(reading: Facts | None, has_unicode: bool) -> str:
@@ -225,12 +238,18 @@ def progress_bar(fraction: float, *, has_unicode: bool) -> str:
     return done * full + left * (BAR_CELLS - full)
 
 
-def _because(reason: str, has_unicode: bool) -> Line:
-    return [Span(f"  {'└' if has_unicode else '-'} {printable(first_line(reason))}", "dim")]
+def _because(reason: str, width: int, has_unicode: bool) -> Iterator[Line]:
+    """Why something is so, and what to do; all of it, since nothing on the screen matters more."""
+    mark = "└" if has_unicode else "-"
+    for paragraph in filter(None, map(str.strip, reason.splitlines())):
+        wrapped = textwrap.wrap(printable(paragraph), max(width - 4, 20))
+        for part in wrapped[:REASON_LINES_MAX]:
+            yield [Span(f"  {mark} {part}", "dim")]
+            mark = " "
 
 
 def first_line(text: str) -> str:
-    """A hint stands on lines of its own, for which a screen has no room."""
+    """A hint stands on lines of its own, for which a log line has no room."""
     return text.partition("\n")[0]
 
 

@@ -1,4 +1,4 @@
-"""How many records may be set aside before it must be the data, and not the record, that is wrong."""
+"""How many records may be set aside before it must be the data, not the record, that is wrong."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Records that can never be applied: kept in `<pipeline>.dlq`, byte for byte, with what was wrong."""
+"""Records that can never be applied: kept in `<pipeline>.dlq`, byte for byte, with the reason."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -94,7 +94,9 @@ def encode(letters: Sequence[DeadLetter], *, pipeline: str, now_ms: int) -> list
         pa.array([letter.place for letter in letters], pa.binary()),
         pa.array([letter.value for letter in letters], pa.binary()),
         timestamps_ms=now_ms,
-        headers=pa.array([encode_headers(_headers(each, pipeline)) for each in letters], pa.binary()),
+        headers=pa.array(
+            [encode_headers(_headers(each, pipeline)) for each in letters], pa.binary()
+        ),
         compression=Compression.ZSTD,
     )
 

@@ -108,5 +108,3 @@ class _Plan:
     @property
     def changes_anything(self) -> bool:
         return len(self.kept) < len(self.original.columns) or any(each.masks for each in self.kept)
-
-

@@ -11,7 +11,8 @@ from core_log.errors import ConfigError, DecodeError
 from core_log.rows.column_types import parse_type, type_text
 from core_log.table_schema import Column, TableSchema
 from pipelines.transforms.errors import rejection
-from pipelines.transforms.expressions import Expressions, Unanswered
+from pipelines.transforms.expressions import Expressions
+from pipelines.transforms.filtering import answers_of
 from pipelines.transforms.rows import failing_rows, is_operation, put_columns, with_columns
 
 
@@ -34,32 +35,8 @@ class Add:
         self.schema = put_columns(schema, added)
 
     def apply(self, changes: TableChanges) -> TableChanges:
-        goes = is_operation(changes, Operation.DELETE)
-        if not pc.any(goes).as_py():
-            values = self._evaluate(changes)
-        else:
-            values = self._evaluate_beside_deletes(changes, goes)
+        values = answers_of(self._values, changes, is_operation(changes, Operation.DELETE))
         return with_columns(changes, self.schema, dict(zip(self._names, values, strict=True)))
-
-    def _evaluate_beside_deletes(
-        self, changes: TableChanges, goes: pa.BooleanArray
-    ) -> list[pa.Array]:
-        """Of deletes only the key is sure to be there: what cannot be computed of them is null."""
-        stay, gone = pc.indices_nonzero(pc.invert(goes)), pc.indices_nonzero(goes)
-        of_stay = self._evaluate(changes.take(stay))
-        of_gone = self._values.evaluate_or_null(changes.rows.take(gone))
-        order = pc.sort_indices(pa.concat_arrays([stay, gone]))
-        return [
-            pa.concat_arrays(pair).take(order) for pair in zip(of_stay, of_gone, strict=True)
-        ]
-
-    def _evaluate(self, changes: TableChanges) -> list[pa.Array]:
-        try:
-            return self._values.evaluate(changes.rows)
-        except Unanswered as unanswered:
-            raise rejection(
-                "an added column cannot be computed", changes, unanswered.reasons
-            ) from None
 
 
 class Rename:
@@ -171,5 +148,3 @@ def _keeps_apart(old: pa.DataType, new: pa.DataType) -> bool:
             else new.bit_width > old.bit_width and pa.types.is_signed_integer(new)
         )
     return pa.types.is_string(new) and not pa.types.is_floating(old) and not pa.types.is_nested(old)
-
-

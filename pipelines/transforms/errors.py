@@ -14,7 +14,10 @@ def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -
     """The error for the rows at these places: by their offsets, where they have some."""
     if changes.log_partition is None or changes.log_offsets is None:
         return TransformFailed(
-            problem, table=str(changes.schema.table), rows=sorted(reasons)[:20], why=min(reasons.items())[1]
+            problem,
+            table=str(changes.schema.table),
+            rows=sorted(reasons)[:20],
+            why=min(reasons.items())[1],
         )
     return RecordsRejected(
         problem,

@@ -9,19 +9,14 @@ import pyarrow.compute as pc
 from core_log.errors import ConfigError, DecodeError
 from core_log.rows.column_types import type_text
 from core_log.table_schema import TableSchema
-from pipelines.transforms.syntax import Syntax, read_syntax
+from pipelines.transforms.errors import TransformFailed
+from pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
 
 if TYPE_CHECKING:
     import duckdb
 
 MEMORY_BYTES_MAX = 512 << 20
 THREADS = 1
-ROWS = "rows"
-"""The one table that there is."""
-ROW_NUMBER = "headwater row"
-PROBED_MAX = 20
-"""Failing rows that are asked for their own reason; that many stop a table by default."""
-
 SETTINGS: dict[str, str | int | bool] = {
     "threads": THREADS,
     "memory_limit": f"{MEMORY_BYTES_MAX}B",
@@ -33,7 +28,12 @@ SETTINGS: dict[str, str | int | bool] = {
     "python_enable_replacements": False,
     "enable_progress_bar": False,
     "TimeZone": "UTC",
+    "lock_configuration": True,
 }
+"""In this order: after the last one nothing can be set any more."""
+NO_COLUMN = "headwater"
+PROBED_MAX = 20
+"""Failing rows that are asked for their own reason; that many stop a table by default."""
 
 
 class Unanswered(Exception):
@@ -50,29 +50,28 @@ class Expressions:
     def __init__(self) -> None:
         import duckdb
 
-        self.failure = duckdb.Error
         self._database = duckdb.connect(":memory:")
-        # Offered as products of other databases write it.
-        self._database.execute("CREATE MACRO date(value) AS CAST(value AS DATE)")
         for name, value in SETTINGS.items():
             self._database.execute(f"SET {name} = {value!r}")
-        self._allowed = _functions(self._database)
-        self._database.execute("SET lock_configuration = true")
+        self._usable = usable_functions(self._database)
+        self._prepared_count = 0
 
     def check(self, text: str) -> Syntax:
-        """Raises ConfigError unless this is one expression that always gives the same answer."""
-        return read_syntax(self._database, text, self._allowed)
+        """Raises ConfigError unless this is one expression that a row alone decides."""
+        return read_syntax(self._database, text, self._usable)
 
     def prepare(self, texts: Mapping[str, str], schema: TableSchema) -> "Prepared":
         """The expressions as they apply to rows of this schema, in this order."""
-        return Prepared(self._database, texts, self._used(texts, schema), schema)
+        self._prepared_count += 1
+        view = f"rows {self._prepared_count}"
+        return Prepared(self._database, view, texts, self._used(texts, schema), schema)
 
     def _used(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
         """Only columns that are used are handed over: it is quicker, and the others may be of types
         that DuckDB does not know."""
         used: dict[str, str] = {}
         for text in texts.values():
-            for name in self.check(text).columns_of(schema, text):
+            for name in self.check(text).columns_of(schema):
                 if used.setdefault(name.lower(), name) != name:
                     raise ConfigError(
                         "the expression uses columns that differ in case only, which SQL cannot",
@@ -82,91 +81,156 @@ class Expressions:
         return list(used.values())
 
 
+class Feed:
+    """What a view of DuckDB reads: the batch of the moment."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
 class Prepared:
-    """Checked, with the types of the answers known; run on every batch of its schema."""
+    """Parsed and bound once; run on every batch of its schema."""
 
     def __init__(
         self,
         database: "duckdb.DuckDBPyConnection",
+        view: str,
         texts: Mapping[str, str],
         used: Sequence[str],
         schema: TableSchema,
     ) -> None:
         import duckdb
 
-        self._database, self._used = database, list(used)
-        self._failure = duckdb.Error
-        answers = [f"({text}\n)" for text in texts.values()]
-        self._query = f'SELECT {", ".join(answers)} FROM "{ROWS}"'
-        lenient = [f"TRY({answer})" for answer in answers]
-        self._lenient = f'SELECT {", ".join(lenient)} FROM "{ROWS}"'
-        # TRY gives null where its expression fails; whether something is null never is null.
-        sound = [f"TRY({answer} IS NULL) IS NOT NULL" for answer in answers]
-        self._sound = f'SELECT {" AND ".join(sound)} FROM "{ROWS}"'
-        self.types = dict(zip(texts, self._settle(texts, schema), strict=True))
+        self._database, self._view, self._used = database, view, list(used)
+        self._failure, self._table = duckdb.Error, str(schema.table)
+        self._texts = [f"({text}\n)" for text in texts.values()]
+        self._nothing = self._columns(pa.RecordBatch.from_pylist([], schema=schema.arrow))
+        self._feed = Feed(self._nothing)
+        database.register(view, self._feed)
+        try:
+            self._answers = self._query(self._texts)
+            # Running it on no rows finds everything that is wrong but single values.
+            answered = self._answers.to_arrow_table().schema.types
+        except self._failure as error:
+            raise ConfigError(
+                "the expression does not fit the table",
+                table=self._table,
+                expression=", ".join(texts.values()),
+                said=str(error).splitlines()[0],
+            ) from None
+        self.types = {
+            name: _settled(kind, name, self._table)
+            for name, kind in zip(texts, answered, strict=True)
+        }
 
     def evaluate(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """A column per expression; raises Unanswered with every row that has no answer."""
         try:
-            return self._ask(self._query, rows)
+            return self._ask(self._answers, rows)
         except self._failure:
-            [is_sound] = self._ask(self._sound, rows, types=[pa.bool_()])
-        failing = pc.indices_nonzero(pc.invert(is_sound)).to_pylist()
-        assert failing, "an expression that fails on rows together fails on one of them alone"
-        raise Unanswered({row: self._reason(rows, row, n) for n, row in enumerate(failing)})
+            failing = self._failing(rows)
+        raise Unanswered({row: self._reason(rows, row, at) for at, row in enumerate(failing)})
 
     def evaluate_or_null(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        return self._ask(self._lenient, rows)
+        return self._ask(self._query([f"TRY({text})" for text in self._texts]), rows)
+
+    def _query(self, answers: Sequence[str]) -> "duckdb.DuckDBPyRelation":
+        columns = ", ".join(f"{answer} AS a{place}" for place, answer in enumerate(answers))
+        return self._database.sql(f'SELECT {columns} FROM "{self._view}"')
+
+    def _failing(self, rows: pa.RecordBatch) -> list[int]:
+        """TRY gives null where its expression fails; whether something is null never is null."""
+        sound = " AND ".join(f"TRY({text} IS NULL) IS NOT NULL" for text in self._texts)
+        try:
+            answers = self._run(self._query([sound]), rows)
+        except self._failure as error:
+            raise TransformFailed(
+                "the expression cannot be computed",
+                table=self._table,
+                rule=", ".join(self._texts),
+                kind=kind_of(error),
+            ) from None
+        failing: list[int] = pc.indices_nonzero(pc.invert(answers.column(0))).to_pylist()
+        assert failing, "an expression that fails on rows fails on one of them"
+        return failing
 
     def _reason(self, rows: pa.RecordBatch, row: int, place: int) -> str:
         if place < PROBED_MAX:
             try:
-                self._ask(self._query, rows.slice(row, 1))
+                self._run(self._answers, rows.slice(row, 1))
             except self._failure as error:
                 return f"the expression fails on this row: {kind_of(error)}"
         return "the expression fails on this row"
 
-    def _ask(
-        self, query: str, rows: pa.RecordBatch, *, types: Sequence[pa.DataType] | None = None
-    ) -> list[pa.Array]:
-        types = types or list(self.types.values())
-        self._database.register(ROWS, self._table(rows))
-        answers = self._database.execute(query).to_arrow_table()
+    def _ask(self, query: "duckdb.DuckDBPyRelation", rows: pa.RecordBatch) -> list[pa.Array]:
+        answers = self._run(query, rows)
+        assert answers.num_rows == rows.num_rows, "an expression has one answer per row"
         return [
-            _plain(column, kind) for column, kind in zip(answers.columns, types, strict=True)
+            _plain(column, kind)
+            for column, kind in zip(answers.columns, self.types.values(), strict=True)
         ]
 
-    def _table(self, rows: pa.RecordBatch) -> pa.Table:
-        columns = {name: rows.column(name) for name in self._used}
-        if not columns:  # the answer depends on no column, but there is one per row
-            columns = {ROW_NUMBER: pa.nulls(rows.num_rows, pa.bool_())}
-        return pa.table(columns)
-
-    def _settle(self, texts: Mapping[str, str], schema: TableSchema) -> list[pa.DataType]:
-        """Tries the query on no rows: that finds everything that is wrong but single values."""
-        arrow = schema.arrow
-        empty = {name: pa.array([], arrow.field(name).type) for name in self._used}
-        self._database.register(ROWS, pa.table(empty or {ROW_NUMBER: pa.array([], pa.bool_())}))
+    def _run(self, query: "duckdb.DuckDBPyRelation", rows: pa.RecordBatch) -> pa.Table:
+        self._feed.table = self._columns(rows)
         try:
-            answered = self._database.execute(self._query).to_arrow_table().schema
-            plan = self._database.execute(f"EXPLAIN (FORMAT json) {self._query}").fetchall()
-        except self._failure as error:
-            raise ConfigError(
-                f"the expression does not fit the table: {first_line(error)}",
-                table=str(schema.table),
-                expression=list(texts.values()),
-            ) from None
-        _check_plan(plan)
-        return [
-            _settled(field.type, name, schema)
-            for name, field in zip(texts, answered, strict=True)
-        ]
+            return query.to_arrow_table()
+        finally:
+            self._feed.table = self._nothing
+
+    def _columns(self, rows: pa.RecordBatch) -> pa.Table:
+        if not self._used:  # the answer depends on no column, but there is one per row
+            return pa.table({NO_COLUMN: pa.nulls(rows.num_rows, pa.bool_())})
+        return pa.table({name: rows.column(name) for name in self._used})
 
 
 def kind_of(error: Exception) -> str:
-    """`ConversionException` is conversion error: without the message, which holds the value."""
-    return type(error).__name__
+    """`conversion error` for `ConversionException`: the message itself shows the value."""
+    words = type(error).__name__.removesuffix("Exception").removesuffix("Error")
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in words)[1:]
 
 
-def first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+def _settled(kind: pa.DataType, name: str, table: str) -> pa.DataType:
+    """The type as our columns have it, whatever form DuckDB hands it over in."""
+    found = _simple(kind)
+    try:
+        type_text(found)
+    except DecodeError:
+        raise ConfigError(
+            "the expression gives a type that no target takes",
+            hint="cast it, such as (...)::VARCHAR",
+            table=table,
+            column=name,
+            type=str(kind),
+        ) from None
+    return found
+
+
+def _simple(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_simple(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _simple(field.type)) for field in kind])
+    return kind
+
+
+def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    if column.type != kind:
+        column = column.cast(kind)
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks or [pa.array([], kind)])
+    )

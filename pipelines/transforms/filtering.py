@@ -9,7 +9,7 @@ from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError
 from core_log.table_schema import TableSchema
 from pipelines.transforms.errors import rejection
-from pipelines.transforms.expressions import Expressions, Unanswered
+from pipelines.transforms.expressions import Expressions, Prepared, Unanswered
 from pipelines.transforms.rows import is_operation
 
 DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
@@ -37,7 +37,7 @@ class Filter:
         """With `takes_back_all` every row that does not pass is deleted, not only updated ones:
         needed where a target may hold rows whose deletes nobody reads any more."""
         goes = is_operation(changes, Operation.DELETE)
-        passes = pc.or_(self._passes(changes, goes), goes)
+        passes = pc.or_(answers_of(self._condition, changes, goes)[0].fill_null(False), goes)
         if pc.all(passes, min_count=0).as_py():
             return changes
         left = pc.invert(passes)
@@ -45,35 +45,38 @@ class Filter:
             left = pc.and_(left, is_operation(changes, Operation.UPDATE))
         if not changes.schema.key or not pc.any(left).as_py():
             return changes.filter(passes)
-        return _taken_back(changes, left).filter(pc.or_(passes, left))
-
-    def _passes(self, changes: TableChanges, goes: pa.BooleanArray) -> pa.BooleanArray:
-        """Of deletes only the key is sure to be there, so they are not looked at."""
-        if not pc.any(goes).as_py():
-            return self._fulfil(changes)
-        asked = pc.indices_nonzero(pc.invert(goes))
-        passing = asked.filter(self._fulfil(changes.take(asked)))
-        return pc.is_in(pa.array(range(len(changes)), passing.type), value_set=passing)
-
-    def _fulfil(self, changes: TableChanges) -> pa.BooleanArray:
-        """As in SQL, what is not known to be true is not."""
-        try:
-            [answers] = self._condition.evaluate(changes.rows)
-        except Unanswered as unanswered:
-            raise rejection("a filter cannot be answered", changes, unanswered.reasons) from None
-        return answers.fill_null(False)
+        return _taken_back(changes, passes, left)
 
 
-def _taken_back(changes: TableChanges, left: pa.BooleanArray) -> TableChanges:
-    """Those rows as deletes, of which no more is told than of others: the key."""
+def answers_of(
+    expressions: Prepared, changes: TableChanges, goes: pa.BooleanArray
+) -> list[pa.Array]:
+    """Of deletes only the key is sure to be there: what cannot be computed of them is null."""
+    try:
+        return expressions.evaluate(changes.rows)
+    except Unanswered as unanswered:
+        reasons = unanswered.reasons
+    blamed = {row: reason for row, reason in reasons.items() if not goes[row].as_py()}
+    if blamed:
+        raise rejection("an expression cannot be computed", changes, blamed)
+    return expressions.evaluate_or_null(changes.rows)
+
+
+def _taken_back(
+    changes: TableChanges, passes: pa.BooleanArray, left: pa.BooleanArray
+) -> TableChanges:
+    """Those that pass, and those that left as deletes, of which no more is told than of others:
+    the key."""
+    mask = pc.if_else(left, pa.scalar(None, pa.bool_()), passes)
+    hidden = changes.rows.filter(mask, null_selection_behavior="emit_null")
+    kept = pc.or_(passes, left)
+    taken = replace(changes, rows=changes.keys).filter(kept)
     columns = [
-        column
-        if name in changes.schema.key
-        else pc.if_else(left, pa.scalar(None, column.type), column)
-        for name, column in zip(changes.schema.names, changes.rows.columns, strict=True)
+        taken.rows.column(name) if name in changes.schema.key else hidden.column(name)
+        for name in changes.schema.names
     ]
     return replace(
-        changes,
+        taken,
         rows=pa.RecordBatch.from_arrays(columns, schema=changes.rows.schema),
-        operations=pc.if_else(left, DELETE, changes.operations),
+        operations=pc.if_else(left.filter(kept), DELETE, taken.operations),
     )

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, DecodeError
 from core_log.rows.column_types import type_text
-from core_log.errors import DecodeError
 from core_log.table_schema import Column, TableSchema
 from pipelines.transforms.errors import TransformFailed, rejection
 from pipelines.transforms.rows import failing_rows, is_operation, with_columns
@@ -212,4 +211,6 @@ def _wants_rows(call: Callable[[Any], Any]) -> bool:
         kind = get_type_hints(call).get(parameters[0].name)
     except Exception:  # an annotation that cannot be resolved says nothing
         kind = None
-    return parameters[0].name == "rows" if kind is None else get_origin(kind) is list or kind is list
+    return (
+        parameters[0].name == "rows" if kind is None else get_origin(kind) is list or kind is list
+    )

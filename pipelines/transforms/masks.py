@@ -28,7 +28,9 @@ def masked_column(column: Column, mask: str, *, is_key: bool, table: str) -> Col
         return replace(column, is_nullable=True)
     if mask == "hash":
         if pa.types.is_nested(column.type):
-            raise ConfigError("only single values can be hashed", hint="drop it, or mask it by null", **facts)
+            raise ConfigError(
+                "only single values can be hashed", hint="drop it, or mask it by null", **facts
+            )
         return replace(column, type=pa.string(), semantic="", parameters={})
     if not pa.types.is_string(column.type):
         raise ConfigError(

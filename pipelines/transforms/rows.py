@@ -1,4 +1,4 @@
-"""The pieces that the transforms after the log are made of: steps, columns put in place, rows found."""
+"""What the transforms after the log are made of: steps, columns put in place, failing rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,11 @@ def put_columns(schema: TableSchema, added: Sequence[Column]) -> TableSchema:
     return replace(schema, columns=tuple((columns | {each.name: each for each in added}).values()))
 
 
-def failing_rows(rows: int, attempt: Callable[[int, int], object], failure: type[Exception] | tuple[type[Exception], ...]) -> dict[int, Exception]:
+def failing_rows(
+    rows: int,
+    attempt: Callable[[int, int], object],
+    failure: type[Exception] | tuple[type[Exception], ...],
+) -> dict[int, Exception]:
     """The rows on which `attempt` (first row, count) fails when they are tried alone; good
     stretches are passed over whole."""
     failed: dict[int, Exception] = {}

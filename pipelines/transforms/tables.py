@@ -34,14 +34,17 @@ class RuleTables:
 
 def no_column(name: str, schema: TableSchema, *, use: str) -> ConfigError:
     return ConfigError(
-        "the table has no such column", hint=near(name, schema.names), table=str(schema.table),
-        column=name, use=use,
-    )  # fmt: skip
+        "the table has no such column",
+        hint=near(name, schema.names) or f"it has {', '.join(schema.names)}",
+        table=str(schema.table),
+        column=name,
+        use=use,
+    )
 
 
 def near(name: str, known: Collection[str]) -> str:
-    """A guess at what was meant, else what there is."""
+    """A guess at what was meant, or nothing."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
-    return f"did you mean {found[0]!r}?" if found else f"it has {', '.join(known)}"
+    return f"did you mean {found[0]}?" if found else ""

@@ -1,0 +1,279 @@
+"""`headwater dlq`: records that could not be applied: looked at, put back, or dropped."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.confirming import confirm, yes_option
+from pipelines.log_address import LogAddress, log_options
+from pipelines.output import Output, counted, printable, shared_options, table
+from pipelines.signals import run_until_signal
+from pipelines.times import time_text
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from pipelines.dead_letters import DeadLetter, StoredLetter
+    from pipelines.redrive import Redriven
+    from pipelines.schemas import SchemaReader
+
+PIPELINE = click.argument("pipeline")
+TABLE = click.option("--table", "of_table", metavar="TABLE", help="Only letters of this table.")
+LIMIT = click.option("--limit", type=click.IntRange(1), help="The oldest so many of them.")
+LETTER = click.option(
+    "--letter", "numbers", type=click.IntRange(0), multiple=True,
+    help="Only this one, by the number that `show` gives it; may be repeated.",
+)  # fmt: skip
+
+
+@click.group()
+def dlq() -> None:
+    """Look at records that could not be applied, put them back, or drop them."""
+
+
+@dlq.command()
+@PIPELINE
+@TABLE
+@log_options
+@shared_options
+@click.pass_obj
+def ls(
+    output: Output, pipeline: str, of_table: str | None, data: Path | None, bootstrap: str | None
+) -> None:
+    """Count the dead letters of PIPELINE by table and problem."""
+    letters = run_until_signal(found(LogAddress(data, bootstrap), pipeline, of_table, (), None))
+    groups: dict[tuple[str, str, str, str], list[StoredLetter]] = {}
+    for each in letters:
+        letter = each.letter
+        group = (table_of(letter), letter.unit, letter.stage.name.lower(), letter.error)
+        groups.setdefault(group, []).append(each)
+    rows = [
+        {
+            "table": name,
+            "unit": unit,
+            "stage": stage,
+            "letters": len(group),
+            "oldest": time_text(min(each.since_ms for each in group)),
+            "newest": time_text(max(each.since_ms for each in group)),
+            "problem": problem,
+        }
+        for (name, unit, stage, problem), group in sorted(groups.items())
+    ]
+    head = ("TABLE", "UNIT", "STAGE", "LETTERS", "OLDEST", "NEWEST", "PROBLEM")
+    cells = [
+        [printable(str(cell)) if isinstance(cell, str) else cell for cell in row.values()]
+        for row in rows
+    ]
+    output.result(rows, table(head, cells) if rows else [])
+    if not rows:
+        output.note(f"{pipeline} has no dead letters")
+
+
+@dlq.command()
+@PIPELINE
+@TABLE
+@LETTER
+@LIMIT
+@log_options
+@shared_options
+@click.pass_obj
+def show(
+    output: Output,
+    pipeline: str,
+    of_table: str | None,
+    numbers: tuple[int, ...],
+    limit: int | None,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Show the dead letters of PIPELINE: what is wrong, where they come from, what they hold."""
+
+    async def work() -> list[tuple[dict[str, object], list[str]]]:
+        from pipelines.schemas import SchemaReader
+
+        async with LogAddress(data, bootstrap).open() as log:
+            schemas = SchemaReader(log)
+            letters = await chosen(log, pipeline, of_table, numbers, limit)
+            return [await told(each, schemas) for each in letters]
+
+    letters = run_until_signal(work())
+    output.result([facts for facts, _ in letters], (line for _, lines in letters for line in lines))
+    if not letters:
+        output.note(f"{pipeline} has no such dead letters")
+
+
+@dlq.command()
+@PIPELINE
+@TABLE
+@LETTER
+@LIMIT
+@log_options
+@shared_options
+@click.pass_obj
+def redrive(
+    output: Output,
+    pipeline: str,
+    of_table: str | None,
+    numbers: tuple[int, ...],
+    limit: int | None,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Put dead letters of PIPELINE back into their topics, after what was wrong has been cured.
+
+    Every sink of the pipeline gets them again. A letter stays where it is when a newer record of
+    its key exists: an old value never replaces a newer row.
+    """
+
+    async def work() -> "list[Redriven]":
+        from pipelines.redrive import redrive as put_back
+
+        async with LogAddress(data, bootstrap).open() as log:
+            letters = await chosen(log, pipeline, of_table, numbers, limit)
+            return await put_back(log, pipeline, letters, now_ms=time.time_ns() // 1_000_000)
+
+    done = run_until_signal(work())
+    facts = [
+        {
+            "letter": each.stored.number,
+            "table": table_of(each.stored.letter),
+            "fate": each.fate.name.lower(),
+        }
+        for each in done
+    ]
+    output.result(facts, (f"#{each.stored.number} {each.fate.value}" for each in done))
+    if not done:
+        output.note(f"{pipeline} has no such dead letters")
+
+
+@dlq.command()
+@PIPELINE
+@TABLE
+@LETTER
+@LIMIT
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@yes_option
+@log_options
+@shared_options
+@click.pass_obj
+def drop(
+    output: Output,
+    pipeline: str,
+    of_table: str | None,
+    numbers: tuple[int, ...],
+    limit: int | None,
+    every: bool,
+    yes: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Drop dead letters of PIPELINE for good."""
+    if not (every or of_table or numbers):
+        raise ConfigError(
+            "it is not said which letters go", hint="add --letter N, --table TABLE or --all"
+        )
+    which = "every dead letter" if every else "these dead letters"
+    confirm(f"drop {which} of {pipeline}?", yes=yes)
+
+    async def work() -> "list[StoredLetter]":
+        from pipelines.dead_letters import dead_letter_home, encode_removals
+
+        async with LogAddress(data, bootstrap).open() as log:
+            letters = await chosen(log, pipeline, of_table, numbers, limit)
+            gone = [each.letter for each in letters]
+            for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
+                await log.append(dead_letter_home(pipeline), batch)
+            return letters
+
+    dropped = run_until_signal(work())
+    facts = {"dropped": [each.number for each in dropped]}
+    output.result(facts, [f"dropped {counted(len(dropped), 'letter')}"])
+
+
+async def found(
+    address: LogAddress,
+    pipeline: str,
+    of_table: str | None,
+    numbers: Sequence[int],
+    limit: int | None,
+) -> "list[StoredLetter]":
+    async with address.open() as log:
+        return await chosen(log, pipeline, of_table, numbers, limit)
+
+
+async def chosen(
+    log: "KafkaLog",
+    pipeline: str,
+    of_table: str | None,
+    numbers: Sequence[int],
+    limit: int | None,
+) -> "list[StoredLetter]":
+    """The letters that the options mean, oldest first."""
+    from pipelines.dead_letters import read_letters
+    from pipelines.table_names import find_table
+
+    letters = await read_letters(log, pipeline)
+    if numbers:
+        if missing := set(numbers) - {each.number for each in letters}:
+            raise ConfigError(
+                "there is no dead letter of this number",
+                hint=f"headwater dlq show {pipeline}",
+                letter=min(missing),
+            )
+        letters = [each for each in letters if each.number in numbers]
+    if of_table is not None:
+        known = {table_of(each.letter) for each in letters}
+        name = find_table(of_table, known, pipeline=pipeline) if known else of_table
+        letters = [each for each in letters if table_of(each.letter) == name]
+    return letters[:limit]
+
+
+def table_of(letter: "DeadLetter") -> str:
+    return letter.table or letter.topic
+
+
+async def told(
+    stored: "StoredLetter", schemas: "SchemaReader"
+) -> tuple[dict[str, object], list[str]]:
+    """A letter for programs, and the same in lines for people."""
+    from pipelines.letter_content import content_of
+
+    letter, content = stored.letter, await content_of(stored.letter, schemas)
+    place = (
+        f"{letter.topic}-{letter.partition} offset {letter.offset}"
+        if letter.is_record
+        else letter.at
+    )
+    facts: dict[str, object] = {
+        "letter": stored.number,
+        "since": time_text(stored.since_ms),
+        "table": table_of(letter),
+        "unit": letter.unit,
+        "stage": letter.stage.name.lower(),
+        "problem": letter.error,
+        "kind": letter.kind,
+        "topic": letter.topic or None,
+        "partition": letter.partition if letter.is_record else None,
+        "offset": letter.offset if letter.is_record else None,
+        "at": letter.at or None,
+        "content": content,
+    }
+    return facts, list(lines_of(stored, place, content))
+
+
+def lines_of(stored: "StoredLetter", place: str, content: object) -> Iterator[str]:
+    import json
+
+    letter = stored.letter
+    yield printable(f"#{stored.number}  {table_of(letter)}  {time_text(stored.since_ms)}")
+    yield printable(
+        f"    problem  {letter.error} ({letter.kind}, {letter.unit}, {letter.stage.name.lower()})"
+    )
+    yield printable(
+        f"    place    {place}" + (f", at {letter.at}" if letter.is_record and letter.at else "")
+    )
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    yield f"    content  {printable(text)}"

@@ -1,0 +1,103 @@
+"""`headwater test`: runs the examples of a pipeline file through its transforms and routes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.output import DifferencesFound, Output, counted, shared_options
+
+if TYPE_CHECKING:
+    from pipelines.loading import LoadedPipeline
+    from pipelines.worked_examples import Outcome, TableDifference
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
+@shared_options
+@click.pass_obj
+def test(output: Output, path: Path) -> None:
+    """Run the tests of the pipeline file PATH, or of every file in a directory.
+
+    The given changes go through masks, the log's value format, filters, added columns, functions
+    and routes, and become tables: no source, log or sink is touched. Exit code 4 when a table is
+    not as expected.
+    """
+    import os
+
+    from pipelines.loading import load
+
+    outcomes = {each.name: run_examples(each) for each in load(path, environment=os.environ)}
+    data = {name: [outcome_facts(outcome) for outcome in found] for name, found in outcomes.items()}
+    lines = [line for found in outcomes.values() for each in found for line in told(each)]
+    count = sum(map(len, outcomes.values()))
+    failed = sum(not each.is_passed for found in outcomes.values() for each in found)
+    if failed:
+        raise DifferencesFound(
+            f"{failed} of {counted(count, 'test')} failed", data=data, lines=lines
+        )
+    output.result(data, lines)
+    output.note(
+        f"{counted(count, 'test')} passed" if count else "there are no `tests:` in the file"
+    )
+
+
+def run_examples(loaded: "LoadedPipeline") -> "list[Outcome]":
+    from pipelines.build import wire_of
+    from pipelines.transforms.after_log import AfterLog
+    from pipelines.transforms.before_log import BeforeLog, salt_of
+    from pipelines.worked_examples import Examples
+
+    spec = loaded.spec
+    # Each test has transforms of its own: which tables have been seen is remembered by routes.
+    return [
+        Examples(
+            BeforeLog(spec.transform, salt=salt_of(spec.pipeline)),
+            AfterLog(spec.transform, spec.route, directory=loaded.directory),
+            wire_of(loaded),
+        ).run(test)
+        for test in spec.tests
+    ]
+
+
+def outcome_facts(outcome: "Outcome") -> dict[str, object]:
+    return {
+        "name": outcome.name,
+        "passed": outcome.is_passed,
+        "differences": [
+            {"table": each.table, "expected": each.expected, "found": each.found}
+            for each in outcome.differences
+        ],
+        "set_aside": list(outcome.set_aside),
+        "error": outcome.error or None,
+    }
+
+
+def told(outcome: "Outcome") -> Iterator[str]:
+    yield f"{'ok  ' if outcome.is_passed else 'FAIL'}  {outcome.name}"
+    if outcome.error:
+        yield from (f"      {line}" for line in outcome.error.splitlines())
+    for each in outcome.differences:
+        yield f"      {each.table}: - expected, + found"
+        yield from (f"      {line}" for line in row_diff(each))
+    if not outcome.is_passed:
+        yield from (f"      set aside: {reason}" for reason in outcome.set_aside)
+
+
+def row_diff(difference: "TableDifference") -> Iterator[str]:
+    """Rows that agree are shown as well: without them nobody sees which row is meant."""
+    from difflib import SequenceMatcher
+
+    from pipelines.shown_rows import row_line
+
+    expected = [row_line(row) for row in difference.expected]
+    found = [row_line(row) for row in difference.found]
+    for kind, a, b, c, d in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from (f"  {line}" for line in expected[a:b])
+            continue
+        yield from (f"- {line}" for line in expected[a:b])
+        yield from (f"+ {line}" for line in found[c:d])
+    if not found:
+        yield "  (the table has no rows)"

@@ -91,6 +91,10 @@ class SchemaRefused(SinkRejected):
     """A change of a table's shape that the pipeline's policy does not allow."""
 
 
+class TransformFailed(HeadwaterError):
+    """A transform cannot be applied to a table's changes; `table` among the facts names it."""
+
+
 class RecordsRejected(HeadwaterError):
     """Single records that can never be applied, by their offsets in one partition."""
 

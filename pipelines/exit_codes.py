@@ -11,7 +11,13 @@ from core_log.errors import (
     LogUnavailable,
     OffsetOutOfRange,
     PositionLost,
+    RecordsRejected,
+    SinkRejected,
+    SinkUnavailable,
+    SourceRejected,
+    SourceUnavailable,
     StorageFailed,
+    TransformFailed,
 )
 from pipelines.output import DifferencesFound
 
@@ -38,8 +44,14 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     LogRejected: INVALID,
     BatchRejected: INVALID,
     OffsetOutOfRange: INVALID,
+    TransformFailed: INVALID,
+    RecordsRejected: INVALID,
     LogUnavailable: UNREACHABLE,
     StorageFailed: UNREACHABLE,
+    SourceUnavailable: UNREACHABLE,
+    SourceRejected: UNREACHABLE,
+    SinkUnavailable: UNREACHABLE,
+    SinkRejected: UNREACHABLE,
     DecodeError: UNREACHABLE,  # what answered speaks another protocol
     DirectoryInUse: UNREACHABLE,  # as it is, the command is right: it waits for another process
     DifferencesFound: DIFFERENT,

@@ -94,7 +94,7 @@ def show(
     async def work() -> list[tuple[dict[str, object], list[str]]]:
         from pipelines.schemas import SchemaReader
 
-        async with LogAddress(data, bootstrap).open() as log:
+        async with LogAddress(data, bootstrap).open_or_own() as log:
             schemas = SchemaReader(log)
             letters = await chosen(log, pipeline, of_table, numbers, limit)
             return [await told(each, schemas) for each in letters]
@@ -131,7 +131,7 @@ def redrive(
     async def work() -> "list[Redriven]":
         from pipelines.redrive import redrive as put_back
 
-        async with LogAddress(data, bootstrap).open() as log:
+        async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await chosen(log, pipeline, of_table, numbers, limit)
             return await put_back(log, pipeline, letters, now_ms=time.time_ns() // 1_000_000)
 
@@ -181,7 +181,7 @@ def drop(
     async def work() -> "list[StoredLetter]":
         from pipelines.dead_letters import dead_letter_home, encode_removals
 
-        async with LogAddress(data, bootstrap).open() as log:
+        async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await chosen(log, pipeline, of_table, numbers, limit)
             gone = [each.letter for each in letters]
             for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
@@ -200,7 +200,7 @@ async def found(
     numbers: Sequence[int],
     limit: int | None,
 ) -> "list[StoredLetter]":
-    async with address.open() as log:
+    async with address.open_or_own() as log:
         return await chosen(log, pipeline, of_table, numbers, limit)
 
 

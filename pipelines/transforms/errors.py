@@ -1,13 +1,9 @@
-"""How a transform fails: as a whole, or for single records that can be set aside."""
+"""How a transform fails for single rows: as records that can be set aside, while others go on."""
 
 from collections.abc import Mapping
 
 from core_log.changes import TableChanges
-from core_log.errors import HeadwaterError, RecordsRejected
-
-
-class TransformFailed(HeadwaterError):
-    """A rule cannot be applied to a table's changes; `table` and `rule` among the facts name it."""
+from core_log.errors import HeadwaterError, RecordsRejected, TransformFailed
 
 
 def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -> HeadwaterError:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.errors import ConfigError, DecodeError
+from core_log.errors import ConfigError, DecodeError, TransformFailed
 from core_log.rows.column_types import type_text
 from core_log.table_schema import TableSchema
-from pipelines.transforms.errors import TransformFailed
 from pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
 
 if TYPE_CHECKING:

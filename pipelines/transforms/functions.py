@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
-from core_log.errors import ConfigError, DecodeError
+from core_log.errors import ConfigError, DecodeError, TransformFailed
 from core_log.rows.column_types import type_text
 from core_log.table_schema import Column, TableSchema
-from pipelines.transforms.errors import TransformFailed, rejection
+from pipelines.transforms.errors import rejection
 from pipelines.transforms.rows import failing_rows, is_operation, with_columns
 
 

@@ -130,7 +130,7 @@ def _written(node: Node, ours: Ours) -> Node:
         return node
     value = ours.convert(node.text)
     if isinstance(value, str):
-        return replace(node, text=value)
+        return node._replace(text=value)
     if isinstance(value, list):
         return _list(value, node)
     places = dict.fromkeys(value, node.place)
@@ -138,7 +138,7 @@ def _written(node: Node, ours: Ours) -> Node:
 
 
 def _list(texts: list[str], like: ScalarNode) -> ListNode:
-    return ListNode(like.place, tuple(replace(like, text=each, is_plain=False) for each in texts))
+    return ListNode(like.place, tuple(like._replace(text=each, is_plain=False) for each in texts))
 
 
 def _put(mapping: MappingNode, keys: tuple[str, ...], value: Node, place: Place) -> MappingNode:

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -14,12 +14,13 @@ from config.scalars import resolve_scalar
 
 FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
-NODES_MAX = 50_000
+NODES_MAX = 20_000
 """Far beyond what a person writes; aliases count with all that they stand for."""
+LOOKED_AT_MAX = 1_000
+"""How much of a line is looked at for the cause of a mistake."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarNode:
+class ScalarNode(NamedTuple):
     place: Place
     text: str
     is_plain: bool
@@ -129,10 +130,9 @@ class _Composer:
         self.events = _EVENTS(self.text)
         try:
             self.events.get_event()
-            if self.events.check_event(yaml.StreamEndEvent):
+            if isinstance(self.events.get_event(), yaml.StreamEndEvent):
                 raise self.mistake(Place(1, 1), "the file is empty", "headwater init")
-            self.events.get_event()
-            root = self.node()
+            root = self.node(self.events.get_event())
             self.events.get_event()
             event = self.events.get_event()
             if not isinstance(event, yaml.StreamEndEvent):
@@ -141,53 +141,56 @@ class _Composer:
         finally:
             self.events.dispose()
 
-    def node(self) -> Node:
-        event = self.events.get_event()
-        place = _place(event)
-        if isinstance(event, yaml.AliasEvent):
+    def node(self, event: Any) -> Node:
+        kind, place = type(event), _place(event)
+        if kind is yaml.AliasEvent:
             return self.aliased(event.anchor, place)
         if event.tag is not None:
             raise self.mistake(
                 place, "tags are not used here", "put text that begins with ! between quotes"
             )
-        self.count(1, place)
         before = self.node_count
-        self.depth += 1
-        if self.depth > DEPTH_MAX:
-            raise self.mistake(place, f"this is nested more than {DEPTH_MAX} deep")
-        node = self.content(event, place)
-        self.depth -= 1
+        self.count(1, place)
+        if kind is yaml.ScalarEvent:
+            node: Node = ScalarNode(place, event.value, not event.style)
+        else:
+            self.depth += 1
+            if self.depth > DEPTH_MAX:
+                raise self.mistake(place, f"this is nested more than {DEPTH_MAX} deep")
+            node = self.items(place) if kind is yaml.SequenceStartEvent else self.mapping(place)
+            self.depth -= 1
         if event.anchor is not None:
-            self.anchors[event.anchor] = node, self.node_count - before + 1
+            self.anchors[event.anchor] = node, self.node_count - before
         return node
 
-    def content(self, event: Any, place: Place) -> Node:
-        if isinstance(event, yaml.ScalarEvent):
-            return ScalarNode(place, event.value, is_plain=event.style is None or not event.style)
-        if isinstance(event, yaml.SequenceStartEvent):
-            items: list[Node] = []
-            while not self.events.check_event(yaml.SequenceEndEvent):
-                items.append(self.node())
-            self.events.get_event()
-            return ListNode(place, tuple(items))
+    def items(self, place: Place) -> ListNode:
+        items: list[Node] = []
+        while type(event := self.events.get_event()) is not yaml.SequenceEndEvent:
+            items.append(self.node(event))
+        return ListNode(place, tuple(items))
+
+    def mapping(self, place: Place) -> MappingNode:
         values: dict[str, Node] = {}
         places: dict[str, Place] = {}
-        while not self.events.check_event(yaml.MappingEndEvent):
-            key = self.node()
-            if not isinstance(key, ScalarNode):
-                raise self.mistake(key.place, "a key is one word, not a list or a mapping")
-            if key.text == "<<" and key.is_plain:
-                raise self.mistake(
-                    key.place, "merge keys are no part of YAML 1.2", "write the keys out"
-                )
+        while type(event := self.events.get_event()) is not yaml.MappingEndEvent:
+            key = self.key(event)
             if key.text in values:
                 first = places[key.text]
                 raise self.mistake(
                     key.place, f"the key {key.text!r} is there twice, first in line {first.line}"
                 )
-            values[key.text], places[key.text] = self.node(), key.place
-        self.events.get_event()
+            values[key.text], places[key.text] = self.node(self.events.get_event()), key.place
         return MappingNode(place, values, places)
+
+    def key(self, event: Any) -> ScalarNode:
+        key = self.node(event)
+        if not isinstance(key, ScalarNode):
+            raise self.mistake(key.place, "a key is one word, not a list or a mapping")
+        if key.text == "<<" and key.is_plain:
+            raise self.mistake(
+                key.place, "merge keys are no part of YAML 1.2", "write the keys out"
+            )
+        return key
 
     def aliased(self, anchor: str | None, place: Place) -> Node:
         if anchor is None or anchor not in self.anchors:
@@ -225,13 +228,21 @@ def _broken(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
         problem = "a control character cannot stand in YAML"
         return Mistake(path, _place_at(text, position), problem)
     problem = str(getattr(error, "problem", None) or "this is no YAML")
-    line = (text.splitlines() or [""])[min(mark.line, text.count("\n"))] if text else ""
+    begin = _line_start(text, mark.line)
+    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0]
     return Mistake(
         path,
         Place(mark.line + 1, mark.column + 1),
         problem[:1].lower() + problem[1:],
         _usual_cause(line[mark.column :], line, problem),
     )
+
+
+def _line_start(text: str, line: int) -> int:
+    position = 0
+    for _ in range(line):
+        position = text.find("\n", position) + 1
+    return position
 
 
 def _place_at(text: str, position: int) -> Place | None:
@@ -247,8 +258,10 @@ def _usual_cause(rest: str, line: str, problem: str) -> str:
         return f"put text that begins with {rest[0]} between quotes"
     if re.search(r"[\[,:-]\s*\*", line) and ("alias" in problem or "alphabetic" in problem):
         return "put text that begins with * between quotes"
-    if re.search(r"[\[,:-]\s*!", line) and "tag" in problem:
+    if re.search(r"[\[,:-]\s*!", line) and ("tag" in problem or "whitespace" in problem):
         return "put text that begins with ! between quotes"
+    if re.search(r":\s*\{", line) and "expected key" in problem:
+        return "put text that begins with { between quotes"
     if "mapping values are not allowed" in problem:
         return "put text that holds a colon and a space between quotes, or check the indentation"
     return ""

@@ -33,7 +33,7 @@ PLAIN_TYPES = {
 }
 PLAIN_TEXTS = {kind: text for text, kind in PLAIN_TYPES.items()}
 TOKEN = re.compile(
-    r'\s*(?P<kind>(?:decimal|time|timestamp|timestamptz)\([^()]*\)|[a-z0-9]+(?=[<>,\s]|$))'
+    r"\s*(?P<kind>(?:decimal|time|timestamp|timestamptz)\([^()]*\)|[a-z0-9]+(?=[<>,\s]|$))"
 )
 FIELD_NAME = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<bare>\w+))\s*:')
 DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")

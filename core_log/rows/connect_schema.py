@@ -1,0 +1,122 @@
+"""Kafka Connect's schemas of keys, rows and events, as its JsonConverter writes them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from core_log.changes import Cell
+from core_log.rows.wire_form import WireForm
+from core_log.table_schema import TableSchema
+
+SNAPSHOT_STEPS = (
+    "true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false",
+    "incremental",
+)  # fmt: skip
+OPTIONAL_IN_SOURCE = {
+    "sequence", "txId", "lsn", "xmin", "origin", "origin_lsn", "ts_us", "ts_ns", "gtid", "thread",
+    "query",
+}  # fmt: skip
+NUMBERS_IN_SOURCE = {"txId", "lsn", "xmin", "origin_lsn", "thread", "server_id"}
+"""Fields that are numbers even where all of a batch are null."""
+NUMBER, TEXT, FLAG = "int64", "string", "boolean"
+
+
+def row_fields(schema: TableSchema, forms: Mapping[str, WireForm]) -> list[dict[str, Any]]:
+    return [
+        forms[column.name].connect_schema(
+            is_optional=column.is_nullable and column.name not in schema.key
+        )
+        | {"field": column.name}
+        for column in schema.columns
+    ]
+
+
+def key_schema(schema: TableSchema, forms: Mapping[str, WireForm], *, topic: str) -> dict[str, Any]:
+    fields = [
+        forms[name].connect_schema(is_optional=False) | {"field": name} for name in schema.key
+    ]
+    return struct(fields, is_optional=False, name=f"{topic}.Key")
+
+
+def row_schema(
+    schema: TableSchema, forms: Mapping[str, WireForm], *, topic: str, is_optional: bool
+) -> dict[str, Any]:
+    return struct(row_fields(schema, forms), is_optional=is_optional, name=f"{topic}.Value")
+
+
+def envelope_schema(
+    schema: TableSchema,
+    forms: Mapping[str, WireForm],
+    source: Mapping[str, Cell],
+    *,
+    topic: str,
+) -> dict[str, Any]:
+    row = row_schema(schema, forms, topic=topic, is_optional=True)
+    fields = [
+        row | {"field": "before"},
+        row | {"field": "after"},
+        source_schema(source) | {"field": "source"},
+        transaction_schema() | {"field": "transaction"},
+        plain(TEXT, "op", is_optional=False),
+        *(plain(NUMBER, name, is_optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
+    ]
+    return struct(fields, is_optional=False, name=f"{topic}.Envelope", version=2)
+
+
+def source_schema(source: Mapping[str, Cell]) -> dict[str, Any]:
+    connector = source.get("connector")
+    owner = f".{connector}" if isinstance(connector, str) else ""
+    fields = [_source_field(name, cell) for name, cell in source.items()]
+    return struct(fields, is_optional=False, name=f"io.debezium.connector{owner}.Source", version=1)
+
+
+def _source_field(name: str, cell: Cell) -> dict[str, Any]:
+    if name == "snapshot":
+        return {
+            "type": TEXT,
+            "optional": True,
+            "name": "io.debezium.data.Enum",
+            "version": 1,
+            "parameters": {"allowed": ",".join(SNAPSHOT_STEPS)},
+            "default": "false",
+            "field": name,
+        }
+    is_optional = cell is None or name in OPTIONAL_IN_SOURCE
+    return plain(cell_type(name, cell), name, is_optional=is_optional)
+
+
+def cell_type(name: str, cell: Cell) -> str:
+    """Connect's type of a field of the `source` block."""
+    kind = cell.type if isinstance(cell, pa.Array) else None
+    if isinstance(cell, bool) or kind == pa.bool_():
+        return FLAG
+    is_number = kind is not None and pa.types.is_integer(kind)
+    if isinstance(cell, int) or is_number or (cell is None and name in NUMBERS_IN_SOURCE):
+        return NUMBER
+    return TEXT
+
+
+def transaction_schema() -> dict[str, Any]:
+    fields = [
+        plain(TEXT, "id", is_optional=False),
+        plain(NUMBER, "total_order", is_optional=False),
+        plain(NUMBER, "data_collection_order", is_optional=False),
+    ]
+    return struct(fields, is_optional=True, name="event.block", version=1)
+
+
+def plain(kind: str, name: str, *, is_optional: bool) -> dict[str, Any]:
+    return {"type": kind, "optional": is_optional, "field": name}
+
+
+def struct(
+    fields: Iterable[dict[str, Any]], *, is_optional: bool, name: str, version: int | None = None
+) -> dict[str, Any]:
+    schema = {"type": "struct", "fields": list(fields), "optional": is_optional, "name": name}
+    return schema if version is None else schema | {"version": version}
+
+
+def text_of(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

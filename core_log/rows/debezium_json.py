@@ -1,0 +1,70 @@
+"""The value format `debezium-json`: Debezium's events as its JSON converter writes them."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Cell, TableChanges
+from core_log.rows.codec import TRUNCATE_KEY, Encoded
+from core_log.rows.connect_schema import envelope_schema, text_of
+from core_log.rows.envelope import envelope, truncate_envelope
+from core_log.rows.json_events import read_events
+from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_frame
+from core_log.rows.json_text import join, json_text, object_pieces
+from core_log.rows.row_forms import RowForms
+from core_log.rows.settings import WireSettings
+from core_log.rows.tombstones import with_tombstones
+from core_log.table_schema import TableSchema
+
+
+class DebeziumJson:
+    """Keeps what belongs to the last schema it met, since a topic seldom has two at a time."""
+
+    def __init__(self, wire: WireSettings, *, topic: str) -> None:
+        self._wire, self._topic = wire, topic
+        self._forms: RowForms | None = None
+
+    def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
+        forms = self._forms_of(changes.schema)
+        opening, closing = self._value_frame(forms, changes.source)
+        if changes.is_truncate:
+            pieces = truncate_envelope(changes, now_us=now_us)
+            values = join([opening, *pieces, closing], 1).cast(pa.binary())
+            return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
+        texts = {name: json_text(column) for name, column in forms.to_wire(changes.rows).items()}
+        frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)
+        keys = encode_keys(forms, texts, len(changes), frame)
+        row = object_pieces(changes.schema.names, texts.values())
+        pieces = envelope(changes, row, _before(changes, forms), now_us=now_us)
+        values = join([opening, *pieces, closing], len(changes)).cast(pa.binary())
+        return with_tombstones(keys, values, changes.operations)
+
+    def decode(
+        self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
+    ) -> TableChanges:
+        """Keys say nothing that values do not."""
+        forms = self._forms_of(schema)
+        return read_events(values, forms, has_schemas=self._wire.has_schemas)
+
+    def _forms_of(self, schema: TableSchema) -> RowForms:
+        if self._forms is None or self._forms.schema != schema:
+            self._forms = RowForms.of(schema, self._wire)
+        return self._forms
+
+    def _value_frame(self, forms: RowForms, source: Mapping[str, Cell]) -> Frame:
+        if not self._wire.has_schemas:
+            return NO_FRAME
+        schema = envelope_schema(forms.schema, forms.forms, source, topic=self._topic)
+        return frame_of(text_of(schema))
+
+
+def _before(changes: TableChanges, forms: RowForms) -> pa.Array | None:
+    """The rows before updates as objects; null where there is none."""
+    before = changes.before
+    if before is None or before.null_count == len(before):
+        return None
+    rows = pa.RecordBatch.from_arrays(before.flatten(), schema=forms.schema.arrow)
+    texts = [json_text(column) for column in forms.to_wire(rows).values()]
+    text = join(object_pieces(forms.schema.names, texts), len(changes))
+    return pc.if_else(before.is_valid(), text, None)

@@ -1,0 +1,56 @@
+"""Reads Debezium's JSON events back into changes, strictly."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import RowsRejected
+from core_log.rows.envelope import LETTERS
+from core_log.rows.json_cutting import cut_events
+from core_log.rows.json_objects import read_objects, without_carrier
+from core_log.rows.row_forms import RowForms, refuse
+from core_log.rows.strict_json import carrier
+
+OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
+
+
+def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
+    event = cut_events(values, has_schemas=has_schemas)
+    operations = pc.index_in(event.op, OPERATIONS).cast(pa.uint8())
+    is_deleted = pc.equal(operations, int(Operation.DELETE))
+    texts = pc.if_else(is_deleted, event.before, event.after)
+    refuse(
+        {
+            "`op` is none of r, c, u and d": operations.is_null(),
+            "the row is missing": texts.is_null(),
+            "the time of the commit is missing": event.committed_us.is_null(),
+        }
+    )
+    rows = read_rows(texts, forms)
+    forms.refuse_nulls(rows, is_deleted)
+    source = {"ts_us": event.committed_us}
+    images = pc.if_else(is_deleted, None, event.before)
+    return TableChanges(forms.schema, rows, operations, source, before=_read_images(images, forms))
+
+
+def read_rows(texts: pa.StringArray, forms: RowForms) -> pa.RecordBatch:
+    """Raises `RowsRejected`."""
+    columns = read_objects(texts, carrier(forms.wire_type))
+    return forms.from_wire(columns, len(texts), unpack=without_carrier)
+
+
+def _read_images(texts: pa.StringArray, forms: RowForms) -> pa.StructArray | None:
+    """Rows before updates where there are any, null elsewhere."""
+    is_there = texts.is_valid()
+    if not pc.any(is_there).as_py():
+        return None
+    places = pc.indices_nonzero(is_there).to_numpy()
+    try:
+        rows = read_rows(texts.filter(is_there), forms)
+    except RowsRejected as error:
+        reasons = {int(places[row]): f"before: {why}" for row, why in error.reasons.items()}
+        raise RowsRejected(error.problem, reasons=reasons) from None
+    indices = np.zeros(len(texts), np.int64)
+    indices[places] = np.arange(len(places))
+    return rows.to_struct_array().take(pa.array(indices, mask=~is_there.to_numpy(False)))

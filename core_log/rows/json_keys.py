@@ -1,0 +1,34 @@
+"""Keys of records as JSON objects of the key's columns, in the key's own order."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from core_log.rows.connect_schema import key_schema, text_of
+from core_log.rows.json_text import JsonText, join, object_pieces
+from core_log.rows.row_forms import RowForms
+
+Frame = tuple[str, str]
+"""What stands before and after every value."""
+NO_FRAME = ("", "")
+
+
+def encode_keys(
+    forms: RowForms, texts: Mapping[str, JsonText], row_count: int, frame: Frame
+) -> pa.BinaryArray:
+    """Null for tables without a key."""
+    names = forms.schema.key
+    if not names:
+        return pa.nulls(row_count, pa.binary())
+    pieces = object_pieces(names, [texts[name] for name in names])
+    return join([frame[0], *pieces, frame[1]], row_count).cast(pa.binary())
+
+
+def key_frame(forms: RowForms, *, topic: str, has_schemas: bool) -> Frame:
+    if not has_schemas:
+        return NO_FRAME
+    return frame_of(text_of(key_schema(forms.schema, forms.forms, topic=topic)))
+
+
+def frame_of(schema_text: str) -> Frame:
+    return f'{{"schema":{schema_text},"payload":', "}"

@@ -1,0 +1,109 @@
+"""A table's rows on the wire and back: every column in its form, and the rows that have none."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.errors import RowsRejected
+from core_log.rows.column_types import type_text
+from core_log.rows.rejecting import UNFIT, whole_or_rejected
+from core_log.rows.settings import WireSettings
+from core_log.rows.wire_form import WireForm, form_of
+from core_log.table_schema import TableSchema
+
+Unpack = Callable[[pa.Array, pa.DataType], pa.Array]
+"""Takes a column as a format carries it to its wire type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowForms:
+    """The forms of all columns of one schema, made once."""
+
+    schema: TableSchema
+    forms: Mapping[str, WireForm]
+
+    @classmethod
+    def of(cls, schema: TableSchema, wire: WireSettings) -> "RowForms":
+        return cls(schema, {column.name: form_of(column, wire) for column in schema.columns})
+
+    @property
+    def wire_type(self) -> pa.StructType:
+        return pa.struct([pa.field(name, form.type) for name, form in self.forms.items()])
+
+    def to_wire(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        """Raises `RowsRejected` for rows that the chosen modes cannot express."""
+        return whole_or_rejected(
+            rows.num_rows,
+            lambda start, end: self._written(rows.slice(start, end - start).columns),
+            lambda row: self._misfits(
+                rows.slice(row, 1).columns, lambda form, column: form.written(column)
+            ),
+            "rows hold values that the chosen wire form cannot express",
+        )
+
+    def _written(self, columns: Sequence[pa.Array]) -> dict[str, pa.Array]:
+        return {
+            name: form.written(column)
+            for (name, form), column in zip(self.forms.items(), columns, strict=True)
+        }
+
+    def from_wire(
+        self, columns: Sequence[pa.Array], row_count: int, *, unpack: Unpack
+    ) -> pa.RecordBatch:
+        """Raises `RowsRejected` for rows that do not fit their columns."""
+
+        def read(form: WireForm, column: pa.Array) -> pa.Array:
+            return form.read(unpack(column, form.type))
+
+        def convert(start: int, end: int) -> list[pa.Array]:
+            return [
+                read(form, column.slice(start, end - start))
+                for form, column in zip(self.forms.values(), columns, strict=True)
+            ]
+
+        read_columns = whole_or_rejected(
+            row_count,
+            convert,
+            lambda row: self._misfits([column.slice(row, 1) for column in columns], read),
+            "rows do not fit their schema",
+        )
+        if not read_columns:
+            empty = pa.array([{}] * row_count, pa.struct([]))
+            return pa.RecordBatch.from_struct_array(empty)
+        return pa.RecordBatch.from_arrays(read_columns, schema=self.schema.arrow)
+
+    def _misfits(
+        self, columns: Sequence[pa.Array], convert: Callable[[WireForm, pa.Array], pa.Array]
+    ) -> str:
+        bad = []
+        for column, values in zip(self.schema.columns, columns, strict=True):
+            try:
+                convert(self.forms[column.name], values)
+            except UNFIT:
+                bad.append(f"column {column.name!r} holds no {type_text(column.type)}")
+        return "; ".join(bad)
+
+    def refuse_nulls(self, rows: pa.RecordBatch, is_deleted: pa.BooleanArray) -> None:
+        """Of a row that went only its key has to be known."""
+        problems = {}
+        for column, values in zip(self.schema.columns, rows.columns, strict=True):
+            if not values.null_count or (column.is_nullable and column.name not in self.schema.key):
+                continue
+            is_bad = values.is_null()
+            if column.name not in self.schema.key:
+                is_bad = pc.and_not(is_bad, is_deleted)
+            problems[f"column {column.name!r} is null"] = is_bad
+        refuse(problems)
+
+
+def refuse(problems: Mapping[str, pa.BooleanArray]) -> None:
+    """Raises `RowsRejected` if one of these problems is true of a row."""
+    reasons: dict[int, str] = {}
+    for problem, is_bad in problems.items():
+        if pc.any(is_bad).as_py():
+            for row in pc.indices_nonzero(is_bad).to_pylist():
+                reasons.setdefault(row, problem)
+    if reasons:
+        raise RowsRejected("rows do not fit their schema", reasons=dict(sorted(reasons.items())))

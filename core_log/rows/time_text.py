@@ -1,0 +1,149 @@
+"""Columns of moments, dates and times of day as ISO 8601 text, and back."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.rows.stretches import Mask, fixed_width_column, integers, numbers_column
+from core_log.varint import Int64s
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+TEXT_WIDTHS = {"s": 19, "ms": 23, "us": 26, "ns": 29}
+YEAR_0, YEAR_10000 = -62_167_219_200, 253_402_300_800
+"""In seconds of Unix time: between them a year has four digits."""
+INFINITE_MS = {"infinity": 9_223_372_036_825_200, "-infinity": -9_223_372_036_832_400}
+"""PostgreSQL's ends of time as Java knows them, and hence Debezium's plain timestamps."""
+FAR = re.compile(r"([+-]?)(\d+)(-\d\d-\d\d)(T\d\d:\d\d:\d\d(?:\.\d{1,9})?)?(Z?)")
+
+
+def moments_to_text(column: pa.Array, *, keep_zeros: bool) -> pa.Array:
+    """`2026-11-20T12:34:56.100Z`; as many digits as the unit has, or only those that say anything.
+
+    Years of five digits get a sign, as Java writes them.
+    """
+    unit = column.type.unit
+    numbers = integers(column)
+    per_second = PER_SECOND[unit]
+    is_far = (numbers < YEAR_0 * per_second) | (numbers >= YEAR_10000 * per_second)
+    near = np.where(is_far, 0, numbers)
+    plain = pa.array(near).view(pa.timestamp(unit)).cast(pa.string())
+    width = TEXT_WIDTHS[unit]
+    text = np.empty((len(column), width + 1), np.uint8)
+    if len(column):
+        text[:, :width] = np.frombuffer(plain.buffers()[2], np.uint8).reshape(-1, width)
+    text[:, 10], text[:, width] = ord("T"), ord("Z")
+    found = fixed_width_column(pa.string(), text, like=column)
+    if is_far.any():
+        found = _with_far_moments(found, numbers, is_far, unit)
+    return found if keep_zeros or unit == "s" else _without_zeros(found)
+
+
+def _with_far_moments(column: pa.Array, numbers: Int64s, is_far: Mask, unit: str) -> pa.Array:
+    infinite = {ms * PER_SECOND[unit] // 1_000: text for text, ms in INFINITE_MS.items()}
+    far = np.datetime_as_string(numbers[is_far].view(f"datetime64[{unit}]"))
+    texts = [
+        infinite.get(number) or _signed_year(text + "Z")
+        for number, text in zip(numbers[is_far].tolist(), far.tolist(), strict=True)
+    ]
+    return pc.replace_with_mask(column, pa.array(is_far), pa.array(texts, pa.string()))
+
+
+def _signed_year(text: str) -> str:
+    match = FAR.fullmatch(text)
+    assert match is not None, "numpy writes moments in ISO 8601"
+    sign, digits, *rest = match.groups()
+    year = digits.zfill(4)
+    return (sign or ("+" if len(year) > 4 else "")) + year + "".join(part or "" for part in rest)
+
+
+def _without_zeros(column: pa.Array) -> pa.Array:
+    is_infinite = pc.ends_with(column, "y")
+    bare = pc.utf8_rtrim(pc.utf8_rtrim(pc.utf8_rtrim(column, "Z"), "0"), ".")
+    return pc.if_else(is_infinite, column, pc.binary_join_element_wise(bare, "Z", ""))
+
+
+def text_to_moments(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises `ValueError` where the text is no moment or has more digits than `kind`."""
+    aware = pa.timestamp(kind.unit, "UTC")
+    first = pc.utf8_slice_codeunits(column, 0, 1)
+    is_odd = pc.is_in(first, pa.array(["+", "-", "i"]))
+    is_odd = pc.or_(is_odd, pc.match_substring_regex(column, r"^\d{5}")).fill_null(False)
+    if not pc.any(is_odd).as_py():
+        return column.cast(aware).cast(pa.int64()).view(kind)
+    near = pc.if_else(is_odd, None, column).cast(aware).view(pa.int64())
+    odd = [_far_moment(text, kind.unit) for text in column.filter(is_odd).to_pylist()]
+    return pc.replace_with_mask(near, is_odd, pa.array(odd, pa.int64())).view(kind)
+
+
+def _far_moment(text: str, unit: str) -> int:
+    if text in INFINITE_MS:
+        return INFINITE_MS[text] * PER_SECOND[unit] // 1_000
+    match = FAR.fullmatch(text)
+    if match is None or match[4] is None or not match[5]:
+        raise ValueError("this is no moment")
+    return _count(match, unit)
+
+
+def _count(match: re.Match[str], unit: str) -> int:
+    year = int(match[2]) * (-1 if match[1] == "-" else 1)
+    # Four hundred years repeat: the same day near the epoch, moved by whole such spans.
+    spans = (year - 2000) // 400
+    near = f"{year - spans * 400:04}{match[3]}{match[4] or ''}"
+    fraction = near.partition(".")[2]
+    digits = len(str(PER_SECOND[unit])) - 1
+    if len(fraction.rstrip("0")) > digits:
+        raise ValueError("this moment has more digits than its column")
+    moment = np.datetime64(near, "ns" if fraction else "s").astype(f"datetime64[{unit}]")
+    number = int(moment.astype(np.int64)) + spans * 146_097 * 86_400 * PER_SECOND[unit]
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("this moment lies beyond its column's range")
+    return number
+
+
+def dates_to_text(column: pa.Array) -> pa.Array:
+    """`2026-11-20Z`: Debezium's ISO dates carry the zone, too."""
+    days = column.view(pa.int32()).fill_null(0).to_numpy().astype("datetime64[D]")
+    texts: list[str] = np.datetime_as_string(days).tolist()
+    signed = pa.array([_signed_year(text + "Z") for text in texts], pa.string())
+    return pc.if_else(column.is_valid(), signed, None)
+
+
+def text_to_dates(column: pa.Array) -> pa.Array:
+    days = [None if text is None else _days(text) for text in column.to_pylist()]
+    return pa.array(days, pa.int32()).view(pa.date32())
+
+
+def _days(text: str) -> int:
+    match = FAR.fullmatch(text)
+    if match is None or match[4] is not None:
+        raise ValueError("this is no date")
+    return _count(match, "s") // 86_400
+
+
+def times_to_text(column: pa.Array) -> pa.Array:
+    """`12:34:56.1Z`, seconds always, digits that say nothing left out."""
+    text = column.cast(pa.string())
+    if column.type.unit != "s":
+        text = pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
+    return pc.binary_join_element_wise(text, "Z", "")
+
+
+def text_to_times(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pc.any(pc.invert(pc.ends_with(column, "Z"))).as_py():
+        raise ValueError("this is no time of day")
+    return pc.utf8_rtrim(column, "Z").cast(pa.time64("ns")).cast(kind)
+
+
+def rescale(column: pa.Array, *, unit: str, to: str, kind: Any) -> pa.Array:
+    """Whole numbers of another unit; a coarser one rounds down. `ValueError` beyond 64 bits."""
+    numbers = column.cast(pa.int64())
+    factor, divisor = PER_SECOND[to], PER_SECOND[unit]
+    if factor > divisor:
+        numbers = pc.multiply_checked(numbers, factor // divisor)
+    elif factor < divisor:
+        values: Int64s = integers(numbers) // (divisor // factor)
+        numbers = numbers_column(pa.int64(), values, like=column)
+    return numbers.cast(kind)

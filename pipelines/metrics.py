@@ -188,7 +188,7 @@ def exposition(snapshot: Snapshot) -> bytes:
     return generate_latest(registry)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, frozen=True, slots=True)
 class _Collector:
     """Prometheus' client asks it for what one snapshot says."""
 

@@ -61,8 +61,12 @@ class ReportStream:
             listener.hear(report)
 
     @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    @property
     def is_full(self) -> bool:
-        return len(self._listeners) >= LISTENERS_MAX
+        return self.listeners >= LISTENERS_MAX
 
     @contextmanager
     def listening(self, pipeline: str | None) -> Iterator[Listener]:

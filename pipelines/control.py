@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-PAUSE, RESTART = "pause", "restart"
+PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
 """What the runtime itself obeys; every other kind is the source's business."""
+COMMITS_FROM = "commits_from"
 PAUSED, RUNNING = "paused", "running"
 WANTED = "wanted"
 
@@ -52,6 +53,9 @@ class Desired:
     is_paused: bool = False
     """The whole pipeline; its tables can be paused by themselves as well."""
     paused_tables: frozenset[str] = frozenset()
+    commits_from: int = 0
+    """Where in its partition of `__headwater_commits` the pipeline begins: below are those of a
+    former one of its name, which was dropped."""
 
     @classmethod
     def of(cls, pipeline: str, wishes: Iterable[Wish]) -> "Desired":
@@ -61,7 +65,11 @@ class Desired:
             for wish in standing
             if wish.kind == PAUSE and wish.options.get(WANTED) == PAUSED
         }
-        return cls(pipeline, standing, "" in paused, frozenset(paused - {""}))
+        commits_from = max(
+            (int(wish.options[COMMITS_FROM]) for wish in standing if wish.kind == DROPPED),
+            default=0,
+        )
+        return cls(pipeline, standing, "" in paused, frozenset(paused - {""}), commits_from)
 
     def is_table_paused(self, table: str) -> bool:
         return self.is_paused or table in self.paused_tables
@@ -90,7 +98,7 @@ class Desired:
                 wish.options,
             )
             for wish in self.wishes
-            if wish.kind not in (PAUSE, RESTART)
+            if wish.kind not in (PAUSE, RESTART, DROPPED)
         ]
 
 
@@ -174,7 +182,8 @@ async def write_control(log: Log, pipeline: str, wishes: Iterable[Wish], *, now_
 
 async def forget_control(log: Log, pipeline: str, *, now_ms: int) -> int:
     """Takes back everything that is wanted; returns how much that was."""
-    standing = (await desired(log, pipeline)).wishes
+    found = (await desired(log, pipeline)).wishes
+    standing = [wish for wish in found if wish.kind != DROPPED]
     if standing:
         keys = [_key(pipeline, wish) for wish in standing]
         for batch in _encode(keys, [None] * len(keys), now_ms=now_ms):

@@ -1,6 +1,7 @@
 """Finds the log that a command is about: --bootstrap, -f, --data, ./pipeline.yaml or ./data."""
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ FILE_KEY = "headwater.file"
 """Under which the run of a command keeps what -f said."""
 PROBE_MS, PATIENCE_MS = 500, 3_000
 """A command that a person waits for gives up sooner than a pipeline does."""
+HTTP_POLL_S = 0.02
 UNKNOWN_TOPIC_MS = 300
 """A topic that is not there at once was mistyped, not made a moment ago."""
 
@@ -122,7 +124,11 @@ class LogAddress:
         from pipelines.owner_client import Owner
 
         endpoint = self._endpoint()
-        if endpoint.http is None or endpoint.token is None:
+        deadline = time.monotonic() + PATIENCE_MS / 1_000
+        while endpoint.http == "" and time.monotonic() < deadline:  # it is still coming
+            time.sleep(HTTP_POLL_S)
+            endpoint = self._endpoint()
+        if not endpoint.http or endpoint.token is None:
             raise LogUnavailable(
                 "a broker is running on this log, and no pipeline",
                 data=str(self._data),

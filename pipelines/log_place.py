@@ -6,9 +6,6 @@ from typing import NamedTuple
 
 from core_log.errors import ConfigError
 
-DEFAULT_FILE = Path("pipeline.yaml")
-SUFFIXES = (".yaml", ".yml")
-
 
 class LogPlace(NamedTuple):
     """An embedded log is found by its directory; a cluster by its brokers, and who runs pipelines
@@ -20,11 +17,9 @@ class LogPlace(NamedTuple):
 
 def place_in(path: Path) -> LogPlace:
     """Of one file, or of a directory of files that share a log."""
-    files = [path]
-    if path.is_dir():
-        files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
-        if not files:
-            raise ConfigError("the directory holds no pipeline file", path=str(path))
+    from pipelines.loading import files_at
+
+    files = files_at(path)
     places = {_place_of(each): each for each in files}
     if len(places) > 1:
         raise ConfigError(

@@ -28,6 +28,7 @@ COMMANDS = (
     "plan",
     "test",
     "explain",
+    "run",
     "status",
     "pause",
     "resume",

@@ -54,6 +54,13 @@ class WorkerProcesses:
         """Starts a first process, before it is known what it will do."""
         self._shared.append(self._new_place())
 
+    async def let_idle_go(self) -> None:
+        """Somebody else does the work."""
+        idle = [place for place in self._shared if not place.postings]
+        self._shared = [place for place in self._shared if place.postings]
+        for place in idle:
+            await place.close()
+
     def start(self, posting: Posting, *, process_count: int) -> None:
         """Puts a unit where the fewest are, among that many processes."""
         chosen = self._shared[:process_count]
@@ -111,7 +118,9 @@ class WorkerProcesses:
                     place.process.send(posting.order())
                 ending = await place.process.listen(partial(self._hear, place))
                 place.process = None
-                if self._is_closing or not await self._after_death(place, backoff, ending):
+                if self._is_closing or place not in self._places:
+                    break
+                if not await self._after_death(place, backoff, ending):
                     break
         finally:
             place.process = None

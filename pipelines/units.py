@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from core_log.clock import Clock
 from core_log.errors import HeadwaterError
 from core_log.log import Log
-from pipelines.control import RESTART, Desired, DesiredState
+from pipelines.control import RESTART, Desired, DesiredState, control_topic
 from pipelines.reports import Reporter, State
 from pipelines.retrying import Patience
 from pipelines.supervisor import Ended, Surroundings, UnitId, supervise
@@ -93,15 +93,22 @@ class Units:
         self._running: dict[UnitId, asyncio.Task[None]] = {}
 
     def start(self, job: Job) -> None:
-        assert job.unit not in self._running, "a unit is stopped before it is started again"
-        unit = _Unit(job, self._run_unit, self._open_log, self._listeners, self._around)
-        task = self._tasks.create_task(unit.run(), name=str(job.unit))
+        """What still runs of the unit is stopped before."""
+        before = self._running.get(job.unit)
+        task = self._tasks.create_task(self._run(job, before), name=str(job.unit))
         self._running[job.unit] = task
-        task.add_done_callback(lambda _: self._on_gone(job.unit))
+        task.add_done_callback(lambda _: self._on_gone(job.unit, task))
 
-    def _on_gone(self, unit: UnitId) -> None:
-        del self._running[unit]
-        self._listeners.gone(unit)
+    async def _run(self, job: Job, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.wait([before])
+        await _Unit(job, self._run_unit, self._open_log, self._listeners, self._around).run()
+
+    def _on_gone(self, unit: UnitId, task: asyncio.Task[None]) -> None:
+        if self._running.get(unit) is task:
+            del self._running[unit]
+            self._listeners.gone(unit)
 
     async def stop(self, unit: UnitId) -> None:
         """Returns when it has cleaned up behind itself."""
@@ -145,6 +152,7 @@ class _Unit:
 
             async def live(report: Reporter) -> None:
                 if not self._is_informed.is_set():
+                    await log.ensure_topic(control_topic())
                     await desired.load()
                     self._is_informed.set()
                 await self._run_unit(

@@ -6,15 +6,15 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from random import SystemRandom
 
 from config.log_format import set_up_logging
-from core_log.client import KafkaLog, KafkaSettings
+from config.redaction import Redaction
+from core_log.client import KafkaLog
 from core_log.clock import SystemClock
-from core_log.log import Log
 from pipelines.loading import LoadedPipeline
+from pipelines.log_clients import kafka_settings, opening
 from pipelines.supervisor import Surroundings
 from pipelines.units import Job, Listeners, RunUnit, Units
 from pipelines.worker_lines import (
@@ -42,20 +42,23 @@ def main() -> None:
     parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
     chosen = parser.parse_args()
-    set_up_logging(chosen.level)
-    from pipelines.build import run_unit
+    from pipelines.first_checks import checked_first
 
-    work(run_unit, LoadedPipeline.from_wire, stdout=chosen.stdout)
+    work(checked_first(), LoadedPipeline.from_wire, stdout=chosen.stdout, level=chosen.level)
 
 
-def work(run_unit: RunUnit, from_wire: FromWire, *, stdout: int | None = None) -> None:
+def work(
+    run_unit: RunUnit, from_wire: FromWire, *, stdout: int | None, level: int = logging.INFO
+) -> None:
     """Returns when the owner has said so; when the owner is gone, the process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to answer
     words = os.dup(STDOUT)
     if stdout is not None:
         os.dup2(stdout, STDOUT)
         os.close(stdout)
-    asyncio.run(_Worker(run_unit, from_wire, words).run())
+    worker = _Worker(run_unit, from_wire, words)
+    set_up_logging(level, scrub=worker.scrub)
+    asyncio.run(worker.run())
 
 
 class _Worker:
@@ -63,29 +66,33 @@ class _Worker:
         self._run_unit, self._from_wire, self._words = run_unit, from_wire, words
         self._saying = threading.Lock()
         self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
+        self._redactions: dict[str, Redaction] = {}
+
+    def scrub(self, text: str) -> str:
+        """Takes the secrets of every pipeline that was ever run here out of a log line."""
+        for redaction in self._redactions.values():
+            text = redaction.scrub(text)
+        return text
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
         bootstraps: dict[str, tuple[str, ...]] = {}
 
-        @asynccontextmanager
-        async def open_log(loaded: LoadedPipeline) -> AsyncIterator[Log]:
-            log = KafkaLog(kafka_settings(loaded, bootstraps[loaded.name]))
-            try:
-                yield log
-            finally:
-                await log.close()
+        def client_for(loaded: LoadedPipeline) -> KafkaLog:
+            return KafkaLog(kafka_settings(loaded, bootstraps[loaded.name]))
 
         async with asyncio.TaskGroup() as tasks:
             listeners = Listeners(self.say, self.say, lambda unit: self.say(Gone(unit)))
             around = Surroundings(SystemClock(), SystemRandom())
-            units = Units(tasks, self._run_unit, open_log, listeners, around)
+            units = Units(tasks, self._run_unit, opening(client_for), listeners, around)
             while (order := await self._orders.get()) is not None:
                 match order:
                     case Start():
                         bootstraps[order.unit.pipeline] = order.bootstrap
                         loaded = self._from_wire(order.pipeline)
+                        known = self._redactions.get(loaded.name, Redaction())
+                        self._redactions[loaded.name] = known.joined([loaded.redaction])
                         units.start(Job(loaded, order.unit.name, order.until_end))
                     case Stop():
                         tasks.create_task(units.stop(order.unit))
@@ -115,14 +122,6 @@ class _Worker:
         orphan.daemon = True
         orphan.start()
         loop.call_soon_threadsafe(self._orders.put_nowait, None)
-
-
-def kafka_settings(loaded: LoadedPipeline, bootstrap: tuple[str, ...]) -> KafkaSettings:
-    return KafkaSettings(
-        bootstrap=list(bootstrap),
-        client_id=f"headwater-{loaded.name}",
-        transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
-    )
 
 
 if __name__ == "__main__":

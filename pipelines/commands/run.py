@@ -1,0 +1,81 @@
+"""`headwater run`: runs the pipelines of a file, or joins the process that runs them."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.output import Output, shared_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipelines.loading import LoadedPipeline
+    from pipelines.run import Look, Show
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
+@click.option(
+    "--once",
+    is_flag=True,
+    help="End when everything that is there now has been delivered.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Directory of the log, in place of `log.path` of the file.",
+)
+@shared_options
+@click.pass_obj
+def run(output: Output, path: Path, once: bool, data: Path | None) -> None:
+    """Run a pipeline file, or all pipeline files of a directory.
+
+    Where another run has this log already, the file is handed to it: what is new or edited is
+    started there, and its progress is shown here. Ctrl-C then only ends the showing.
+
+    Else the first Ctrl-C (or SIGTERM) drains: what is in flight is finished. The second ends at
+    once, and nothing is lost or doubled by that either. Without PATH it is ./pipeline.yaml.
+    """
+    from config.log_format import set_up_logging
+    from pipelines.run import Wanted
+    from pipelines.run import run as run_pipelines
+    from pipelines.signals import run_until_signal
+
+    quiet = logging.ERROR if output.is_quiet else logging.INFO
+    level = logging.DEBUG if output.verbosity else quiet
+    set_up_logging(level, scrub=lambda text: output.scrub(text))
+
+    def load_files() -> "Sequence[LoadedPipeline]":
+        from pipelines.loading import load, redaction_of
+
+        loaded = load(path, environment=os.environ)
+        output.scrub = redaction_of(loaded).scrub
+        show_nothing_over_rows(loaded)
+        return loaded
+
+    prints_rows = False
+
+    def show_nothing_over_rows(loaded: "Sequence[LoadedPipeline]") -> None:
+        nonlocal prints_rows
+        kinds = {sink.kind for each in loaded for sink in each.sinks}
+        prints_rows = "console" in kinds and sys.stdout.isatty()
+
+    async def show(look: "Look") -> None:
+        import asyncio
+
+        if output.is_quiet or prints_rows:
+            await asyncio.Event().wait()
+        from pipelines.progress import ProgressView
+
+        await ProgressView(look, has_color=output.has_color).watch()
+
+    shown: Show = show
+    likely = data or (path if path.is_dir() else path.parent) / "data"
+    wanted = Wanted(load_files, shown, data=data, likely_data=likely, once=once)
+    snapshot = run_until_signal(run_pipelines(wanted))
+    output.result(snapshot, [])

@@ -94,7 +94,7 @@ class Bucket:
             return content
 
     def read_from(self, body: Body, size: int) -> bytes:
-        """At most `size` bytes of an opened object; a broken connection is a failure like others."""
+        """At most `size` bytes of an opened object; a cut connection is a failure, too."""
         with self._failures():
             return body.read(size)
 

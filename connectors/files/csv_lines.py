@@ -1,0 +1,124 @@
+"""Lines of CSV to columns."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from connectors.files.contents import BOM, BrokenFile
+from connectors.files.settings import CsvSettings
+from connectors.files.shapes import Shape, settled_type
+from connectors.files.sifting import NoRow
+
+WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
+UNFIT = re.compile(r"In CSV column #(\d+).*conversion error to ([\w\[\](), ]+?):", re.DOTALL)
+PADDED = r"^[+-]?0[0-9]"
+"""A number that would lose its zeros, such as a postal code."""
+
+
+class CsvLines:
+    """Of one file, whose first line says its columns unless there is no header."""
+
+    def __init__(
+        self,
+        settings: CsvSettings,
+        *,
+        delimiter: str,
+        header: bytes | None,
+        key: tuple[str, ...],
+    ) -> None:
+        self._key = key
+        self._parse = csv.ParseOptions(
+            delimiter=settings.delimiter or delimiter,
+            quote_char=settings.quote or False,
+            double_quote=bool(settings.quote),
+            escape_char=settings.escape or False,
+            newlines_in_values=settings.multiline,
+            ignore_empty_lines=True,
+        )
+        self._nulls = list(settings.nulls)
+        self._names = None if header is None else self._names_in(header)
+
+    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
+        """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
+        names = self._names or list(shape.types)
+        fresh = [] if shape.is_closed else [name for name in names if name not in shape.types]
+        if fresh:
+            shape.add(self._inferred(block, names, fresh))
+        return self._read(block, names, shape.types, list(shape.types))
+
+    def _inferred(
+        self, block: bytes | memoryview, names: Sequence[str], fresh: Sequence[str]
+    ) -> dict[str, pa.DataType]:
+        sample = self._read(block, names, {}, fresh)
+        types = {field.name: settled_type(field.type) for field in sample.schema}
+        types |= {name: pa.string() for name, kind in types.items() if pa.types.is_time(kind)}
+        numbers = [
+            name
+            for name, kind in types.items()
+            if pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        ]
+        texts = self._read(block, names, dict.fromkeys(numbers, pa.string()), numbers)
+        padded = [name for name in numbers if has_padded(texts.column(name))]
+        return types | dict.fromkeys(padded, pa.string())
+
+    def _read(
+        self,
+        block: bytes | memoryview,
+        names: Sequence[str],
+        types: Mapping[str, pa.DataType],
+        wanted: Sequence[str],
+    ) -> pa.Table:
+        if not wanted:
+            return pa.table({})
+        try:
+            return csv.read_csv(
+                pa.BufferReader(pa.py_buffer(block)),
+                read_options=csv.ReadOptions(
+                    use_threads=False, block_size=len(block) + 1, column_names=names
+                ),
+                parse_options=self._parse,
+                convert_options=csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=wanted,
+                    include_missing_columns=True,
+                    null_values=self._nulls,
+                    true_values=["true", "True", "TRUE"],
+                    false_values=["false", "False", "FALSE"],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise NoRow(problem_of(str(error), names)) from error
+
+    def _names_in(self, header: bytes) -> list[str]:
+        try:
+            head = csv.read_csv(
+                pa.BufferReader(header.removeprefix(BOM)),
+                read_options=csv.ReadOptions(use_threads=False),
+                parse_options=self._parse,
+            )
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise BrokenFile("the first line is no header") from error
+        names = list(head.schema.names)
+        if len(set(names)) < len(names) or not all(names):
+            raise BrokenFile("the header has an empty name, or one twice")
+        if missing := [name for name in self._key if name not in names]:
+            raise BrokenFile(f"columns of the key are missing: {', '.join(missing)}")
+        return names
+
+
+def problem_of(told: str, names: Sequence[str]) -> str:
+    """Without the values that the parser quotes."""
+    if found := WIDTH.search(told):
+        return f"the line has {found[2]} values, not {found[1]}"
+    if found := UNFIT.search(told):
+        return f"column {names[int(found[1])]} holds no {found[2]}"
+    return "the line is not UTF-8" if "UTF8" in told else "the line is not CSV"
+
+
+def has_padded(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring_regex(column, PADDED)).as_py())

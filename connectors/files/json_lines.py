@@ -1,0 +1,135 @@
+"""Lines of JSON objects to columns."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json
+
+from connectors.files.shapes import Shape, settled_type
+from connectors.files.sifting import NoRow
+from core_log.rows.column_types import type_text
+
+BRACE, DEPTH_MAX = ord("{"), 60
+LINE_ENDS = (ord("\n"), ord("\r"))
+CHANGED = re.compile(r"Column\((/.*)\) changed from (\w+) to (\w+)", re.DOTALL)
+UNFIT = re.compile(r"Failed to convert JSON to ([\w()\[\], ]+),")
+
+
+class JsonLines:
+    """Strings stay strings: what looks like a date today may not do so tomorrow."""
+
+    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
+        """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
+        check_objects(bytes(block))
+        rows = read(block, shape)
+        fresh = {
+            field.name: inferred_type(field.type)
+            for field in rows.schema
+            if field.name not in shape.types and not pa.types.is_null(field.type)
+        }
+        if fresh:
+            shape.add(fresh)
+            rows = read(block, shape)
+        columns = {name: as_column(rows, name, kind) for name, kind in shape.types.items()}
+        if not columns:
+            raise NoRow("the object is empty")
+        return pa.table(columns)
+
+
+def check_objects(block: bytes) -> None:
+    """Arrow's parser takes a bare `null` for a row, ends the process when it meets nothing else,
+    and follows nesting as deep as it goes: neither may reach it."""
+    codes = np.frombuffer(block, np.uint8)
+    starts = np.concatenate([[0], np.flatnonzero(codes == LINE_ENDS[0]) + 1])
+    starts = starts[starts < len(codes)]
+    first = codes[starts]
+    for start in starts[(first != BRACE) & ~np.isin(first, LINE_ENDS)]:
+        end = block.find(b"\n", start)
+        line = block[start : len(block) if end < 0 else end].strip()
+        if line and not line.startswith(b"{"):
+            raise NoRow("the line is no object")
+    if block.count(b"{") + block.count(b"[") <= len(starts) + DEPTH_MAX:
+        return
+    opened = (codes == BRACE) | (codes == ord("["))
+    closed = (codes == ord("}")) | (codes == ord("]"))
+    depth = np.cumsum(opened.astype(np.int32) - closed)
+    deepest = np.maximum.reduceat(depth, starts) - np.where(starts, depth[starts - 1], 0)
+    if deepest.max() > DEPTH_MAX:
+        raise NoRow(f"the object is nested more than {DEPTH_MAX} deep")
+
+
+def read(block: bytes | memoryview, shape: Shape) -> pa.Table:
+    asked = pa.schema([pa.field(name, asked_type(kind)) for name, kind in shape.types.items()])
+    try:
+        rows = json.read_json(
+            pa.BufferReader(pa.py_buffer(block)),
+            read_options=json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            parse_options=json.ParseOptions(
+                explicit_schema=asked,
+                unexpected_field_behavior="ignore" if shape.is_closed else "infer",
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise NoRow(problem_of(str(error))) from error
+    rows.validate(full=True)  # the parser takes any bytes for text
+    return rows
+
+
+def problem_of(told: str) -> str:
+    """Without the values that the parser quotes."""
+    if found := CHANGED.search(told):
+        return f"field {found[1]} holds {found[3]} where the table has {found[2]}"
+    if found := UNFIT.search(told):
+        return f"a field holds no {found[1]}"
+    return "the line is not JSON"
+
+
+def as_column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    column = rows.column(name)
+    if column.type == kind:
+        return column
+    if not is_textual(kind) and not fits(column.type, kind):
+        raise NoRow(f"field /{name} holds fields that its column does not have")
+    try:
+        return pc.cast(column, kind)
+    except pa.ArrowInvalid as error:
+        raise NoRow(f"field /{name} holds no {type_text(kind)}") from error
+
+
+def fits(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether all that an object holds beyond the known fields is null."""
+    if pa.types.is_struct(found) and pa.types.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        return all(
+            fits(field.type, known[field.name])
+            if field.name in known
+            else pa.types.is_null(field.type)
+            for field in found
+        )
+    if pa.types.is_list(found) and pa.types.is_list(kind):
+        return fits(found.value_type, kind.value_type)
+    return bool(found == kind)
+
+
+def asked_type(kind: pa.DataType) -> pa.DataType:
+    """What the parser is asked for: times are read as the texts they are."""
+    return pa.string() if is_textual(kind) else kind
+
+
+def is_textual(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind))
+
+
+def inferred_type(kind: pa.DataType) -> pa.DataType:
+    return map_type(settled_type(kind), lambda leaf: pa.string() if is_textual(leaf) else leaf)
+
+
+def map_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(map_type(kind.value_type, change))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, map_type(each.type, change)) for each in kind])
+    return change(kind)

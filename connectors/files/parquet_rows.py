@@ -1,0 +1,109 @@
+"""Row groups of a Parquet file to columns, in stretches that fit into memory."""
+
+import io
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from connectors.files.contents import BrokenFile
+from connectors.files.places import RawFile
+from connectors.files.shapes import Shape, settled_type
+from connectors.files.sifting import as_batch
+from core_log.errors import DecodeError
+
+BUFFER_BYTES = 1 << 20
+"""How much of each column is read at a time."""
+
+
+class ParquetRows:
+    """One file, which has to be complete: its index stands at its end."""
+
+    def __init__(self, raw: RawFile, shape: Shape) -> None:
+        self._shape = shape
+        try:
+            self._file = parquet.ParquetFile(
+                pa.PythonFile(AnyOrder(raw), mode="r"),
+                pre_buffer=False,
+                buffer_size=BUFFER_BYTES,
+                thrift_string_size_limit=1 << 28,
+                thrift_container_size_limit=1 << 24,
+            )
+        except (pa.ArrowInvalid, OSError) as error:
+            raise BrokenFile("the file is not, or not yet, whole Parquet") from error
+
+    @property
+    def row_count(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    def batches(self, *, from_row: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """From that row on, in the columns of the table, which grow by those that are new."""
+        if not self._shape.is_closed:
+            self._shape.add(self._new_types())
+        metadata, first = self._file.metadata, 0
+        wanted = [name for name in self._file.schema_arrow.names if name in self._shape.types]
+        for group in range(metadata.num_row_groups):
+            rows = metadata.row_group(group).num_rows
+            if rows and from_row < first + rows:
+                row_bytes = max(1, metadata.row_group(group).total_byte_size // rows)
+                batch_rows = max(1, min(rows, batch_bytes // row_bytes))
+                yield from self._group(group, wanted, max(0, from_row - first), batch_rows)
+            first += rows
+
+    def _group(
+        self, group: int, wanted: list[str], skipped: int, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        found = self._file.iter_batches(
+            batch_size=batch_rows, row_groups=[group], columns=wanted, use_threads=False
+        )
+        try:
+            for batch in found:
+                rest = batch.slice(skipped)
+                skipped -= batch.num_rows - rest.num_rows
+                if rest.num_rows:
+                    yield self._conformed(rest)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            raise BrokenFile("the file is damaged, or its columns do not fit the table") from error
+
+    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        types = self._shape.types
+        rows = pa.table({name: batch.column(name).cast(types[name]) for name in batch.schema.names})
+        return as_batch(rows, self._shape)
+
+    def _new_types(self) -> dict[str, pa.DataType]:
+        schema = self._file.schema_arrow
+        if len(set(schema.names)) < len(schema.names):
+            raise BrokenFile("two columns have the same name")
+        try:
+            return {field.name: settled_type(field.type) for field in schema}
+        except DecodeError as error:
+            raise BrokenFile(f"{error.problem}: {error.facts['type']}") from error
+
+
+class AnyOrder(io.RawIOBase):
+    """A file as Arrow wants it: read here and there."""
+
+    def __init__(self, raw: RawFile) -> None:
+        self._raw, self._position = raw, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence, self._raw.entry.size)
+        self._position = origin + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._raw.entry.size - self._position)
+        content = self._raw.read_stretch(
+            self._position, left if size is None or size < 0 else min(size, left)
+        )
+        self._position += len(content)
+        return content

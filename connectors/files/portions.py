@@ -1,0 +1,75 @@
+"""What one stretch of one file becomes: rows as changes, lines that are none, and the new state."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.files.places import Entry
+from connectors.files.shapes import Shape
+from connectors.files.sifting import Sifted
+from connectors.files.states import FileState
+from core_log.changes import Operation, Reject, TableChanges, source_times
+from core_log.table_schema import TableId
+
+
+class Portion(NamedTuple):
+    """The state is what holds after it; `bytes` is what it weighs against the others."""
+
+    changes: TableChanges | None
+    rejects: list[Reject]
+    state: FileState
+    bytes: int
+
+
+class Origin(NamedTuple):
+    """What the events of a source have in common."""
+
+    pipeline: str
+    version: str
+
+    def changes(
+        self, sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState
+    ) -> TableChanges | None:
+        """Rows of a file are created ones; read again after it was rewritten, they are rows that
+        were seen, and replace those of the same key."""
+        if not sifted.rows.num_rows:
+            return None
+        is_repeat = before.is_repeat and bool(shape.key)
+        operation = Operation.READ if is_repeat else Operation.INSERT
+        places = pa.array(sifted.numbers + before.rows, pa.int64())
+        times = source_times(entry.modified_us)
+        return TableChanges(
+            schema=shape.schema,
+            rows=sifted.rows,
+            operations=pa.array(np.full(sifted.rows.num_rows, operation, np.uint8)),
+            source={
+                "version": self.version,
+                "connector": "files",
+                "name": self.pipeline,
+                "ts_ms": times["ts_ms"],
+                "snapshot": "false",
+                "db": None,
+                "sequence": None,
+                "ts_us": times["ts_us"],
+                "ts_ns": times["ts_ns"],
+                "table": shape.table.name,
+                "file": entry.name,
+                "row": places,
+            },
+            commits=entry.name,
+            indexes=places,
+        )
+
+
+def reject_of(table: TableId, entry: Entry, row: int, *, problem: str, content: bytes) -> Reject:
+    return Reject(table, content, problem, f"{entry.name}#{row}")
+
+
+def rejects_of(sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState) -> list[Reject]:
+    return [
+        reject_of(
+            shape.table, entry, before.rows + bad.row, problem=bad.problem, content=bad.content
+        )
+        for bad in sifted.bad
+    ]

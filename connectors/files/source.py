@@ -1,0 +1,122 @@
+"""The files source: looks at the files again and again, and hands on what is new."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import TypeVar
+
+from connectors.files.looking import Look
+from connectors.files.places import Place, place_of
+from connectors.files.portions import Origin
+from connectors.files.settings import FilesSettings
+from connectors.source import Control, SourceContext
+from core_log.changes import ChangeBatch, Positions
+from core_log.errors import HeadwaterError
+from core_log.finding import Finding
+from core_log.table_schema import TableSchema
+
+LOOKING_SHARE = 10
+"""Looking at the files may take one part of the time in so many."""
+
+Result = TypeVar("Result")
+
+
+class FilesSource:
+    """Reads files, local or in S3: JSON lines, CSV, Parquet and text; new, growing and rewritten.
+
+    Reading and parsing happen in a thread, a batch at a time.
+    """
+
+    Settings = FilesSettings
+
+    def __init__(self, settings: FilesSettings, context: SourceContext) -> None:
+        self._settings, self._context = settings, context
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        context, place = self._context, self._place()
+        look = Look(self._settings, place, self._origin(), resume_from)
+        while True:
+            began_ms = context.clock.monotonic_ms()
+            batches = look.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
+            has_news = False
+            try:
+                while (batch := await in_thread(partial(next, batches, None))) is not None:
+                    has_news = True
+                    yield batch
+                    for each in look.progress.news():
+                        context.report(each)
+            finally:
+                batches.close()
+            for each in look.progress.news():
+                context.report(each)
+            if context.until_end:
+                if has_news:
+                    continue  # what came while we were reading
+                return
+            took_ms = context.clock.monotonic_ms() - began_ms
+            pause_ms = max(self._settings.poll_ms, place.poll_ms_min)
+            if not has_news:
+                pause_ms = max(pause_ms, LOOKING_SHARE * took_ms)
+            await asyncio.sleep(pause_ms / 1_000)
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """Files stay as they are."""
+
+    async def control(self, control: Control) -> None:
+        """Nothing can be asked of a running look: every file that is there is read anyway."""
+
+    async def discover(self) -> Sequence[TableSchema]:
+        return await in_thread(self._discovered)
+
+    async def examine(self) -> Sequence[Finding]:
+        return await in_thread(self._findings)
+
+    async def drop(self) -> Sequence[str]:
+        return ()
+
+    def _place(self) -> Place:
+        return place_of(self._settings, self._context.directory)
+
+    def _origin(self) -> Origin:
+        return Origin(self._context.pipeline, version("headwater"))
+
+    def _discovered(self) -> list[TableSchema]:
+        """Each table as its first file shows it."""
+        place = self._place()
+        seen: dict[str, TableSchema] = {}
+        look = Look(self._settings, place, self._origin(), {})
+        for entry in place.entries(()):
+            if look.table_of(entry) in seen:
+                continue
+            for portion in look.sample(entry):
+                if portion.changes is not None:
+                    seen[look.table_of(entry)] = portion.changes.schema
+                    break
+        return list(seen.values())
+
+    def _findings(self) -> list[Finding]:
+        place = self._place()
+        try:
+            place.check()
+            entries = place.entries(())
+        except HeadwaterError as error:
+            return [Finding(str(error), error.hint or "see to it that it can be read")]
+        look = Look(self._settings, place, self._origin(), {})
+        readable = [entry for entry in entries if look.can_read(entry)]
+        if readable:
+            return []
+        if entries:
+            cure = "give format, since the names of the files do not say it"
+            return [Finding("none of the files has a known ending", cure)]
+        return [Finding("no file matches yet", "put one there; it will be read", is_fatal=False)]
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Waits for the thread even when cancelled, so that whatever it holds can be released."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

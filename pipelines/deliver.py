@@ -56,8 +56,13 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     """
     slicer, log = delivery.slicer, delivery.log
     await slicer.start(await _stands(delivery))
+    state = None
     while True:
-        if delivery.desired().is_paused:
+        wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING
+        if wanted is not state:
+            state = wanted
+            _tell_state(delivery, "", state)
+        if state is State.PAUSED:
             await asyncio.sleep(PAUSE_POLL_S)
             continue
         held = _held(delivery)

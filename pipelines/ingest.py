@@ -12,7 +12,7 @@ from pipelines.dead_letters import encode_rejects
 from pipelines.encoding import Encoder
 from pipelines.positions import encode_positions, load_positions, positions_home
 from pipelines.read_ahead import ReadAhead, read_ahead
-from pipelines.reports import Moved, Report, Reporter, SetAside, Stood
+from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
 UNIT = "source"
 
@@ -45,6 +45,7 @@ async def ingest(
     writer = await log.writer(f"headwater.{pipeline}")
     resume_from = await load_positions(log, pipeline)
     report(Stood(pipeline, UNIT, resume_from))
+    report(StateChanged(pipeline, UNIT, "", State.RUNNING))
     encoder, last_commit_ms = new_encoder(), -limits.batch_wait_ms
     async with read_ahead(source.changes(resume_from)) as batches:
         while (first := await batches.next()) is not None:

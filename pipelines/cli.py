@@ -24,6 +24,7 @@ from pipelines.output import (
 
 COMMANDS = (
     "init",
+    "doctor",
     "check",
     "plan",
     "test",
@@ -34,6 +35,7 @@ COMMANDS = (
     "resume",
     "offsets",
     "schema",
+    "drop",
     "dlq",
     "broker",
     "topics",

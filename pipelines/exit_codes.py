@@ -19,7 +19,7 @@ from core_log.errors import (
     StorageFailed,
     TransformFailed,
 )
-from pipelines.output import DifferencesFound
+from pipelines.output import DependencyMissing, DifferencesFound
 
 OK = 0
 INTERNAL = 1
@@ -55,6 +55,7 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     DecodeError: UNREACHABLE,  # what answered speaks another protocol
     DirectoryInUse: UNREACHABLE,  # as it is, the command is right: it waits for another process
     DifferencesFound: DIFFERENT,
+    DependencyMissing: UNREACHABLE,
     CorruptLog: DIFFERENT,
     PositionLost: DIFFERENT,
 }

@@ -85,6 +85,10 @@ class DifferencesFound(HeadwaterError):
         self.data, self.lines = data, lines
 
 
+class DependencyMissing(DifferencesFound):
+    """The command has its answer, and part of it is that something cannot be reached."""
+
+
 def envelope(data: object, *, error: object = None) -> str:
     """The one shape of everything a program reads from us."""
     content = {"ok": error is None, "data": data, "error": error}

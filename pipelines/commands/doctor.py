@@ -1,0 +1,86 @@
+"""`headwater doctor`: everything that could stop a pipeline, each with what helps."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import LogUnavailable
+from pipelines.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
+from pipelines.output import DependencyMissing, DifferencesFound, Output, counted, shared_options
+from pipelines.signals import run_until_signal
+
+if TYPE_CHECKING:
+    from pipelines.examining import Examined
+    from pipelines.loading import LoadedPipeline
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path, exists=True), required=False)
+@shared_options
+@click.pass_obj
+def doctor(output: Output, path: Path | None) -> None:
+    """Examine the machine, and what the pipelines of PATH need; changes nothing.
+
+    PATH is a pipeline file or a directory of them; without it ./pipeline.yaml, where there is one.
+    Java is asked for only where a sink needs it. Pipelines that the log remembers and no file
+    speaks of are named while somebody runs on that log. Exit code 3 means that something cannot be
+    reached, 4 that something else would stop a pipeline; remarks alone are no failure.
+    """
+    if path is None and DEFAULT_FILE.is_file():
+        path = DEFAULT_FILE
+    pipelines = _loaded(path)
+    found = run_until_signal(_examine(pipelines))
+    facts = [each.facts() for each in found]
+    lines = [line for each in found for line in _lines(output, each)]
+    problems = [each for each in found if each.is_fatal]
+    if not problems:
+        output.result(facts, lines)
+        return
+    kind = DependencyMissing if any(e.is_unreachable for e in problems) else DifferencesFound
+    raise kind(f"{counted(len(problems), 'problem')} found", data=facts, lines=lines)
+
+
+def _loaded(path: Path | None) -> "list[LoadedPipeline]":
+    if path is None:
+        return []
+    from pipelines.loading import load
+
+    return load(path, environment=os.environ)
+
+
+async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
+    from pipelines.examining import SPARK, examine_machine, examine_pipeline
+
+    embedded = {each.log_path for each in pipelines if each.spec.log.type == "embedded"}
+    directories = sorted(embedded) if pipelines else [DEFAULT_DATA]
+    needs_java = any(part.kind == SPARK for each in pipelines for part in each.sinks)
+    found = list(examine_machine(directories, needs_java=needs_java))
+    for pipeline in pipelines:
+        found += await examine_pipeline(pipeline)
+    found += await _examine_logs(pipelines)
+    return found
+
+
+async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
+    """Only where somebody runs: taking over a log at rest would be more than to look."""
+    from pipelines.examining import Examined, examine_log
+
+    found: list[Examined] = []
+    names = [pipeline.name for pipeline in pipelines]
+    for directory in sorted({each.log_path for each in pipelines}):
+        try:
+            async with LogAddress(directory, None).open() as log:
+                found += await examine_log(log, names)
+        except LogUnavailable:
+            continue
+    return found
+
+
+def _lines(output: Output, each: "Examined") -> list[str]:
+    colors = {"ok": "green", "remark": "yellow", "problem": "red"}
+    mark = output.styled(f"{each.mark:<7}", fg=colors[each.mark])
+    lines = [f"{mark}  {each.what}" + (f": {each.problem}" if each.problem else "")]
+    return [*lines, f"         {each.cure}"] if each.problem and each.cure else lines

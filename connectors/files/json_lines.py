@@ -1,9 +1,10 @@
 """Lines of JSON objects to columns."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
@@ -12,6 +13,7 @@ from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import NoRow
 from core_log.rows.column_types import type_text
 
+OBJECT = re.compile(rb"\s*\{")
 BRACE, DEPTH_MAX = ord("{"), 60
 LINE_ENDS = (ord("\n"), ord("\r"))
 CHANGED = re.compile(r"Column\((/.*)\) changed from (\w+) to (\w+)", re.DOTALL)
@@ -21,38 +23,66 @@ UNFIT = re.compile(r"Failed to convert JSON to ([\w()\[\], ]+),")
 class JsonLines:
     """Strings stay strings: what looks like a date today may not do so tomorrow."""
 
+    def __init__(self) -> None:
+        self._always_null: set[str] = set()
+
     def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
         """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
-        check_objects(bytes(block))
-        rows = read(block, shape)
-        fresh = {
-            field.name: inferred_type(field.type)
-            for field in rows.schema
-            if field.name not in shape.types and not pa.types.is_null(field.type)
-        }
-        if fresh:
-            shape.add(fresh)
-            rows = read(block, shape)
+        block = bytes(block)
+        if not OBJECT.match(block):
+            raise NoRow("the line is no object")
+        rows = self._read_known(block, shape) if shape.types else None
+        if rows is None:
+            rows = self._read_new(block, shape)
         columns = {name: as_column(rows, name, kind) for name, kind in shape.types.items()}
         if not columns:
             raise NoRow("the object is empty")
+        if all(column.null_count for column in columns.values()):
+            check_beginnings(block)
         return pa.table(columns)
 
+    def _read_known(self, block: bytes, shape: Shape) -> pa.Table | None:
+        """None when there are fields that are not known, or lines that do not fit."""
+        if shape.is_closed:
+            return read(block, shape, unknown="ignore")
+        try:
+            return read(block, shape, unknown="error", null_fields=self._always_null)
+        except NoRow:
+            return None
 
-def check_objects(block: bytes) -> None:
-    """Arrow's parser takes a bare `null` for a row, ends the process when it meets nothing else,
-    and follows nesting as deep as it goes: neither may reach it."""
+    def _read_new(self, block: bytes, shape: Shape) -> pa.Table:
+        check_depth(block)  # it follows unknown fields as deep as they go
+        rows = read(block, shape, unknown="infer")
+        unknown = {field for field in rows.schema if field.name not in shape.types}
+        empty = {field.name for field in unknown if pa.types.is_null(field.type)}
+        fresh = {
+            field.name: inferred_type(field.type)
+            for field in rows.schema
+            if field in unknown and field.name not in empty
+        }
+        self._always_null = empty
+        if not fresh:
+            return rows
+        shape.add(fresh)
+        return read(block, shape, unknown="infer")
+
+
+def check_beginnings(block: bytes) -> None:
+    """Arrow's parser takes a bare `null` for a row, and ends the process when it comes first."""
     codes = np.frombuffer(block, np.uint8)
-    starts = np.concatenate([[0], np.flatnonzero(codes == LINE_ENDS[0]) + 1])
-    starts = starts[starts < len(codes)]
+    starts = starts_of(codes)
     first = codes[starts]
     for start in starts[(first != BRACE) & ~np.isin(first, LINE_ENDS)]:
         end = block.find(b"\n", start)
         line = block[start : len(block) if end < 0 else end].strip()
         if line and not line.startswith(b"{"):
             raise NoRow("the line is no object")
-    if block.count(b"{") + block.count(b"[") <= len(starts) + DEPTH_MAX:
-        return
+
+
+def check_depth(block: bytes) -> None:
+    """Braces in strings count as well: a line has to be odd to be refused for them."""
+    codes = np.frombuffer(block, np.uint8)
+    starts = starts_of(codes)
     opened = (codes == BRACE) | (codes == ord("["))
     closed = (codes == ord("}")) | (codes == ord("]"))
     depth = np.cumsum(opened.astype(np.int32) - closed)
@@ -61,15 +91,22 @@ def check_objects(block: bytes) -> None:
         raise NoRow(f"the object is nested more than {DEPTH_MAX} deep")
 
 
-def read(block: bytes | memoryview, shape: Shape) -> pa.Table:
-    asked = pa.schema([pa.field(name, asked_type(kind)) for name, kind in shape.types.items()])
+def starts_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    starts = np.concatenate([[0], np.flatnonzero(codes == LINE_ENDS[0]) + 1])
+    return starts[starts < len(codes)]
+
+
+def read(
+    block: bytes, shape: Shape, *, unknown: str, null_fields: Collection[str] = ()
+) -> pa.Table:
+    asked = {name: asked_type(kind) for name, kind in shape.types.items()}
+    asked |= {name: pa.null() for name in null_fields if name not in asked}
     try:
         rows = json.read_json(
-            pa.BufferReader(pa.py_buffer(block)),
+            pa.BufferReader(block),
             read_options=json.ReadOptions(use_threads=False, block_size=len(block) + 1),
             parse_options=json.ParseOptions(
-                explicit_schema=asked,
-                unexpected_field_behavior="ignore" if shape.is_closed else "infer",
+                explicit_schema=pa.schema(asked.items()), unexpected_field_behavior=unknown
             ),
         )
     except pa.ArrowInvalid as error:

@@ -125,7 +125,7 @@ class FilesSettings(YamlSettings):
     """How long a local file has to be unchanged until its last line counts though no line end
     follows, and until a Parquet file without a valid end counts as broken. Lines with their end
     are read at once."""
-    batch_bytes: SizeBytes = Field(4 << 20, ge=1 << 10)
+    batch_bytes: SizeBytes = Field(2 << 20, ge=1 << 10)
     """How much of the files is parsed at a time and becomes readable together."""
     line_bytes_max: SizeBytes = Field(16 << 20, ge=1 << 10)
     """Longer lines are set aside without their content."""

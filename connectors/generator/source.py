@@ -1,0 +1,213 @@
+"""The generator as a source: stretches of a made-up history, at their pace, as batches."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from connectors.generator.settings import GeneratorSettings
+from connectors.source import Control, Progress, SourceContext
+from core_log.changes import Cell, ChangeBatch, Positions, TableChanges, source_times
+from core_log.clock import Clock
+from core_log.errors import DecodeError, PositionLost, SourceRejected
+from core_log.finding import Finding
+from core_log.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from connectors.generator.history import History, Piece, Stretch
+
+STREAM, HISTORY = "stream", "history"
+"""Parts of the position: the number of transactions told, and of which history."""
+WAIT_MS_MIN = 5
+
+
+class GeneratorSource:
+    """Exactly once: the position is a transaction's number, and from any number on the history
+    goes on as it would have. Its rows are the same for the same seed; its commit times are those
+    of now, so that the lag that is shown is real."""
+
+    Settings = GeneratorSettings
+
+    def __init__(self, settings: GeneratorSettings, context: SourceContext) -> None:
+        self._settings, self._context = settings, context
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        from connectors.generator.history import end_of, next_end, pieces
+
+        history, settings = self._history, self._settings
+        at, named = self._resume(resume_from)
+        last = None if settings.total is None else end_of(history, settings.total)
+        pace = Pace(self._context.clock, settings.rate)
+        while last is None or at < last:
+            room = settings.batch_rows
+            if at >= history.opening:
+                room = min(room, await pace.room())
+            end = next_end(history, at, rows_max=room)
+            end = end if last is None else min(end, last)
+            for piece in pieces(history, at, end, rows_max=settings.batch_rows):
+                batch = self._batch(piece, named, is_snapshot=at < history.opening)
+                pace.went(sum(len(changes) for changes in batch.tables))
+                named = named if piece.end is None else {}
+                yield batch
+            self._tell(end)
+            at = end
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """Nothing is kept, so nothing can be forgotten."""
+
+    async def control(self, control: Control) -> None:
+        raise SourceRejected(
+            "a made-up history takes no orders",
+            hint="change the keys of the source, and begin a new history",
+            kind=control.kind,
+        )
+
+    async def discover(self) -> Sequence[TableSchema]:
+        return self._history.schemas
+
+    async def examine(self) -> Sequence[Finding]:
+        return ()
+
+    async def drop(self) -> Sequence[str]:
+        return ()
+
+    @cached_property
+    def _history(self) -> "History":
+        return history_of(self._settings)
+
+    def _resume(self, positions: Positions) -> tuple[int, dict[str, str]]:
+        """Where to go on, and what the first batch has to say of the history it belongs to."""
+        ours = name_of(self._settings)
+        if not positions:
+            return 0, {HISTORY: ours}
+        if positions.get(HISTORY) != ours:
+            raise PositionLost(
+                "the stored position is of another made-up history",
+                hint="put its keys back, or begin anew with `headwater drop --data`",
+                stored=positions.get(HISTORY),
+                configured=ours,
+            )
+        try:
+            return int(positions[STREAM]), {}
+        except (KeyError, ValueError):
+            raise DecodeError("the stored position is no transaction's number") from None
+
+    def _batch(self, piece: "Piece", named: dict[str, str], *, is_snapshot: bool) -> ChangeBatch:
+        positions = {} if piece.end is None else {STREAM: str(piece.end), **named}
+        committed = source_times(self._context.clock.now_ms() * 1_000)
+        tables = [
+            self._changes(stretch, committed, is_snapshot=is_snapshot)
+            for stretch in piece.stretches
+        ]
+        return ChangeBatch(tuple(tables), positions)
+
+    def _changes(
+        self, stretch: "Stretch", committed: dict[str, Cell], *, is_snapshot: bool
+    ) -> TableChanges:
+        table = stretch.schema.table
+        numbers, commits = _cells_of(stretch)
+        source: dict[str, Cell] = {
+            "version": _version(),
+            "connector": "generator",
+            "name": self._context.pipeline,
+            **committed,
+            "snapshot": "true" if is_snapshot else "false",
+            "db": table.namespace,
+            "sequence": None,
+            "schema": table.namespace,
+            "table": table.name,
+            "txId": numbers,
+        }
+        return TableChanges(
+            stretch.schema,
+            stretch.rows,
+            stretch.operations,
+            source,
+            commits=commits,
+            indexes=pa.array(stretch.indexes),
+        )
+
+    def _tell(self, end: int) -> None:
+        """How much of what is there at first has been read."""
+        history = self._history
+        if end > history.opening:
+            return
+        read = history.rows_before(end)
+        for table, count in history.opening_rows().items():
+            rows = min(max(read, 0), count)
+            read -= count
+            self._context.report(Progress(table, rows, count, is_done=rows == count))
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many changes may go by now. What was late is made up for, but no more than a second."""
+
+    clock: Clock
+    rate: int
+    started_ms: int | None = None
+    gone: float = 0
+
+    async def room(self) -> int:
+        """Waits until a change is due, and returns how many are."""
+        if not self.rate:
+            return 1 << 62
+        while (due := self.due()) < 1:
+            await asyncio.sleep(max(WAIT_MS_MIN, (1 - due) * 1_000 / self.rate) / 1_000)
+        return int(due)
+
+    def due(self) -> float:
+        now_ms = self.clock.monotonic_ms()
+        if self.started_ms is None:
+            self.started_ms, self.gone = now_ms - 1_000 // self.rate, 0
+        due = (now_ms - self.started_ms) * self.rate / 1_000 - self.gone
+        late = max(0.0, due - max(self.rate, 1))
+        self.gone += late
+        return due - late
+
+    def went(self, changes: int) -> None:
+        if self.started_ms is not None:
+            self.gone += changes
+
+
+def history_of(settings: GeneratorSettings) -> "History":
+    from connectors.generator.shop import Shop
+    from connectors.generator.wide import Wide
+
+    if settings.mode == "shop":
+        return Shop(seed=settings.seed, size=settings.size)
+    return Wide(
+        seed=settings.seed,
+        size=settings.size,
+        transaction_rows=settings.transaction_rows,
+        updates=settings.updates,
+        deletes=settings.deletes,
+        batch_rows=settings.batch_rows,
+    )
+
+
+def name_of(settings: GeneratorSettings) -> str:
+    """Everything that the rows of a history depend on."""
+    parts = [settings.mode, f"seed={settings.seed}", f"size={settings.size}"]
+    if settings.mode == "wide":
+        parts += [f"transaction_rows={settings.transaction_rows}"]
+        parts += [f"updates={settings.updates}", f"deletes={settings.deletes}"]
+    return " ".join(parts)
+
+
+@cache
+def _version() -> str:
+    return version("headwater")
+
+
+def _cells_of(stretch: "Stretch") -> tuple[Cell, Cell]:
+    """The transactions' numbers and names: one for all where there is only one."""
+    first, last = int(stretch.transactions[0]), int(stretch.transactions[-1])
+    if first == last:
+        return first, str(first)
+    numbers = pa.array(stretch.transactions)
+    return numbers, numbers.cast(pa.string())

@@ -42,6 +42,8 @@ class Commit:
     positions: Positions
     """Which parts of the source's position it moved, and where to."""
     touched: Mapping[TopicPartition, Stretch]
+    truncated: frozenset[str] = frozenset()
+    """Topics of the tables that were truncated."""
 
 
 def commits_home(pipeline: str) -> TopicPartition:
@@ -62,6 +64,7 @@ def encode_commit(commit: Commit, *, now_ms: int) -> list[Batch]:
                 topic: {partition: tuple(stretch) for partition, stretch in parts.items()}
                 for topic, parts in touched.items()
             },
+            "truncated": sorted(commit.truncated),
         }
     )
     return records.encode(
@@ -97,4 +100,5 @@ def _commit_of(said: Mapping[str, Any]) -> Commit:
             for topic, parts in said["touched"].items()
             for partition, stretch in parts.items()
         },
+        truncated=frozenset(said["truncated"]),
     )

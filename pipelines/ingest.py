@@ -81,6 +81,7 @@ class _Filling:
     positions: dict[str, str] = field(default_factory=dict)
     touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
+    truncated: set[str] = field(default_factory=set)
     set_aside: list[SetAside] = field(default_factory=list)
     is_at_boundary: bool = False
     bytes: int = 0
@@ -124,6 +125,7 @@ class _Filling:
             committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
             positions=self.positions,
             touched=self.touched,
+            truncated=frozenset(self.truncated),
         )
         for batch in encode_commit(commit, now_ms=now_ms):
             await transaction.append(commits_home(self.pipeline), batch)
@@ -147,6 +149,8 @@ class _Filling:
             first = await transaction.append(portion.partition, portion.batch)
             if not portion.is_data:
                 continue
+            if changes.is_truncate:
+                self.truncated.add(portion.partition.topic)
             tally.bytes += batch_bytes
             self.bytes += batch_bytes
             stretch = Stretch(first, first + record_count, record_count, batch_bytes)

@@ -20,6 +20,7 @@ from core_log.rows.codecs import codec_for
 from core_log.table_schema import TableId
 from pipelines.internal_topics import COMMITS
 from pipelines.schemas import SchemaReader, StoredSchema
+from pipelines.truncates import Barrier, Range, find_barriers
 from sinks.sink import Slice
 
 Mask = npt.NDArray[np.bool_]
@@ -61,7 +62,8 @@ class SliceReader:
         """Which topics have gone into each table of the target."""
 
     async def read(self, part: Slice) -> AsyncIterator[TableChanges]:
-        """Every change of the slice once. Within a partition in the order of its offsets."""
+        """Every change of the slice once. Within a partition in the order of its offsets; a
+        truncate once for all partitions, after what was before it in any of them."""
         ends = {
             partition: stand.next_offset
             for partition, stand in part.end.items()
@@ -69,26 +71,58 @@ class SliceReader:
         }
         self.counts = {}
         before = await self._log.bounds(ends)
-        wanted = {
+        reached = {
             partition: max(part.start[partition].next_offset, before[partition].start)
             for partition in ends
         }
-        while wanted := {part: at for part, at in wanted.items() if at < ends[part]}:
+        for barrier in await self._barriers(part, reached, ends):
+            async for changes in self._read_to(barrier, reached, before):
+                yield changes
+            # One marker stands for all, and comes before whatever follows any of them.
+            [(first, offset), *others] = barrier.items()
+            async for changes in self._read_to({first: offset + 1}, reached, before):
+                yield changes
+            reached |= {partition: offset + 1 for partition, offset in others}
+        async for changes in self._read_to(ends, reached, before):
+            yield changes
+        await self._check_no_delete_was_missed(part, before)
+
+    async def _barriers(
+        self, part: Slice, reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> list[Barrier]:
+        found: list[Barrier] = []
+        for topic in sorted(part.truncated):
+            ranges = {
+                partition: Range(reached[partition], end)
+                for partition, end in ends.items()
+                if partition.topic == topic
+            }
+            if len(ranges) > 1:
+                found += await find_barriers(self._log, ranges)
+        return found
+
+    async def _read_to(
+        self,
+        ends: Mapping[TopicPartition, int],
+        reached: dict[TopicPartition, int],
+        before: Mapping[TopicPartition, Bounds],
+    ) -> AsyncIterator[TableChanges]:
+        """Moves `reached` on to `ends`."""
+        while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
             fetched = await self._log.fetch(
                 wanted, limit=self._limit, isolation=Isolation.COMMITTED
             )
             if not fetched:
-                wanted = await self._beyond_compacted(wanted, ends)
+                reached |= await self._beyond_compacted(wanted, ends)
             for each in fetched:
-                columns = records.decode(each.data, from_offset=wanted[each.partition])
-                wanted[each.partition] = each.next_offset
-                below = int(np.searchsorted(columns.offsets, ends[each.partition]))
-                arrived = await self._decode(each.partition, _sliced(columns, 0, below))
-                cleaned_to = before[each.partition].cleaned_to
-                for changes in arrived:
-                    for routed in self._route(changes, each.partition, cleaned_to=cleaned_to):
+                partition, end = each.partition, ends[each.partition]
+                columns = records.decode(each.data, from_offset=wanted[partition])
+                reached[partition] = min(each.next_offset, end)
+                below = int(np.searchsorted(columns.offsets, end))
+                for changes in await self._decode(partition, _sliced(columns, 0, below)):
+                    cleaned_to = before[partition].cleaned_to
+                    for routed in self._route(changes, partition, cleaned_to=cleaned_to):
                         yield routed
-        await self._check_no_delete_was_missed(part, before)
 
     async def _beyond_compacted(
         self, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

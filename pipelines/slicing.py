@@ -53,6 +53,8 @@ class Slicer:
         self._last_applied_ms: int | None = None
         self._decided: dict[TopicPartition, int] = {}
         self._decided_at = 0
+        self._truncated: set[str] = set()
+        """Topics that may hold truncates between their stand and their boundary."""
 
     async def start(self, stands: Stands) -> None:
         """Takes up where the target stands; raises PositionLost where that cannot be done."""
@@ -74,6 +76,7 @@ class Slicer:
         resume_at = self._stands.setdefault(self._home, 0)
         if resume_at < home.start:
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
+            self._truncated |= {partition.topic for partition in self._boundary}
             self._stands[self._home] = home.start
         self._commits = Boundaries(
             self._log, self._pipeline, from_offset=max(resume_at, home.start)
@@ -100,6 +103,8 @@ class Slicer:
     def applied(self, part: Slice) -> None:
         """The target now stands where the slice ended."""
         self._stands |= {partition: stand.next_offset for partition, stand in part.end.items()}
+        behind = {partition.topic for partition in self._moves(())}
+        self._truncated -= {partition.topic for partition in part.end} - behind
         self._last_applied_ms = self._clock.monotonic_ms()
 
     async def _meet(self, topic: str) -> list[TopicPartition]:
@@ -115,6 +120,7 @@ class Slicer:
             if stretch.end > self._stands.get(partition, 0):
                 self._records += stretch.records
                 self._bytes += stretch.bytes
+        self._truncated |= commit.truncated
         positions = {} if self._cut is None else self._cut.positions
         self._cut = Cut(offset, commit.committed_ms, {**positions, **commit.positions})
 
@@ -125,6 +131,7 @@ class Slicer:
                 known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
                 if end > known + (1 if known else 0):  # every transaction ends with a marker
                     self._boundary[partition] = end
+                    self._truncated.add(partition.topic)
             self._decided = {}
 
     def _moves(self, held: Collection[str]) -> dict[TopicPartition, int]:
@@ -167,15 +174,20 @@ class Slicer:
             end={part: self._stand(part, offset) for part, offset in moves.items()},
             cut=cut,
             read=self._read,
+            truncated=frozenset(self._truncated & {partition.topic for partition in moves}),
         )
 
     def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """As much as is reasonable of a stretch that has no boundaries inside."""
-        left, portion = PREHISTORY_RECORDS, {}
-        for partition, end in moves.items():
-            start = self._stands.get(partition, 0)
-            portion[partition] = min(end, start + left)
-            left -= portion[partition] - start
+        """As much as is reasonable of a stretch that has no boundaries inside. The partitions of a
+        topic stay together, since a truncate is one event in all of them."""
+        left, portion = PREHISTORY_RECORDS, dict[TopicPartition, int]()
+        for topic in sorted({partition.topic for partition in moves}):
+            theirs = {part: end for part, end in moves.items() if part.topic == topic}
+            if len(theirs) == 1:
+                [(part, end)] = theirs.items()
+                theirs = {part: min(end, self._stands.get(part, 0) + left)}
+            portion |= theirs
+            left -= sum(end - self._stands.get(part, 0) for part, end in theirs.items())
             if left <= 0:
                 break
         return portion

@@ -46,6 +46,8 @@ class Slice:
     cut: Cut | None
     """None below the oldest commit boundary that the log still remembers."""
     read: Callable[["Slice"], AsyncIterator[TableChanges]]
+    truncated: frozenset[str] = frozenset()
+    """Topics that may hold truncates in this stretch."""
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """The stretch decoded, transformed and routed, in the order of offsets within each

@@ -28,6 +28,7 @@ unit: venv ## the fast tests
 
 test: venv ## everything, with short budgets
 	@scripts/kcat.sh
+	@scripts/databases.sh
 	@scripts/fetch_java_client.sh >/dev/null
 	$(PYTEST) -q --durations 10 tests
 

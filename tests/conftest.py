@@ -1,6 +1,7 @@
 """What holds for every test: how much Hypothesis tries, and where Apache Kafka is needed."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,3 +19,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in beside]
     if beside:
         config.hook.pytest_deselected(items=beside)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL that all tests of a run share, each in a database of its own."""
+    from tests.databases import running_postgres
+
+    with running_postgres() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[str]:
+    from tests.databases import running_mariadb
+
+    with running_mariadb() as address:
+        yield address

@@ -1,0 +1,172 @@
+"""What becomes of a target's table when the source's has another shape, by policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from core_log.errors import SchemaRefused
+from core_log.table_schema import Column, TableId, TableSchema
+
+INTEGER_BITS = {
+    pa.int8(): (True, 7), pa.int16(): (True, 15), pa.int32(): (True, 31), pa.int64(): (True, 63),
+    pa.uint8(): (False, 8), pa.uint16(): (False, 16), pa.uint32(): (False, 32),
+    pa.uint64(): (False, 64),
+}  # fmt: skip
+"""Whether there are negative ones, and how many bits the largest has."""
+DIGITS = {7: 3, 8: 3, 15: 5, 16: 5, 31: 10, 32: 10, 63: 19, 64: 20}
+FLOAT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
+UNITS = ("s", "ms", "us", "ns")
+
+
+class Action(Enum):
+    """What is done to one column of the target."""
+
+    ADD = "add the column"
+    DROP = "drop the column"
+    KEEP = "keep the column, null in rows from now on"
+    SKIP = "leave the column's values out"
+    WIDEN = "give the column the wider type"
+    LOOSEN = "let the column be null"
+    STAY = "leave the column's type as it is"
+
+
+ACTIONS: Mapping[str, Mapping[str, Action | None]] = {
+    "add_column": {"evolve": Action.ADD, "lenient": Action.ADD, "ignore": Action.SKIP},
+    "drop_column": {"evolve": Action.DROP, "lenient": Action.KEEP, "ignore": Action.KEEP},
+    "widen_type": {"evolve": Action.WIDEN, "lenient": Action.WIDEN, "ignore": Action.STAY},
+    "change_type": {"ignore": Action.STAY},
+    "drop_not_null": {"evolve": Action.LOOSEN, "lenient": Action.LOOSEN, "ignore": Action.STAY},
+}
+"""Kind of change, policy, action; what is not here is refused. A renamed column is one that went
+and one that came. A type that the old one's values do not fit into is never changed in place,
+since that would be a silent cast: such a table is rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One difference between a table of the target and the schema of the changes to come."""
+
+    kind: str
+    column: str
+    action: Action
+    becomes: Column | None = None
+    """The column as the source has it now; None when it has gone."""
+
+
+def steps(
+    table: TableId,
+    *,
+    present: Sequence[Column],
+    wanted: TableSchema,
+    policy: Mapping[str, str],
+) -> list[Step]:
+    """What is to be done to a table with the columns `present`, in the order of their names' first
+    appearance; raises `SchemaRefused` for what the policy, or any policy, does not allow."""
+    there = {column.name: column for column in present}
+    found: list[Step] = []
+    for column in wanted.columns:
+        old = there.get(column.name)
+        if old is None:
+            found.append(_step(table, "add_column", column.name, column, policy))
+            continue
+        if not holds(old.type, column.type):
+            kind = "widen_type" if holds(column.type, old.type) else "change_type"
+            types = {"held": str(old.type), "comes": str(column.type)}
+            found.append(_step(table, kind, column.name, column, policy, **types))
+        if column.is_nullable and not old.is_nullable and column.name not in wanted.key:
+            found.append(_step(table, "drop_not_null", column.name, column, policy))
+    gone = [column.name for column in present if column.name not in wanted.names]
+    found += [_step(table, "drop_column", name, None, policy) for name in gone]
+    return found
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether every value of `narrow` is, unchanged, a value of `wide`."""
+    if wide == narrow:
+        return True
+    if narrow in INTEGER_BITS:
+        return _holds_integer(wide, *INTEGER_BITS[narrow])
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(
+            wide.scale >= narrow.scale
+            and wide.precision - wide.scale >= narrow.precision - narrow.scale
+        )
+    if narrow in FLOAT_BITS:
+        return FLOAT_BITS.get(wide, 0) >= FLOAT_BITS[narrow]
+    if _is_of(wide, narrow, pa.types.is_timestamp):
+        return (wide.tz is None) == (narrow.tz is None) and _is_finer(wide, narrow)
+    if _is_of(wide, narrow, pa.types.is_time):
+        return _is_finer(wide, narrow)
+    if _is_text(wide):
+        return _is_text(narrow)
+    if _is_binary(wide):
+        return _is_binary(narrow)
+    return False
+
+
+def _holds_integer(wide: pa.DataType, is_signed: bool, bits: int) -> bool:
+    if wide in INTEGER_BITS:
+        wide_is_signed, wide_bits = INTEGER_BITS[wide]
+        return wide_bits >= bits and (wide_is_signed or not is_signed)
+    if pa.types.is_decimal(wide):
+        return bool(wide.precision - wide.scale >= DIGITS[bits])
+    return FLOAT_BITS.get(wide, 0) >= bits
+
+
+def _is_of(wide: pa.DataType, narrow: pa.DataType, test: object) -> bool:
+    assert callable(test)
+    return bool(test(wide) and test(narrow))
+
+
+def _is_finer(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    return UNITS.index(wide.unit) >= UNITS.index(narrow.unit)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _step(
+    table: TableId,
+    kind: str,
+    column: str,
+    becomes: Column | None,
+    policy: Mapping[str, str],
+    **facts: object,
+) -> Step:
+    chosen = policy.get(kind, "evolve")
+    action = ACTIONS[kind].get(chosen)
+    if action is None:
+        raise SchemaRefused(
+            PROBLEMS[kind],
+            table=str(table),
+            column=column,
+            **facts,
+            policy=f"{kind}: {chosen}",
+            hint=HINTS[kind].format(kind=kind),
+        )
+    return Step(kind, column, action, becomes)
+
+
+PROBLEMS = {
+    "add_column": "a column has come that the target does not have",
+    "drop_column": "a column has gone that the target still has",
+    "widen_type": "a column's type has become wider than the target's",
+    "change_type": "a column's type has become another one than the target's",
+    "drop_not_null": "a column may be null now, which the target does not allow",
+}
+ALLOW = "set `schema_changes: {{{kind}: evolve}}` in the pipeline file"
+HINTS = dict.fromkeys(PROBLEMS, ALLOW) | {
+    "change_type": "`headwater rebuild` makes the table anew with the type it has now; a `cast` "
+    "in the pipeline file keeps the old one"
+}

@@ -1,0 +1,232 @@
+"""Any other database that SQLAlchemy knows: its statements, row by row as the driver does it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.table_schema import Column, TableId
+from sinks.sql.dialects.dialect import Fit, Found, Match, Problem, column_list, qualified
+from sinks.sql.mark import Mark, read_mark
+from sinks.sql.rendering import text_of
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+US = pa.timestamp("us")
+DIGITS_MAX = 38
+KEY_LETTERS = 255
+
+
+class GenericDialect:
+    """Keeps to what SQL's standard and SQLAlchemy have in common."""
+
+    is_case_sensitive = False
+    has_transactional_ddl = False
+
+    def __init__(self, engine: "sa.Engine") -> None:
+        self._engine = engine
+        self.name = engine.dialect.name
+        self.name_bytes_max = min(engine.dialect.max_identifier_length, 128)
+        self.keeps_marks = engine.dialect.supports_comments
+        self._tables: dict[TableId, Any] = {}
+
+    def quote(self, name: str) -> str:
+        preparer = self._engine.dialect.identifier_preparer
+        return f"{preparer.initial_quote}{preparer._escape_identifier(name)}{preparer.final_quote}"
+
+    def prepare(self, connection: "sa.Connection") -> None:
+        pass
+
+    def begin(self, connection: "sa.Connection") -> None:
+        pass
+
+    def forget(self) -> None:
+        self._tables.clear()
+
+    def fit(self, column: Column, *, is_key: bool) -> Fit:
+        found, holds = _sqlalchemy_type(column.type, is_key=is_key)
+        return Fit(found.compile(dialect=self._engine.dialect), holds)
+
+    def held(self, kind: object) -> pa.DataType | None:
+        return None
+
+    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+        import sqlalchemy as sa
+
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(table.name, schema=table.namespace or None):
+            return None
+        try:
+            comment = inspector.get_table_comment(table.name, schema=table.namespace or None)
+        except NotImplementedError:
+            return Found(None, is_empty=False)
+        return Found(read_mark(comment["text"]), is_empty=False)
+
+    def create(
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+    ) -> list[str]:
+        name = qualified(self, table)
+        comment = [f"COMMENT ON TABLE {name} IS '{mark}'"] if self.keeps_marks else []
+        return [f"CREATE TABLE {name} ({column_list(self, columns, key)})", *comment]
+
+    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
+        return None
+
+    def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return None
+
+    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return None
+
+    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
+        return [
+            f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"
+            for old, new in pairs
+        ]
+
+    def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            connection.execute(self._table(connection, table).insert(), _values(rows))
+
+    def upsert(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        key: Sequence[str],
+    ) -> None:
+        self.delete(connection, table, rows.select(list(key)), match=[Match(name) for name in key])
+        self.insert(connection, table, rows)
+
+    def update(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        import sqlalchemy as sa
+
+        there = self._table(connection, table)
+        matched = {each.column for each in match}
+        sets = {
+            name: sa.bindparam(f"v{place}", type_=there.c[name].type)
+            for place, name in enumerate(rows.schema.names)
+            if name not in matched
+        }
+        statement = there.update().where(*_conditions(there, rows, match, where)).values(sets)
+        if rows.num_rows:
+            connection.execute(statement, _numbered(rows))
+
+    def delete(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        there = self._table(connection, table)
+        if rows.num_rows:
+            connection.execute(
+                there.delete().where(*_conditions(there, rows, match, where)), _numbered(rows)
+            )
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        return {}
+
+    def problem(self, error: BaseException) -> tuple[Problem, str]:
+        """By the kinds of errors that every driver has."""
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        said = type(error).__name__
+        if "DataError" in kinds:
+            return Problem.VALUE, f"a value does not fit its column ({said})"
+        if "IntegrityError" in kinds:
+            return Problem.TAKEN, f"a row breaks a constraint ({said})"
+        if kinds & {"OperationalError", "InterfaceError", "InternalError"}:
+            return Problem.AWAY, f"the database does not take it just now ({said})"
+        return Problem.REFUSED, f"the database refused it ({said})"
+
+    def _table(self, connection: "sa.Connection", table: TableId) -> Any:
+        import sqlalchemy as sa
+
+        if table not in self._tables:
+            self._tables[table] = sa.Table(
+                sa.quoted_name(table.name, True),
+                sa.MetaData(),
+                schema=table.namespace or None,
+                autoload_with=connection,
+            )
+        return self._tables[table]
+
+
+def _values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = [_plain(column) for column in rows.columns]
+    found: list[dict[str, Any]] = pa.RecordBatch.from_arrays(
+        columns, names=rows.schema.names
+    ).to_pylist()
+    return found
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """As something that every driver takes."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return column.cast(US)
+    if pa.types.is_duration(kind):
+        return column.cast(pa.int64())
+    is_fine = pa.types.is_time(kind) and kind.unit != "ns"
+    if is_fine or (pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)):
+        return column
+    if pa.types.is_date(kind) or pa.types.is_binary(kind):
+        return column
+    if pa.types.is_decimal(kind) and kind.precision <= DIGITS_MAX:
+        return column
+    return text_of(column)
+
+
+def _numbered(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The values under names that cannot be a column's."""
+    return _values(rows.rename_columns([f"v{place}" for place in range(rows.num_columns)]))
+
+
+def _conditions(
+    there: Any, rows: pa.RecordBatch, match: Sequence[Match], where: str | None
+) -> list[Any]:
+    import sqlalchemy as sa
+
+    found = [there.c[where].is_(sa.true())] if where else []
+    for name, operator in match:
+        place = rows.schema.get_field_index(name)
+        value = sa.bindparam(f"v{place}", type_=there.c[name].type)
+        found.append(there.c[name] >= value if operator == ">=" else there.c[name] == value)
+    return found
+
+
+def _sqlalchemy_type(kind: pa.DataType, *, is_key: bool) -> tuple[Any, pa.DataType]:
+    import sqlalchemy as sa
+
+    length = KEY_LETTERS if is_key else None
+    if pa.types.is_decimal(kind) and kind.precision <= DIGITS_MAX and kind.scale >= 0:
+        return sa.Numeric(kind.precision, kind.scale), kind
+    choices: tuple[tuple[bool, Any, pa.DataType], ...] = (
+        (pa.types.is_boolean(kind), sa.Boolean(), pa.bool_()),
+        (kind in (pa.int8(), pa.int16(), pa.uint8()), sa.SmallInteger(), pa.int16()),
+        (kind in (pa.int32(), pa.uint16()), sa.Integer(), pa.int32()),
+        (kind in (pa.int64(), pa.uint32()), sa.BigInteger(), pa.int64()),
+        (pa.types.is_duration(kind), sa.BigInteger(), pa.int64()),
+        (kind == pa.uint64(), sa.Numeric(20, 0), pa.decimal128(20, 0)),
+        (pa.types.is_floating(kind), sa.Double(), pa.float64()),
+        (pa.types.is_date(kind), sa.Date(), pa.date32()),
+        (pa.types.is_timestamp(kind) and kind.unit != "ns", sa.DateTime(), US),
+        (pa.types.is_time(kind) and kind.unit != "ns", sa.Time(), pa.time64("us")),
+        (pa.types.is_binary(kind), sa.LargeBinary(length), pa.binary()),
+        (is_key, sa.String(KEY_LETTERS), pa.string()),
+    )
+    text = sa.Text(), pa.string()
+    return next(((found, holds) for fits, found, holds in choices if fits), text)

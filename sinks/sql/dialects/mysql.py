@@ -1,0 +1,307 @@
+"""MySQL and MariaDB: long INSERT statements built in columns, and joins with a temporary table."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.table_schema import Column, TableId
+from sinks.sql.dialects.dialect import (
+    Fit,
+    Found,
+    Match,
+    Problem,
+    column_list,
+    qualified,
+    run,
+    text_literal,
+)
+from sinks.sql.mark import Mark, read_mark
+from sinks.sql.rendering import statements, value_lists
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+US = pa.timestamp("us")
+FITS = {
+    pa.bool_(): Fit("BOOLEAN", pa.bool_()),
+    pa.int8(): Fit("TINYINT", pa.int8()),
+    pa.int16(): Fit("SMALLINT", pa.int16()),
+    pa.int32(): Fit("INT", pa.int32()),
+    pa.int64(): Fit("BIGINT", pa.int64()),
+    pa.uint8(): Fit("TINYINT UNSIGNED", pa.uint8()),
+    pa.uint16(): Fit("SMALLINT UNSIGNED", pa.uint16()),
+    pa.uint32(): Fit("INT UNSIGNED", pa.uint32()),
+    pa.uint64(): Fit("BIGINT UNSIGNED", pa.uint64()),
+    pa.float32(): Fit("DOUBLE", pa.float64()),  # FLOAT shows six digits of a value's seven or eight
+    pa.float64(): Fit("DOUBLE", pa.float64()),
+    pa.date32(): Fit("DATE", pa.date32()),
+}
+DIGITS_MAX, SCALE_MAX = 65, 30
+KEY_LETTERS = 255
+
+AWAY = {1040, 1053, 1077, 1080, 1158, 1159, 1160, 1161, 1203, 1226, 2002, 2003, 2006, 2013, 2055}
+AWAY |= {1021, 1041, 1114, 3100}
+AGAIN = {1020, 1205, 1213, 1412}
+GONE = {1049, 1054, 1146}
+VALUES = {
+    1048: "a key is null",
+    1264: "a number is out of range",
+    1265: "a value would be cut",
+    1292: "a date, a time or a number is none to this database",
+    1366: "a value is none of its column's type",
+    1406: "a text is too long for its column",
+    1067: "a value is none of its column's type",
+    1118: "a row is too long",
+    1153: "a row is longer than max_allowed_packet",
+    1411: "a date or a time is none to this database",
+    1416: "a value is none of its column's type",
+    3140: "a text is no JSON",
+    3156: "a value is none of its column's type",
+    4025: "a value breaks a constraint of its column",
+}
+STATEMENT_BYTES_MAX = 4 << 20
+
+
+class MysqlDialect:
+    """DDL commits whatever is open, so it never happens in the middle of a transaction."""
+
+    name = "mysql"
+    name_bytes_max = 64
+    is_case_sensitive = False
+    has_transactional_ddl = False
+    keeps_marks = True
+
+    def __init__(self) -> None:
+        self._collation = "utf8mb4_bin"
+        self._statement_bytes = STATEMENT_BYTES_MAX
+
+    def quote(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def prepare(self, connection: "sa.Connection") -> None:
+        run(connection, "SET NAMES utf8mb4")
+        run(connection, "SET SESSION time_zone = '+00:00'")
+        run(
+            connection,
+            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION"
+            ",NO_ZERO_IN_DATE,NO_ZERO_DATE'",
+        )
+        run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        cursor = connection.connection.cursor()
+        cursor.execute(
+            "SELECT @@max_allowed_packet, collation_name FROM (SELECT 1) AS one LEFT JOIN "
+            "information_schema.collations ON collation_name IN ('utf8mb4_nopad_bin', "
+            "'utf8mb4_0900_bin')"
+        )
+        # A key that ends in spaces is another key, which collations that pad do not know.
+        packet_bytes, collation = cursor.fetchone() or (1 << 20, None)
+        self._collation = collation or self._collation
+        self._statement_bytes = min(packet_bytes // 2, STATEMENT_BYTES_MAX)
+
+    def begin(self, connection: "sa.Connection") -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def fit(self, column: Column, *, is_key: bool) -> Fit:
+        kind = column.type
+        if column.semantic == "io.debezium.data.Json" and not is_key:
+            return Fit("JSON", pa.string())
+        if kind in FITS:
+            return FITS[kind]
+        if (
+            pa.types.is_decimal(kind)
+            and kind.precision <= DIGITS_MAX
+            and (0 <= kind.scale <= SCALE_MAX)
+        ):
+            return Fit(f"DECIMAL({kind.precision},{kind.scale})", kind)
+        if pa.types.is_timestamp(kind) and kind.unit != "ns":
+            return Fit("DATETIME(6)", US)
+        if pa.types.is_time(kind) and kind.unit != "ns":
+            return Fit("TIME(6)", pa.time64("us"))
+        if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            return Fit(f"VARBINARY({KEY_LETTERS})" if is_key else "LONGBLOB", pa.binary())
+        if pa.types.is_duration(kind):
+            return FITS[pa.int64()]
+        return Fit(f"VARCHAR({KEY_LETTERS})" if is_key else "LONGTEXT", pa.string())
+
+    def held(self, kind: object) -> pa.DataType | None:
+        from sqlalchemy import types as st
+        from sqlalchemy.dialects import mysql as my
+
+        if isinstance(kind, my.TINYINT) and kind.display_width == 1:
+            return pa.bool_()
+        integers: tuple[tuple[Any, pa.DataType, pa.DataType], ...] = (
+            (my.TINYINT, pa.int8(), pa.uint8()),
+            (my.SMALLINT, pa.int16(), pa.uint16()),
+            (my.BIGINT, pa.int64(), pa.uint64()),
+            (st.Integer, pa.int32(), pa.uint32()),
+        )
+        for types, signed, unsigned in integers:
+            if isinstance(kind, types):
+                return unsigned if getattr(kind, "unsigned", False) else signed
+        if isinstance(kind, st.Numeric) and not isinstance(kind, st.Float | my.DOUBLE | my.FLOAT):
+            digits, scale = kind.precision or 10, kind.scale or 0
+            return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
+        held: tuple[tuple[Any, pa.DataType], ...] = (
+            (my.FLOAT, pa.float32()),
+            ((my.DOUBLE, st.Float), pa.float64()),
+            (st.Date, pa.date32()),
+            (st.DateTime, US),
+            (st.Time, pa.time64("us")),
+            (st.LargeBinary, pa.binary()),
+            ((my.VARBINARY, my.BINARY), pa.binary()),
+            ((st.String, st.JSON), pa.string()),
+        )
+        return next((found for types, found in held if isinstance(kind, types)), None)
+
+    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+        schema = text_literal(table.namespace) if table.namespace else "DATABASE()"
+        cursor = connection.connection.cursor()
+        cursor.execute(
+            f"SELECT table_comment FROM information_schema.tables WHERE table_schema = {schema} "
+            f"AND table_name = {text_literal(table.name)}"
+        )
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        mark = read_mark(row[0])
+        if mark is None:
+            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {qualified(self, table)})")
+            (is_filled,) = cursor.fetchone() or (1,)
+            return Found(None, is_empty=not is_filled)
+        return Found(mark, is_empty=False)
+
+    def create(
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+    ) -> list[str]:
+        schema = [f"CREATE DATABASE IF NOT EXISTS {self.quote(table.namespace)}"]
+        return [
+            *(schema if table.namespace else []),
+            f"CREATE TABLE {qualified(self, table)} ({column_list(self, columns, key)}) "
+            f"DEFAULT CHARACTER SET utf8mb4 COLLATE {self._collation} "
+            f"COMMENT = {text_literal(str(mark))}",
+        ]
+
+    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
+        return [f"ALTER TABLE {qualified(self, table)} COMMENT = {text_literal(str(mark))}"]
+
+    def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return [f"ALTER TABLE {qualified(self, table)} MODIFY COLUMN {self.quote(column)} {kind}"]
+
+    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return self.widen(table, column, f"{kind} NULL")
+
+    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
+        moves = (f"{qualified(self, old)} TO {qualified(self, new)}" for old, new in pairs)
+        return [f"RENAME TABLE {', '.join(moves)}"]
+
+    def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
+        self._insert(connection, qualified(self, table), rows)
+
+    def upsert(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        key: Sequence[str],
+    ) -> None:
+        names = [name for name in rows.schema.names if name not in key] or list(key)
+        sets = ", ".join(f"{self.quote(name)} = VALUES({self.quote(name)})" for name in names)
+        self._insert(
+            connection, qualified(self, table), rows, ending=f" ON DUPLICATE KEY UPDATE {sets}"
+        )
+
+    def update(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        matched = {each.column for each in match}
+        sets = ", ".join(
+            f"t.{self.quote(name)} = s.{self.quote(name)}"
+            for name in rows.schema.names
+            if name not in matched
+        )
+        stage = self._stage(connection, table, rows)
+        run(
+            connection,
+            f"UPDATE {qualified(self, table)} AS t JOIN {stage} AS s "
+            f"ON {self._conditions(match, where)} SET {sets}",
+        )
+        run(connection, f"DROP TEMPORARY TABLE {stage}")
+
+    def delete(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        stage = self._stage(connection, table, rows)
+        run(
+            connection,
+            f"DELETE t FROM {qualified(self, table)} AS t JOIN {stage} AS s "
+            f"ON {self._conditions(match, where)}",
+        )
+        run(connection, f"DROP TEMPORARY TABLE {stage}")
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        return {}
+
+    def problem(self, error: BaseException) -> tuple[Problem, str]:
+        import pymysql
+
+        if not isinstance(error, pymysql.Error):
+            return Problem.REFUSED, "the driver does not take the statement"
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        said = f"error {code}" if code else type(error).__name__
+        if code in AWAY or (code == 0 and isinstance(error, pymysql.err.InterfaceError)):
+            return Problem.AWAY, f"the server is away, busy or full ({said})"
+        if code in AGAIN:
+            return Problem.AGAIN, f"another transaction was in the way ({said})"
+        if code == 1062:
+            return Problem.TAKEN, "a row with that key is there already"
+        if code in VALUES or isinstance(error, pymysql.err.DataError):
+            return Problem.VALUE, f"{VALUES.get(code, 'a value does not fit')} ({said})"
+        if code in GONE:
+            return Problem.GONE, f"a table or column is not there ({said})"
+        return Problem.REFUSED, f"the server refused it ({said})"
+
+    def _conditions(self, match: Sequence[Match], where: str | None) -> str:
+        conditions = [
+            f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
+        ]
+        return " AND ".join([*conditions, *([f"t.{self.quote(where)}"] if where else [])])
+
+    def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
+        """A temporary table with the rows, its columns as in the real one; making and dropping one
+        commits nothing."""
+        stage = self.quote("headwater_stage")
+        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        run(connection, f"DROP TEMPORARY TABLE IF EXISTS {stage}")
+        run(
+            connection,
+            f"CREATE TEMPORARY TABLE {stage} AS SELECT {names} FROM {qualified(self, table)} "
+            "LIMIT 0",
+        )
+        self._insert(connection, stage, rows)
+        return stage
+
+    def _insert(
+        self, connection: "sa.Connection", table: str, rows: pa.RecordBatch, *, ending: str = ""
+    ) -> None:
+        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        head, tail = f"INSERT INTO {table} ({names}) VALUES ".encode(), ending.encode()
+        driver: Any = connection.connection.driver_connection
+        for values in statements(value_lists(rows), bytes_max=self._statement_bytes):
+            driver.query(head + values + tail)

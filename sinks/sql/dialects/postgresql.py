@@ -1,0 +1,320 @@
+"""PostgreSQL: COPY into a temporary table, and from there what has to be done, as one statement."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.table_schema import Column, TableId
+from sinks.sql.dialects.dialect import (
+    Fit,
+    Found,
+    Match,
+    Problem,
+    column_list,
+    qualified,
+    run,
+    text_literal,
+)
+from sinks.sql.mark import Mark, read_mark
+from sinks.sql.rendering import copy_text
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+US, TZ = pa.timestamp("us"), pa.timestamp("us", "UTC")
+FITS = {
+    pa.bool_(): Fit("BOOLEAN", pa.bool_()),
+    pa.int8(): Fit("SMALLINT", pa.int16()),
+    pa.int16(): Fit("SMALLINT", pa.int16()),
+    pa.int32(): Fit("INTEGER", pa.int32()),
+    pa.int64(): Fit("BIGINT", pa.int64()),
+    pa.uint8(): Fit("SMALLINT", pa.int16()),
+    pa.uint16(): Fit("INTEGER", pa.int32()),
+    pa.uint32(): Fit("BIGINT", pa.int64()),
+    pa.uint64(): Fit("NUMERIC(20,0)", pa.decimal128(20, 0)),
+    pa.float32(): Fit("REAL", pa.float32()),
+    pa.float64(): Fit("DOUBLE PRECISION", pa.float64()),
+    pa.date32(): Fit("DATE", pa.date32()),
+    pa.binary(): Fit("BYTEA", pa.binary()),
+}
+SEMANTICS = {"io.debezium.data.Json": "JSON", "io.debezium.data.Uuid": "UUID"}
+TEXT = Fit("TEXT", pa.string())
+STAGES_MAX = 32
+
+AWAY_CLASSES = ("08", "53", "57", "58")
+AGAIN = ("40001", "40P01", "55P03", "25006")
+VALUE_CLASSES = ("22", "23", "54")
+GONE = ("42P01", "42703", "3F000")
+
+
+class PostgresqlDialect:
+    """Temporary tables are kept for the connection, one per list of column types."""
+
+    name = "postgresql"
+    name_bytes_max = 63
+    is_case_sensitive = True
+    has_transactional_ddl = True
+    keeps_marks = True
+
+    def __init__(self) -> None:
+        self._stages: dict[tuple[str, ...], str] = {}
+        self._used: set[str] = set()
+        self._kinds: dict[TableId, dict[str, str]] = {}
+
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def prepare(self, connection: "sa.Connection") -> None:
+        for statement in (
+            "SET TIME ZONE 'UTC'",
+            "SET DateStyle TO 'ISO, YMD'",
+            "SET client_encoding TO 'UTF8'",
+            "SET standard_conforming_strings TO on",
+            "SET extra_float_digits TO 1",
+        ):
+            run(connection, statement)
+
+    def begin(self, connection: "sa.Connection") -> None:
+        self._used.clear()
+
+    def forget(self) -> None:
+        self._stages.clear()
+        self._kinds.clear()
+
+    def fit(self, column: Column, *, is_key: bool) -> Fit:
+        kind = column.type
+        if column.semantic in SEMANTICS and pa.types.is_string(kind):
+            return Fit(SEMANTICS[column.semantic], pa.string())
+        if kind in FITS:
+            return FITS[kind]
+        if pa.types.is_decimal(kind):
+            return Fit(f"NUMERIC({kind.precision},{kind.scale})", kind)
+        if pa.types.is_timestamp(kind) and kind.unit != "ns":
+            return Fit("TIMESTAMP", US) if kind.tz is None else Fit("TIMESTAMPTZ", TZ)
+        if pa.types.is_time(kind) and kind.unit != "ns":
+            return Fit("TIME", pa.time64("us"))
+        if pa.types.is_nested(kind):
+            return Fit("JSON", pa.string())
+        if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            return FITS[pa.binary()]
+        if pa.types.is_duration(kind):
+            return FITS[pa.int64()]
+        return TEXT
+
+    def held(self, kind: object) -> pa.DataType | None:
+        from sqlalchemy import types as st
+        from sqlalchemy.dialects import postgresql as pg
+
+        if isinstance(kind, st.Numeric) and not isinstance(kind, st.Float):
+            if kind.precision is None:
+                return None
+            digits, scale = kind.precision, kind.scale or 0
+            return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
+        if isinstance(kind, st.DateTime):
+            return TZ if kind.timezone else US
+        held: tuple[tuple[Any, pa.DataType], ...] = (
+            (st.Boolean, pa.bool_()),
+            (st.SmallInteger, pa.int16()),
+            (st.BigInteger, pa.int64()),
+            (st.Integer, pa.int32()),
+            (st.REAL, pa.float32()),
+            (st.Float, pa.float64()),
+            (st.Date, pa.date32()),
+            (st.Time, pa.time64("us")),
+            ((pg.BYTEA, st.LargeBinary), pa.binary()),
+            ((st.String, st.JSON, st.Uuid), pa.string()),
+        )
+        return next((found for types, found in held if isinstance(kind, types)), None)
+
+    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+        name = text_literal(qualified(self, table))
+        cursor = connection.connection.cursor()
+        cursor.execute(f"SELECT to_regclass({name}), obj_description(to_regclass({name}))")
+        there, comment = cursor.fetchone() or (None, None)
+        if there is None:
+            return None
+        mark = read_mark(comment)
+        if mark is None:
+            cursor.execute(f"SELECT EXISTS (SELECT FROM {qualified(self, table)})")
+            (is_filled,) = cursor.fetchone() or (True,)
+            return Found(None, is_empty=not is_filled)
+        return Found(mark, is_empty=False)
+
+    def create(
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+    ) -> list[str]:
+        name = qualified(self, table)
+        schema = [f"CREATE SCHEMA IF NOT EXISTS {self.quote(table.namespace)}"]
+        return [
+            *(schema if table.namespace else []),
+            f"CREATE TABLE {name} ({column_list(self, columns, key)})",
+            *self.claim(table, mark),
+        ]
+
+    def claim(self, table: TableId, mark: Mark) -> list[str]:
+        return [f"COMMENT ON TABLE {qualified(self, table)} IS {text_literal(str(mark))}"]
+
+    def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return [
+            f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} TYPE {kind}"
+        ]
+
+    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return [
+            f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} DROP NOT NULL"
+        ]
+
+    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
+        return [
+            f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"
+            for old, new in pairs
+        ]
+
+    def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
+        self._copy(connection, qualified(self, table), rows)
+
+    def upsert(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        key: Sequence[str],
+    ) -> None:
+        stage = self._stage(connection, table, rows)
+        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        sets = ", ".join(
+            f"{self.quote(name)} = excluded.{self.quote(name)}"
+            for name in rows.schema.names
+            if name not in key
+        )
+        run(
+            connection,
+            f"INSERT INTO {qualified(self, table)} ({names}) SELECT {names} FROM {stage} "
+            f"ON CONFLICT ({', '.join(self.quote(name) for name in key)}) DO "
+            + (f"UPDATE SET {sets}" if sets else "NOTHING"),
+        )
+
+    def update(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        stage = self._stage(connection, table, rows)
+        matched = {each.column for each in match}
+        sets = ", ".join(
+            f"{self.quote(name)} = s.{self.quote(name)}"
+            for name in rows.schema.names
+            if name not in matched
+        )
+        run(
+            connection,
+            f"UPDATE {qualified(self, table)} AS t SET {sets} FROM {stage} AS s "
+            f"WHERE {self._conditions(match, where)}",
+        )
+
+    def delete(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        stage = self._stage(connection, table, rows)
+        run(
+            connection,
+            f"DELETE FROM {qualified(self, table)} AS t USING {stage} AS s "
+            f"WHERE {self._conditions(match, where)}",
+        )
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        return {}
+
+    def problem(self, error: BaseException) -> tuple[Problem, str]:
+        import psycopg
+
+        if not isinstance(error, psycopg.Error):
+            return Problem.REFUSED, "the driver does not take the statement"
+        state = error.sqlstate
+        if state is None:
+            is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            return (Problem.AWAY, "the connection broke") if is_away else _refused(error, "")
+        if state in AGAIN:
+            return Problem.AGAIN, f"{_words(error)} (SQLSTATE {state})"
+        if state.startswith(AWAY_CLASSES):
+            return Problem.AWAY, f"{_words(error)} (SQLSTATE {state})"
+        if state == "23505":
+            return Problem.TAKEN, "a row with that key is there already"
+        if state.startswith(VALUE_CLASSES):
+            return Problem.VALUE, f"{_words(error)}{_column(error)} (SQLSTATE {state})"
+        if state in GONE:
+            return Problem.GONE, f"{_words(error)} (SQLSTATE {state})"
+        return _refused(error, state)
+
+    def _conditions(self, match: Sequence[Match], where: str | None) -> str:
+        conditions = [
+            f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
+        ]
+        return " AND ".join([*conditions, *([f"t.{self.quote(where)}"] if where else [])])
+
+    def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
+        """A temporary table with the rows, its columns as in the real one."""
+        kinds = self._kinds_of(connection, table)
+        columns = {name: kinds[name] for name in rows.schema.names}
+        layout = tuple(f"{self.quote(name)} {kind}" for name, kind in columns.items())
+        stage = self._stages.get(layout)
+        if stage is None:
+            if len(self._stages) >= STAGES_MAX:  # every commit empties all of them
+                self._stages.clear()
+            stage = f"pg_temp.headwater_{len(self._stages)}"
+            run(connection, f"DROP TABLE IF EXISTS {stage}")
+            run(
+                connection,
+                f"CREATE TEMPORARY TABLE {stage.removeprefix('pg_temp.')} ({', '.join(layout)}) "
+                "ON COMMIT DELETE ROWS",
+            )
+            self._stages[layout] = stage
+        elif stage in self._used:
+            run(connection, f"TRUNCATE {stage}")
+        self._used.add(stage)
+        self._copy(connection, stage, rows)
+        return stage
+
+    def _kinds_of(self, connection: "sa.Connection", table: TableId) -> dict[str, str]:
+        if table not in self._kinds:
+            cursor = connection.connection.cursor()
+            cursor.execute(
+                "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid "
+                f"= {text_literal(qualified(self, table))}::regclass AND attnum > 0 "
+                "AND NOT attisdropped"
+            )
+            self._kinds[table] = dict(cursor.fetchall())
+        return self._kinds[table]
+
+    def _copy(self, connection: "sa.Connection", table: str, rows: pa.RecordBatch) -> None:
+        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        driver: Any = connection.connection.driver_connection
+        with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+            copy.write(copy_text(rows))
+
+
+def _words(error: Any) -> str:
+    """`NumericValueOutOfRange` as people say it: the message itself may hold a value."""
+    name = type(error).__name__
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
+
+
+def _column(error: Any) -> str:
+    name = getattr(error.diag, "column_name", None)
+    return f" in column {name}" if name else ""
+
+
+def _refused(error: Any, state: str) -> tuple[Problem, str]:
+    return Problem.REFUSED, f"{_words(error)} (SQLSTATE {state})" if state else _words(error)

@@ -1,0 +1,240 @@
+"""SQLite: prepared statements run over tuples, in the process itself."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.table_schema import Column, TableId
+from sinks.sql.dialects.dialect import (
+    Fit,
+    Found,
+    Match,
+    Problem,
+    column_list,
+    qualified,
+    run,
+    text_literal,
+)
+from sinks.sql.mark import Mark, read_mark
+from sinks.sql.rendering import sqlite_rows
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+INTEGER, TEXT = Fit("INTEGER", pa.int64()), Fit("TEXT", pa.string())
+EXACT_DIGITS = 15
+"""Decimals that a double keeps; those with more digits become text."""
+CACHE_KIB = 32 << 10
+
+AWAY = {"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_NOMEM"}
+AGAIN = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
+VALUE = {"SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE"}
+KEYS = {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_ROWID"}
+
+
+class SqliteDialect:
+    """A table's mark stands in the text of its own CREATE TABLE, which SQLite keeps as written."""
+
+    name = "sqlite"
+    name_bytes_max = 1_000
+    is_case_sensitive = False
+    has_transactional_ddl = True
+    keeps_marks = True
+
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def prepare(self, connection: "sa.Connection") -> None:
+        driver: Any = connection.connection.driver_connection
+        driver.isolation_level = None  # transactions begin and end where we say so
+        run(connection, "PRAGMA journal_mode = WAL")
+        # A power cut may then take the newest commits, rows and offsets alike: they come again.
+        run(connection, "PRAGMA synchronous = NORMAL")
+        run(connection, f"PRAGMA cache_size = -{CACHE_KIB}")
+        # A view keeps meaning the table of that name when two tables change places.
+        run(connection, "PRAGMA legacy_alter_table = ON")
+
+    def begin(self, connection: "sa.Connection") -> None:
+        run(connection, "BEGIN IMMEDIATE")
+
+    def forget(self) -> None:
+        pass
+
+    def fit(self, column: Column, *, is_key: bool) -> Fit:
+        kind = column.type
+        if kind == pa.uint64():
+            return TEXT
+        if pa.types.is_boolean(kind):
+            return Fit("BOOLEAN", pa.bool_())
+        if pa.types.is_integer(kind) or pa.types.is_duration(kind):
+            return INTEGER
+        if pa.types.is_floating(kind):
+            return Fit("DOUBLE", pa.float64())
+        if pa.types.is_decimal(kind) and kind.precision <= EXACT_DIGITS and kind.scale >= 0:
+            return Fit(f"DECIMAL({kind.precision},{kind.scale})", kind)
+        if pa.types.is_date(kind):
+            return Fit("DATE", pa.date32())
+        if pa.types.is_timestamp(kind):
+            return Fit("TIMESTAMP", pa.timestamp("us"))
+        if pa.types.is_time(kind):
+            return Fit("TIME", pa.time64("us"))
+        if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            return Fit("BLOB", pa.binary())
+        return TEXT
+
+    def held(self, kind: object) -> pa.DataType | None:
+        from sqlalchemy import types as st
+
+        if isinstance(kind, st.Numeric) and not isinstance(kind, st.Float):
+            if kind.precision is None:
+                return None
+            return pa.decimal128(kind.precision, kind.scale or 0)
+        held: tuple[tuple[Any, pa.DataType], ...] = (
+            (st.Boolean, pa.bool_()),
+            (st.Integer, pa.int64()),
+            (st.Float, pa.float64()),
+            (st.Date, pa.date32()),
+            (st.DateTime, pa.timestamp("us")),
+            (st.Time, pa.time64("us")),
+            (st.LargeBinary, pa.binary()),
+            ((st.String, st.JSON), pa.string()),
+        )
+        return next((found for types, found in held if isinstance(kind, types)), None)
+
+    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+        cursor = connection.connection.cursor()
+        cursor.execute(
+            "SELECT sql FROM sqlite_master WHERE type IN ('table', 'view') AND name = "
+            f"{text_literal(table.name)} COLLATE NOCASE"
+        )
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        return Found(read_mark(row[0]), is_empty=False)
+
+    def create(
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+    ) -> list[str]:
+        # Without a rowid the rows stand in the tree of their key; a single INTEGER is one anyway.
+        is_rowid = len(key) == 1 and columns[key[0]] == "INTEGER"
+        ending = " WITHOUT ROWID" if key and not is_rowid else ""
+        listed = column_list(self, columns, key)
+        return [f"CREATE TABLE {qualified(self, table)} (/* {mark} */ {listed}){ending}"]
+
+    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
+        return None
+
+    def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        """A declared type only says how values are kept, and these are kept alike."""
+        return [] if kind.startswith("DECIMAL") else None
+
+    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return None
+
+    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
+        return [
+            f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"
+            for old, new in pairs
+        ]
+
+    def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
+        self._many(connection, self._insert(table, rows), rows)
+
+    def upsert(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        key: Sequence[str],
+    ) -> None:
+        sets = ", ".join(
+            f"{self.quote(name)} = excluded.{self.quote(name)}"
+            for name in rows.schema.names
+            if name not in key
+        )
+        self._many(
+            connection,
+            f"{self._insert(table, rows)} ON CONFLICT ({', '.join(map(self.quote, key))}) DO "
+            + (f"UPDATE SET {sets}" if sets else "NOTHING"),
+            rows,
+        )
+
+    def update(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        matched = [each.column for each in match]
+        others = [name for name in rows.schema.names if name not in matched]
+        sets = ", ".join(f"{self.quote(name)} = ?" for name in others)
+        self._many(
+            connection,
+            f"UPDATE {qualified(self, table)} SET {sets} WHERE {self._conditions(match, where)}",
+            rows.select([*others, *matched]),
+        )
+
+    def delete(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        match: Sequence[Match],
+        where: str | None = None,
+    ) -> None:
+        self._many(
+            connection,
+            f"DELETE FROM {qualified(self, table)} WHERE {self._conditions(match, where)}",
+            rows.select([each.column for each in match]),
+        )
+
+    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+        """SQLite takes a NaN, and keeps a null."""
+        found: dict[int, str] = {}
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if pa.types.is_floating(column.type):
+                places = pc.indices_nonzero(pc.is_nan(column)).to_pylist()
+                found |= dict.fromkeys(places, f"SQLite has no NaN, as in column {name}")
+        return found
+
+    def problem(self, error: BaseException) -> tuple[Problem, str]:
+        import sqlite3
+
+        if isinstance(error, OverflowError):
+            return Problem.VALUE, "a number is out of range"
+        if not isinstance(error, sqlite3.Error):
+            return Problem.REFUSED, "the driver does not take the statement"
+        code = getattr(error, "sqlite_errorname", "") or "SQLITE_ERROR"
+        family = "_".join(code.split("_")[:2])
+        if code in KEYS:
+            return Problem.TAKEN, "a row with that key is there already"
+        for codes, problem in (
+            (AWAY, Problem.AWAY),
+            (AGAIN, Problem.AGAIN),
+            (VALUE, Problem.VALUE),
+        ):
+            if family in codes:
+                return problem, f"SQLite says {code}"
+        if "no such table" in str(error) or "no column named" in str(error):
+            return Problem.GONE, "a table or column is not there"
+        return Problem.REFUSED, f"SQLite says {code}"
+
+    def _insert(self, table: TableId, rows: pa.RecordBatch) -> str:
+        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        marks = ", ".join("?" for _ in rows.schema.names)
+        return f"INSERT INTO {qualified(self, table)} ({names}) VALUES ({marks})"
+
+    def _conditions(self, match: Sequence[Match], where: str | None) -> str:
+        conditions = [f"{self.quote(name)} {operator} ?" for name, operator in match]
+        return " AND ".join([*conditions, *([self.quote(where)] if where else [])])
+
+    def _many(self, connection: "sa.Connection", statement: str, rows: pa.RecordBatch) -> None:
+        driver: Any = connection.connection.driver_connection
+        driver.executemany(statement, sqlite_rows(rows))

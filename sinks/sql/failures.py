@@ -1,0 +1,60 @@
+"""What a driver's error becomes in our own words, without anything that a row holds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from core_log.errors import HeadwaterError, SinkRejected, SinkUnavailable
+from sinks.sql.dialects.dialect import Dialect, Problem
+
+
+class TryAgain(Exception):
+    """The same transaction once more may succeed at once."""
+
+
+class ShapeFirst(Exception):
+    """These statements have to run outside of the transaction, which then begins again."""
+
+    def __init__(self, statements: list[str]) -> None:
+        super().__init__(f"{len(statements)} statements")
+        self.statements = statements
+
+
+def meaning(dialect: Dialect, error: BaseException) -> tuple[Problem, str]:
+    """Of an error of the driver, wrapped by SQLAlchemy or not."""
+    return dialect.problem(getattr(error, "orig", None) or error)
+
+
+@contextmanager
+def translated(dialect: Dialect, *, table: str = "") -> Iterator[None]:
+    """Errors of the driver leave as our own; others of Python's, which are bugs, as they are."""
+    try:
+        yield
+    except (HeadwaterError, TryAgain, ShapeFirst, AssertionError):
+        raise
+    except Exception as error:
+        if not is_of_driver(error):
+            raise
+        raise ours(dialect, error, table=table) from None
+
+
+def is_of_driver(error: BaseException) -> bool:
+    """Python's database drivers have their own `Error`; SQLAlchemy wraps those."""
+    kinds = type(error).__mro__
+    return isinstance(error, OverflowError) or any(
+        kind.__name__ in ("Error", "SQLAlchemyError") for kind in kinds
+    )
+
+
+def ours(dialect: Dialect, error: BaseException, *, table: str = "") -> Exception:
+    problem, said = meaning(dialect, error)
+    facts: dict[str, Any] = {"why": said, "database": dialect.name}
+    if table:
+        facts["table"] = table
+    if problem is Problem.AWAY:
+        return SinkUnavailable("the database does not answer", **facts)
+    if problem is Problem.AGAIN:
+        return TryAgain(said)
+    if problem is Problem.GONE:
+        return SinkUnavailable("a table of the target has gone or changed", **facts)
+    return SinkRejected("the database does not take this", **facts)

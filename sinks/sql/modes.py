@@ -1,0 +1,229 @@
+"""What a stretch of changes does to a table, for each way of keeping it."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.latest import key_codes, newest
+from sinks.sql.chunk import Chunk, Numbers, times_of, with_columns
+from sinks.sql.dialects.dialect import Dialect, Match, qualified, run
+from sinks.sql.settings import Mode
+from sinks.sql.tables import (
+    COMMITTED_AT,
+    DELETED_AT,
+    IS_CURRENT,
+    OFFSET,
+    OP,
+    PARTITION,
+    TOPIC,
+    US,
+    VALID_FROM,
+    VALID_TO,
+    Layout,
+)
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+LETTERS = pa.array(["r", "c", "u", "d", "t"])
+"""Debezium's letter of every `Operation`."""
+
+
+def write(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+    """Applies the changes; only the newest of a key is ever written where only that one counts."""
+    WRITERS[layout.mode](dialect, connection, layout, chunk)
+
+
+def _mirror(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+    chunk = _newest(chunk)
+    deleted = chunk.deleted
+    if deleted.any() and not layout.ignores_deletes:
+        gone = _keys(layout, chunk.where(deleted))
+        dialect.delete(connection, layout.table, gone, match=_by_key(layout))
+    if not deleted.all():
+        rows = _rows(layout, chunk.where(~deleted))
+        dialect.upsert(connection, layout.table, rows, key=layout.key)
+
+
+def _soft_delete(
+    dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk
+) -> None:
+    chunk = _newest(chunk)
+    deleted = chunk.deleted
+    if deleted.any():
+        gone = chunk.where(deleted)
+        stamped = with_columns(_keys(layout, gone), {DELETED_AT: times_of(gone.committed_us)})
+        dialect.update(connection, layout.table, stamped, match=_by_key(layout))
+    if not deleted.all():
+        kept = chunk.where(~deleted)
+        rows = with_columns(_rows(layout, kept), {DELETED_AT: pa.nulls(len(kept), US)})
+        dialect.upsert(connection, layout.table, rows, key=layout.key)
+
+
+def _append(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+    topics = pa.array([part.topic for part in chunk.partitions], pa.string())
+    partitions = pa.array([part.partition for part in chunk.partitions], pa.int32())
+    places = pa.array(chunk.origins)
+    own = {
+        OP: LETTERS.take(pa.array(chunk.operations)),
+        TOPIC: topics.take(places),
+        PARTITION: partitions.take(places),
+        OFFSET: chunk.offsets,
+        COMMITTED_AT: times_of(chunk.committed_us),
+    }
+    dialect.insert(connection, layout.table, with_columns(_rows(layout, chunk), own))
+
+
+def _scd2(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+    """A row per version. States within one commit were never seen from outside and are left out,
+    as is a version that would end before it begins."""
+    chunk, begins, ends = _versions(chunk)
+    firsts = chunk.take(pa.array(np.flatnonzero(begins)))
+    since, keys = times_of(firsts.committed_us), _keys(layout, firsts)
+    # What began no earlier than its successor never was.
+    dialect.delete(
+        connection,
+        layout.table,
+        with_columns(keys, {VALID_FROM: since}),
+        match=[*_by_key(layout), Match(VALID_FROM, ">=")],
+        where=IS_CURRENT,
+    )
+    _end_versions(dialect, connection, layout, keys, since)
+    written = ~chunk.deleted
+    if written.any():
+        kept = chunk.where(written)
+        is_current = ends[written]
+        until = np.append(chunk.committed_us.to_numpy()[1:], 0)[written]
+        own = {
+            VALID_FROM: times_of(kept.committed_us),
+            VALID_TO: pa.array(until, mask=is_current).cast(US),
+            IS_CURRENT: pa.array(is_current),
+        }
+        dialect.insert(connection, layout.table, with_columns(_rows(layout, kept), own))
+
+
+def _end_versions(
+    dialect: Dialect,
+    connection: "sa.Connection",
+    layout: Layout,
+    keys: pa.RecordBatch,
+    since: pa.Array,
+) -> None:
+    """The current versions of rows with these values end."""
+    ended = {VALID_TO: since, IS_CURRENT: pa.array([False] * len(since))}
+    dialect.update(
+        connection,
+        layout.table,
+        with_columns(keys, ended),
+        match=[Match(name) for name in keys.schema.names],
+        where=IS_CURRENT,
+    )
+
+
+def _versions(chunk: Chunk) -> tuple[Chunk, Numbers, Numbers]:
+    """The changes by key and time with one per key and commit; which are the first and which the
+    last of their key."""
+    codes, _ = key_codes(chunk.keys)
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    times = chunk.committed_us.to_numpy()[order]
+    # The clock of a source may go back; a later change is later all the same.
+    times = _never_back(codes, times)
+    is_last = np.append((codes[1:] != codes[:-1]) | (times[1:] != times[:-1]), True)
+    order, codes, times = order[is_last], codes[is_last], times[is_last]
+    taken = chunk.take(pa.array(order))
+    taken = Chunk(
+        taken.schema, taken.rows, taken.operations, pa.array(times), taken.offsets,
+        taken.origins, taken.partitions,
+    )  # fmt: skip
+    begins = np.append(True, codes[1:] != codes[:-1])
+    ends = np.append(codes[1:] != codes[:-1], True)
+    return taken, begins, ends
+
+
+def _never_back(codes: Numbers, times: Numbers) -> Numbers:
+    """The running maximum of the times of each key."""
+    ranks = np.unique(times, return_inverse=True)
+    distinct, places = ranks[0], ranks[1].reshape(-1)
+    rising = np.maximum.accumulate(places + codes * len(distinct)) - codes * len(distinct)
+    found: Numbers = distinct[rising]
+    return found
+
+
+def remove_all(
+    dialect: Dialect,
+    connection: "sa.Connection",
+    layout: Layout,
+    *,
+    only: pa.RecordBatch | None,
+    committed_us: pa.Int64Array,
+) -> None:
+    """The table was truncated; `only` narrows that to rows with these values."""
+    stamp = times_of(committed_us)
+    if only is not None:
+        remove(dialect, connection, layout, only, committed_us=committed_us)
+        return
+    table, at = qualified(dialect, layout.table), f"'{stamp.cast(pa.string())[0].as_py()}'"
+    if layout.mode == "mirror" and not layout.ignores_deletes:
+        run(connection, f"DELETE FROM {table}")
+    elif layout.mode == "soft_delete":
+        deleted_at = dialect.quote(DELETED_AT)
+        run(connection, f"UPDATE {table} SET {deleted_at} = {at} WHERE {deleted_at} IS NULL")
+    elif layout.mode == "scd2":
+        current, until = dialect.quote(IS_CURRENT), dialect.quote(VALID_TO)
+        run(connection, f"UPDATE {table} SET {current} = FALSE, {until} = {at} WHERE {current}")
+
+
+def remove(
+    dialect: Dialect,
+    connection: "sa.Connection",
+    layout: Layout,
+    rows: pa.RecordBatch,
+    *,
+    committed_us: pa.Int64Array,
+) -> None:
+    """The rows that have these values went, all at one moment."""
+    match = [Match(name) for name in rows.schema.names]
+    since = pc.take(times_of(committed_us), pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
+    if layout.mode == "mirror" and not layout.ignores_deletes:
+        dialect.delete(connection, layout.table, rows, match=match)
+    elif layout.mode == "soft_delete":
+        stamped = with_columns(rows, {DELETED_AT: since})
+        dialect.update(connection, layout.table, stamped, match=match)
+    elif layout.mode == "scd2":
+        _end_versions(dialect, connection, layout, rows, since)
+
+
+def _newest(chunk: Chunk) -> Chunk:
+    places = newest(chunk.keys)
+    return chunk if places is None else chunk.take(places)
+
+
+def _by_key(layout: Layout) -> list[Match]:
+    return [Match(name) for name in layout.source_key]
+
+
+def _keys(layout: Layout, chunk: Chunk) -> pa.RecordBatch:
+    keys = chunk.keys
+    return keys.rename_columns([layout.names[name] for name in keys.schema.names])
+
+
+def _rows(layout: Layout, chunk: Chunk) -> pa.RecordBatch:
+    """Under the target's names; null where the source has a column no longer."""
+    rows = chunk.rows.select(list(layout.names))
+    rows = rows.rename_columns(list(layout.names.values()))
+    absent = {
+        name: pa.nulls(len(chunk), kind or pa.string()) for name, kind in layout.absent.items()
+    }
+    return with_columns(rows, absent) if absent else rows
+
+
+WRITERS: Mapping[Mode, Callable[[Dialect, "sa.Connection", Layout, Chunk], None]] = {
+    "mirror": _mirror,
+    "soft_delete": _soft_delete,
+    "append": _append,
+    "scd2": _scd2,
+}

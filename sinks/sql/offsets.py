@@ -1,0 +1,154 @@
+"""The offsets that a target holds, in the table `_headwater_offsets` beside its rows."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+import sqlalchemy as sa
+
+from core_log.errors import Fenced
+from core_log.log import TopicPartition
+from core_log.table_schema import TableId
+from sinks.sink import Stand, Stands
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+NAME_LETTERS, TOPIC_LETTERS, ID_LETTERS = 64, 249, 64
+IN_ONE_QUESTION = 500
+
+TABLE = sa.Table(
+    "_headwater_offsets",
+    sa.MetaData(),
+    sa.Column("pipeline", sa.String(NAME_LETTERS), primary_key=True),
+    sa.Column("sink", sa.String(NAME_LETTERS), primary_key=True),
+    sa.Column("topic", sa.String(TOPIC_LETTERS), primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("generation", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("topic_id", sa.String(ID_LETTERS), nullable=False),
+    sa.Column("next_offset", sa.BigInteger, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    mysql_charset="utf8mb4",
+    mysql_collate="utf8mb4_bin",
+    mariadb_charset="utf8mb4",
+    mariadb_collate="utf8mb4_bin",
+)
+"""`target` is the table that the topic's rows went to, as JSON, empty before the first of them;
+a row counts when that table carries the row's generation."""
+KEY = ("pipeline", "sink", "topic", "partition", "generation")
+
+
+class Row(NamedTuple):
+    """What is stored about one partition."""
+
+    partition: TopicPartition
+    generation: int
+    stand: Stand
+    target: TableId | None
+
+
+class StoredOffsets:
+    """All rows of one sink of one pipeline. Transactions are the caller's."""
+
+    def __init__(self, pipeline: str, sink: str) -> None:
+        self._pipeline, self._sink = pipeline, sink
+
+    def is_there(self, connection: "Connection") -> bool:
+        return sa.inspect(connection).has_table(TABLE.name)
+
+    def ensure(self, connection: "Connection") -> None:
+        """Makes the table; another process doing the same at this moment is no harm."""
+        if self.is_there(connection):
+            return
+        try:
+            TABLE.create(connection)
+            connection.commit()
+        except sa.exc.DBAPIError:
+            connection.rollback()
+            if not self.is_there(connection):
+                raise
+
+    def read(
+        self, connection: "Connection", topics: Iterable[str], *, for_update: bool = False
+    ) -> list[Row]:
+        names, found = sorted(set(topics)), list[Row]()
+        for start in range(0, len(names), IN_ONE_QUESTION):
+            some = TABLE.c.topic.in_(names[start : start + IN_ONE_QUESTION])
+            question = sa.select(TABLE).where(self._ours, some).order_by(*TABLE.primary_key)
+            found += self._rows(connection, question.with_for_update() if for_update else question)
+        return found
+
+    def read_all(self, connection: "Connection") -> list[Row]:
+        return self._rows(connection, sa.select(TABLE).where(self._ours))
+
+    def insert(self, connection: "Connection", rows: Iterable[Row]) -> None:
+        """Raises `sqlalchemy.exc.IntegrityError` where somebody else has just done so."""
+        values = [self._values(row) for row in rows]
+        if values:
+            connection.execute(TABLE.insert(), values)
+
+    def replace(self, connection: "Connection", pairs: Iterable[tuple[Row, Row]]) -> None:
+        """Each first row becomes the second; they were locked by `read`."""
+        changed = [
+            {f"old_{name}": value for name, value in self._values(old).items() if name in KEY}
+            | {f"new_{name}": value for name, value in self._values(new).items()}
+            for old, new in pairs
+        ]
+        if not changed:
+            return
+        columns = [column.name for column in TABLE.columns if column.name not in KEY[:4]]
+        statement = (
+            TABLE.update()
+            .where(*(TABLE.c[name] == sa.bindparam(f"old_{name}") for name in KEY))
+            .values({name: sa.bindparam(f"new_{name}") for name in columns})
+        )
+        wanted = {f"old_{name}" for name in KEY} | {f"new_{name}" for name in columns}
+        connection.execute(
+            statement, [{k: v for k, v in each.items() if k in wanted} for each in changed]
+        )
+
+    def delete(self, connection: "Connection", rows: Iterable[Row]) -> None:
+        for row in rows:
+            where = (TABLE.c[name] == self._values(row)[name] for name in KEY)
+            connection.execute(TABLE.delete().where(*where))
+
+    @property
+    def _ours(self) -> sa.ColumnElement[bool]:
+        return sa.and_(TABLE.c.pipeline == self._pipeline, TABLE.c.sink == self._sink)
+
+    def _rows(self, connection: "Connection", question: Any) -> list[Row]:
+        return [
+            Row(
+                TopicPartition(row.topic, row.partition),
+                row.generation,
+                Stand(row.topic_id, row.next_offset),
+                TableId(*orjson.loads(row.target)) if row.target else None,
+            )
+            for row in connection.execute(question)
+        ]
+
+    def _values(self, row: Row) -> dict[str, object]:
+        return {
+            "pipeline": self._pipeline,
+            "sink": self._sink,
+            "topic": row.partition.topic,
+            "partition": row.partition.partition,
+            "generation": row.generation,
+            "topic_id": row.stand.topic_id,
+            "next_offset": row.stand.next_offset,
+            "target": "" if row.target is None else orjson.dumps([*row.target]).decode(),
+        }
+
+
+def check(stored: Mapping[TopicPartition, Row], start: Stands) -> None:
+    """Raises `Fenced` where the target stands elsewhere than the slice begins."""
+    for partition, stand in start.items():
+        row = stored.get(partition)
+        if row is not None and row.stand != stand:
+            raise Fenced(
+                "the target has been moved on by another process",
+                topic=partition.topic,
+                partition=partition.partition,
+                stands_at=row.stand.next_offset,
+                slice_begins_at=stand.next_offset,
+            )

@@ -1,0 +1,102 @@
+"""A second copy of a table beside the live one, and the step in which they change places."""
+
+from typing import TYPE_CHECKING
+
+from core_log.errors import SinkRejected
+from core_log.table_schema import TableId
+from sinks.sql.dialects.dialect import qualified, run
+from sinks.sql.failures import translated
+from sinks.sql.naming import OLD, SHADOW
+from sinks.sql.offsets import TABLE
+from sinks.sql.tables import Shadow
+
+if TYPE_CHECKING:
+    from sinks.sql.target import Target
+
+
+def shadow_of(target: "Target", table: TableId) -> Shadow:
+    """The copy that is in the making already, or a new one."""
+    with translated(target.dialect, table=str(table)):
+        connection = target.connected()
+        try:
+            live = target.tables.live(table)
+            held = target.dialect.find(connection, live)
+            if held is None or (held.mark is None and target.dialect.keeps_marks):
+                raise SinkRejected(
+                    "there is no table to make a copy of", table=str(table), target=str(live)
+                )
+            begun = target.dialect.find(connection, target.tables.beside(live, SHADOW))
+            if begun is not None and begun.mark is not None:
+                return Shadow(live, begun.mark.generation)
+            return Shadow(live, target.next_generation(connection, live))
+        finally:
+            connection.rollback()
+
+
+def swap(target: "Target", table: TableId) -> str:
+    """The stored offsets need no change: those count that the table in place names."""
+    dialect = target.dialect
+    live = target.tables.live(table)
+    shadow, old = (target.tables.beside(live, suffix) for suffix in (SHADOW, OLD))
+    with translated(dialect, table=str(table)):
+        connection = target.connected()
+        connection.rollback()
+        transaction = connection.begin()
+        dialect.begin(connection)
+        try:
+            found = dialect.find(connection, shadow)
+            if found is None or found.mark is None:
+                raise SinkRejected(
+                    "there is no copy to put in the table's place",
+                    table=str(table),
+                    hint="`headwater rebuild` makes one",
+                )
+            if dialect.find(connection, old) is not None:
+                run(connection, f"DROP TABLE {qualified(dialect, old)}")
+            for statement in dialect.rename([(live, old), (shadow, live)]):
+                run(connection, statement)
+            rows = target.offsets.read_all(connection)
+            past = [
+                row for row in rows if row.target == live and row.generation < found.mark.generation
+            ]
+            target.offsets.delete(connection, past)
+            transaction.commit()
+        except BaseException:
+            transaction.rollback()
+            target.rollback()
+            raise
+    target.tables.forget()
+    dialect.forget()
+    return str(old)
+
+
+def drop(target: "Target") -> list[str]:
+    """Only tables that carry the mark of this sink of this pipeline."""
+    said: list[str] = []
+    with translated(target.dialect):
+        connection = target.connected()
+        if not target.offsets.is_there(connection):
+            connection.rollback()
+            return []
+        connection.rollback()
+        transaction = connection.begin()
+        target.dialect.begin(connection)
+        rows = target.offsets.read_all(connection)
+        targets = {row.target for row in rows if row.target is not None}
+        for live in sorted(targets):
+            for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
+                found = target.dialect.find(connection, place)
+                mark = None if found is None else found.mark
+                ours = (target.context.pipeline, target.context.name)
+                if mark is not None and (mark.pipeline, mark.sink) == ours:
+                    run(connection, f"DROP TABLE {qualified(target.dialect, place)}")
+                    said.append(f"table {place}")
+        target.offsets.delete(connection, rows)
+        said += [f"{len(rows)} stored offsets"] if rows else []
+        if connection.execute(TABLE.select().limit(1)).first() is None:
+            TABLE.drop(connection)
+            said.append(f"table {TABLE.name}")
+        transaction.commit()
+    target.tables.forget()
+    target.dialect.forget()
+    return said

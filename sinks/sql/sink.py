@@ -1,0 +1,141 @@
+"""The `sql` sink: slices of the log into tables of a database, each as one transaction."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from core_log.changes import TableChanges
+from core_log.errors import SinkUnavailable
+from core_log.finding import Finding
+from core_log.table_schema import TableId, TableSchema
+from sinks.sink import SinkContext, Slice, Stands
+from sinks.sql.chunk import Chunk, Gathering
+from sinks.sql.failures import ShapeFirst, TryAgain
+from sinks.sql.settings import SqlSettings
+from sinks.sql.tables import Shadow
+
+if TYPE_CHECKING:
+    from sinks.sql.target import Target
+
+Result = TypeVar("Result")
+
+ATTEMPTS_MAX = 5
+"""Of a transaction that the database ended in favour of another one."""
+
+
+class SqlSink:
+    """Keeps tables of a database equal to the source's, exactly once: rows and the offsets that
+    they came from commit together. All of the driver's work is done on one thread of its own."""
+
+    Settings = SqlSettings
+
+    def __init__(
+        self, settings: SqlSettings, context: SinkContext, *, shadow: Shadow | None = None
+    ) -> None:
+        self._settings, self._context, self._shadow = settings, context, shadow
+        self._thread: ThreadPoolExecutor | None = None
+        self._target: Target | None = None
+
+    async def applied(self, topics: Sequence[str]) -> Stands | None:
+        return await self._ask(lambda target: target.stands(topics))
+
+    async def apply(self, part: Slice) -> None:
+        refusals = 0
+        while True:
+            try:
+                await self._apply_once(part)
+            except ShapeFirst as wanted:
+                await self._run_outside(wanted.statements)
+            except TryAgain as refusal:
+                refusals += 1
+                if refusals == ATTEMPTS_MAX:
+                    raise SinkUnavailable(
+                        "the database keeps ending the transaction for others", why=str(refusal)
+                    ) from None
+            else:
+                return
+
+    async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        from sinks.sql.looking import plan
+
+        return await self._ask(lambda target: plan(target, schemas))
+
+    async def examine(self) -> Sequence[Finding]:
+        from sinks.sql.looking import examine
+
+        return await self._ask(examine)
+
+    async def drop(self) -> Sequence[str]:
+        from sinks.sql.rebuild import drop
+
+        return await self._ask(drop)
+
+    async def shadow(self, table: TableId) -> "SqlSink":
+        from sinks.sql.rebuild import shadow_of
+
+        shadow = await self._ask(lambda target: shadow_of(target, table))
+        return SqlSink(self._settings, self._context, shadow=shadow)
+
+    async def swap(self, table: TableId) -> str:
+        from sinks.sql.rebuild import swap
+
+        return await self._ask(lambda target: swap(target, table))
+
+    async def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        target, self._target = self._target, None
+        if target is not None:
+            await asyncio.get_running_loop().run_in_executor(thread, target.close)
+        thread.shutdown()
+
+    async def _apply_once(self, part: Slice) -> None:
+        gathering = Gathering(
+            rows_max=self._settings.chunk_rows, bytes_max=self._settings.chunk_bytes
+        )
+        try:
+            await self._run(lambda target: target.begin(part.start))
+            async for changes in part.changes():
+                if changes.is_truncate:
+                    await self._write(gathering.release(str(changes.schema.table)))
+                    await self._truncate(changes)
+                elif len(changes):
+                    await self._write(gathering.add(changes))
+            await self._write(gathering.release_all())
+            await self._run(lambda target: target.commit(part.end))
+        except BaseException:
+            await self._run(lambda target: target.rollback())
+            raise
+
+    async def _write(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            await self._write_one(chunk)
+
+    async def _write_one(self, chunk: Chunk) -> None:
+        await self._run(lambda target: target.write(chunk))
+
+    async def _truncate(self, changes: TableChanges) -> None:
+        await self._run(lambda target: target.truncate(changes))
+
+    async def _run_outside(self, statements: Sequence[str]) -> None:
+        await self._run(lambda target: target.run_outside(statements))
+
+    async def _ask(self, work: "Callable[[Target], Result]") -> Result:
+        try:
+            return await self._run(work)
+        except TryAgain as refusal:
+            raise SinkUnavailable("the database is busy", why=str(refusal)) from None
+
+    async def _run(self, work: "Callable[[Target], Result]") -> Result:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="sql-sink")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+
+    def _work(self, work: "Callable[[Target], Result]") -> Result:
+        if self._target is None:
+            from sinks.sql.target import Target
+
+            self._target = Target(self._settings, self._context, shadow=self._shadow)
+        return work(self._target)

@@ -1,0 +1,349 @@
+"""The tables of the target: what they should look like, whose they are, and what makes them so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from core_log.errors import SchemaRefused, SinkRejected
+from core_log.table_schema import Column, TableId, TableSchema
+from sinks.evolution import Action, Step, steps
+from sinks.sink import SinkContext
+from sinks.sql.dialects.dialect import Dialect, qualified
+from sinks.sql.mark import Mark, origin_of
+from sinks.sql.naming import OWN, SHADOW, fit, fit_columns, fit_table
+from sinks.sql.settings import Mode, SqlSettings, TableSettings
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+US = pa.timestamp("us")
+DELETED_AT = f"{OWN}deleted_at"
+OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
+    f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
+)
+VALID_FROM, VALID_TO, IS_CURRENT = (
+    f"{OWN}{name}" for name in ("valid_from", "valid_to", "is_current")
+)
+
+OWN_COLUMNS: Mapping[Mode, Mapping[str, pa.DataType]] = {
+    "mirror": {},
+    "soft_delete": {DELETED_AT: US},
+    "append": {
+        OP: pa.string(),
+        TOPIC: pa.string(),
+        PARTITION: pa.int32(),
+        OFFSET: pa.int64(),
+        COMMITTED_AT: US,
+    },
+    "scd2": {VALID_FROM: US, VALID_TO: US, IS_CURRENT: pa.bool_()},
+}
+REBUILD = "`headwater rebuild` makes the table anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table of the target as rows under one schema are written to it."""
+
+    table: TableId
+    mode: Mode
+    ignores_deletes: bool
+    key: tuple[str, ...]
+    """Columns of the target that tell its rows apart."""
+    names: Mapping[str, str]
+    """Column of the source to column of the target, of those that are written."""
+    absent: Mapping[str, pa.DataType | None]
+    """Columns of the target that the source no longer has."""
+    generation: int
+
+    @property
+    def source_key(self) -> tuple[str, ...]:
+        """The target's names of the columns by which the source tells rows apart."""
+        return tuple(name for name in self.key if not name.startswith(OWN))
+
+
+class Shaping(NamedTuple):
+    """What has to happen before rows can be written."""
+
+    layout: Layout
+    statements: Sequence[str] = ()
+    drops: Sequence[str] = ()
+    """Statements that may as well come after the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """The table that is being rebuilt, and the generation its copy will have."""
+
+    table: TableId
+    generation: int
+
+
+@dataclass(slots=True)
+class Tables:
+    """Looks at each table once per connection; `forget` makes it look again."""
+
+    dialect: Dialect
+    settings: SqlSettings
+    context: SinkContext
+    shadow: Shadow | None = None
+    _layouts: dict[TableId, tuple[TableSchema, Layout]] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        self._layouts.clear()
+
+    def live(self, table: TableId) -> TableId:
+        """Where a table of the source is kept."""
+        return fit_table(
+            table,
+            namespace=self.settings.namespace,
+            name=self.settings.table,
+            bytes_max=self.dialect.name_bytes_max,
+        )
+
+    def place(self, table: TableId) -> TableId:
+        """Where its rows are written now: to the copy while there is one in the making."""
+        live = self.live(table)
+        return live if self.shadow is None else self.beside(live, SHADOW)
+
+    def beside(self, live: TableId, suffix: str) -> TableId:
+        name = fit(live.name, bytes_max=self.dialect.name_bytes_max, suffix=suffix)
+        return live._replace(name=name)
+
+    def known(self, schema: TableSchema) -> Layout | None:
+        held = self._layouts.get(schema.table)
+        is_same = held is not None and (held[0] is schema or held[0] == schema)
+        return held[1] if held is not None and is_same else None
+
+    def remember(self, schema: TableSchema, layout: Layout) -> None:
+        self._layouts[schema.table] = (schema, layout)
+
+    def shape(
+        self,
+        connection: "sa.Connection",
+        schema: TableSchema,
+        *,
+        next_generation: int,
+        may_drop: bool,
+    ) -> Shaping:
+        """What the target's table needs for rows under `schema`."""
+        settings = self.settings.of(str(schema.table))
+        place = self.place(schema.table)
+        mode: Mode = settings.mode if schema.key else "append"
+        names = fit_columns(
+            schema.table,
+            schema.names,
+            bytes_max=self.dialect.name_bytes_max,
+            is_case_sensitive=self.dialect.is_case_sensitive,
+        )
+        layout = Layout(
+            place,
+            mode,
+            settings.deletes == "ignore",
+            self._key(schema, mode, names),
+            names,
+            {},
+            next_generation,
+        )
+        found = self.dialect.find(connection, place)
+        if found is None:
+            return self._create(schema, layout, settings)
+        mark = found.mark
+        statements: list[str] = []
+        if mark is None:
+            mark = self._mark(schema.table, next_generation if self.dialect.keeps_marks else 1)
+            if self.dialect.keeps_marks:
+                statements = self._claim(schema.table, place, mark, is_empty=found.is_empty)
+        self._check_owner(place, mark, schema.table)
+        layout = replace(layout, generation=mark.generation)
+        return self._evolve(connection, schema, layout, settings, statements, may_drop=may_drop)
+
+    def columns(
+        self, schema: TableSchema, layout: Layout, settings: TableSettings
+    ) -> dict[str, str]:
+        """Columns of the target with their types there."""
+        found = {
+            layout.names[column.name]: self._sql_type(column, layout, settings)
+            for column in schema.columns
+        }
+        for name, kind in OWN_COLUMNS[layout.mode].items():
+            found[name] = self.dialect.fit(Column(name, kind), is_key=name in layout.key).sql
+        return found
+
+    def _sql_type(self, column: Column, layout: Layout, settings: TableSettings) -> str:
+        is_key = layout.names[column.name] in layout.key
+        return settings.types.get(column.name) or self.dialect.fit(column, is_key=is_key).sql
+
+    def _key(self, schema: TableSchema, mode: Mode, names: Mapping[str, str]) -> tuple[str, ...]:
+        if mode == "append":
+            return (TOPIC, PARTITION, OFFSET)
+        key = tuple(names[name] for name in schema.key)
+        return (*key, VALID_FROM) if mode == "scd2" else key
+
+    def _mark(self, table: TableId, generation: int) -> Mark:
+        return Mark(self.context.pipeline, self.context.name, generation, origin_of(table))
+
+    def _create(self, schema: TableSchema, layout: Layout, settings: TableSettings) -> Shaping:
+        statements = self.dialect.create(
+            layout.table,
+            self.columns(schema, layout, settings),
+            key=layout.key,
+            mark=self._mark(schema.table, layout.generation),
+        )
+        return Shaping(layout, statements)
+
+    def _claim(self, table: TableId, place: TableId, mark: Mark, *, is_empty: bool) -> list[str]:
+        claim = self.dialect.claim(place, mark) if is_empty else None
+        if claim is None:
+            raise SinkRejected(
+                "a table of that name is there, and no pipeline made it",
+                table=str(table),
+                target=str(place),
+                hint="rename or drop it, or give ours another name with `route` or `table:`",
+            )
+        return claim
+
+    def _check_owner(self, place: TableId, mark: Mark, table: TableId) -> None:
+        if (mark.pipeline, mark.sink) != (self.context.pipeline, self.context.name):
+            raise SinkRejected(
+                "the table belongs to another pipeline or sink",
+                table=str(table),
+                target=str(place),
+                owner=f"{mark.pipeline}/{mark.sink}",
+                hint="give one of them another name with `route`, `table:` or `namespace:`",
+            )
+        if mark.origin != origin_of(table):
+            raise SinkRejected(
+                "two tables of the source would become one",
+                table=str(table),
+                target=str(place),
+                hint="set `table: '{schema}_{table}'` or `namespace: '{schema}'` in the sink, or "
+                "merge them on purpose with `route` and `add_key`",
+            )
+
+    def _evolve(
+        self,
+        connection: "sa.Connection",
+        schema: TableSchema,
+        layout: Layout,
+        settings: TableSettings,
+        statements: list[str],
+        *,
+        may_drop: bool,
+    ) -> Shaping:
+        there = self._reflect(connection, layout, schema, settings)
+        policy = dict(self.context.schema_changes)
+        is_history = layout.mode != "mirror"
+        if policy.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
+            policy["drop_column"] = "lenient"  # what was there stays readable
+        is_key = {name: layout.names[name] in layout.key for name in schema.names}
+        wanted = TableSchema(
+            schema.table,
+            tuple(
+                replace(column, type=self.dialect.fit(column, is_key=is_key[column.name]).holds)
+                for column in schema.columns
+            ),
+            schema.key,
+        )
+        taken = steps(schema.table, present=there, wanted=wanted, policy=policy)
+        drops: list[str] = []
+        names, absent = dict(layout.names), dict[str, pa.DataType | None]()
+        for step in taken:
+            if step.action is Action.SKIP:
+                del names[step.column]
+            elif step.action is Action.KEEP:
+                absent[step.column] = next(c.type for c in there if c.name == step.column)
+            elif step.action is Action.DROP:
+                drop = f"ALTER TABLE {qualified(self.dialect, layout.table)} DROP COLUMN "
+                drops.append(drop + self.dialect.quote(step.column))
+                absent[step.column] = next(c.type for c in there if c.name == step.column)
+            elif step.action is not Action.STAY:
+                statements = statements + self._alter(schema, layout, settings, step)
+        if self.dialect.has_transactional_ddl and drops:
+            dropped = {step.column for step in taken if step.action is Action.DROP}
+            absent = {name: kind for name, kind in absent.items() if name not in dropped}
+        return Shaping(replace(layout, names=names, absent=absent), statements, drops)
+
+    def _alter(
+        self, schema: TableSchema, layout: Layout, settings: TableSettings, step: Step
+    ) -> list[str]:
+        name = layout.names[step.column]
+        kind = self._sql_type(schema.column(step.column), layout, settings)
+        if step.action is Action.ADD:
+            table = qualified(self.dialect, layout.table)
+            return [f"ALTER TABLE {table} ADD COLUMN {self.dialect.quote(name)} {kind}"]
+        alter = self.dialect.widen if step.action is Action.WIDEN else self.dialect.loosen
+        statements = alter(layout.table, name, kind)
+        if statements is None:
+            raise SchemaRefused(
+                "this database cannot change a column in place",
+                table=str(schema.table),
+                column=step.column,
+                wanted=kind,
+                hint=REBUILD,
+            )
+        return statements
+
+    def _reflect(
+        self,
+        connection: "sa.Connection",
+        layout: Layout,
+        schema: TableSchema,
+        settings: TableSettings,
+    ) -> list[Column]:
+        """The table's columns under the source's names, ours left out; raises where the table was
+        made for something else."""
+        import sqlalchemy as sa
+
+        inspector = sa.inspect(connection)
+        where = layout.table.namespace or None
+        found = inspector.get_columns(layout.table.name, schema=where)
+        key = inspector.get_pk_constraint(layout.table.name, schema=where)["constrained_columns"]
+        own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
+        if own != OWN_COLUMNS[layout.mode].keys():
+            raise SchemaRefused(
+                "the table was made for another mode",
+                table=str(schema.table),
+                mode=layout.mode,
+                hint=REBUILD,
+            )
+        if [self._fold(name) for name in key] != [self._fold(name) for name in layout.key]:
+            raise SchemaRefused(
+                "the key is not the one that the target's table has",
+                table=str(schema.table),
+                held=tuple(key),
+                comes=layout.key,
+                hint=REBUILD,
+            )
+        sources = {self._fold(short): name for name, short in layout.names.items()}
+        columns = []
+        for each in found:
+            if each["name"] in own:
+                continue
+            name = sources.get(self._fold(each["name"]), each["name"])
+            columns.append(Column(name, self._held(name, each, schema, layout, settings)))
+            if not each["nullable"] and each["name"] not in key:
+                columns[-1] = replace(columns[-1], is_nullable=False)
+        return columns
+
+    def _held(
+        self,
+        name: str,
+        found: object,
+        schema: TableSchema,
+        layout: Layout,
+        settings: TableSettings,
+    ) -> pa.DataType:
+        """What a column there holds; what the source wants it to, where that cannot be said."""
+        assert isinstance(found, dict)
+        held = self.dialect.held(found["type"])
+        if name not in layout.names:
+            return held or pa.string()
+        if held is not None and name not in settings.types:
+            return held
+        is_key = layout.names[name] in layout.key
+        return self.dialect.fit(schema.column(name), is_key=is_key).holds
+
+    def _fold(self, name: str) -> str:
+        return name if self.dialect.is_case_sensitive else name.casefold()

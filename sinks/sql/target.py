@@ -1,0 +1,388 @@
+"""One database as a target: a transaction per slice, in which rows and offsets change together."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.changes import TableChanges
+from core_log.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
+from core_log.log import TopicPartition
+from core_log.table_schema import TableId, TableSchema
+from sinks.sink import SinkContext, Stand, Stands
+from sinks.sql import modes, offsets
+from sinks.sql.chunk import Chunk, chunk_of
+from sinks.sql.dialects.dialect import Dialect, Problem, run
+from sinks.sql.engine import connect_to, dialect_of, engine_of
+from sinks.sql.failures import ShapeFirst, is_of_driver, meaning, translated
+from sinks.sql.offsets import Row, StoredOffsets
+from sinks.sql.settings import SqlSettings
+from sinks.sql.tables import Layout, Shadow, Shaping, Tables
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+REJECTS_MAX = 100
+"""Records that are looked for before they are reported; the next attempt finds the next ones."""
+
+
+class Target:
+    """Everything here happens on one thread, as drivers want it."""
+
+    def __init__(
+        self, settings: SqlSettings, context: SinkContext, *, shadow: Shadow | None = None
+    ) -> None:
+        self.settings, self.context, self.shadow = settings, context, shadow
+        self.engine = engine_of(settings, directory=context.directory)
+        self.dialect: Dialect = dialect_of(self.engine)
+        self.tables = Tables(self.dialect, settings, context, shadow)
+        self.offsets = StoredOffsets(context.pipeline, context.name)
+        self._connection: sa.Connection | None = None
+        self._transaction: Any = None
+        self._generations: dict[TableId, int | None] = {}
+        self._told: dict[TopicPartition, Stand] = {}
+        self._locked: dict[TopicPartition, Row] = {}
+        self._fed: dict[str, tuple[TableId, int]] = {}
+        self._drops: dict[TableId, Sequence[str]] = {}
+        self._keys_since_truncate: dict[str, dict[TopicPartition, list[pa.RecordBatch]]] = {}
+
+    def stands(self, topics: Sequence[str]) -> Stands:
+        """What counts of the stored offsets, as the tables themselves say it."""
+        with translated(self.dialect):
+            connection = self.connected()
+            self._generations.clear()
+            self.tables.forget()
+            try:
+                rows: list[Row] = []
+                if self.offsets.is_there(connection):
+                    rows = self.offsets.read(connection, topics)
+                counting, _ = self._counting(connection, rows)
+            finally:
+                connection.rollback()
+        self._told = {partition: row.stand for partition, row in counting.items()}
+        return dict(self._told)
+
+    def begin(self, start: Stands) -> None:
+        """Locks the stored offsets; raises `Fenced` where they are not `start`."""
+        with translated(self.dialect):
+            connection = self.connected()
+            self.offsets.ensure(connection)
+            connection.rollback()
+            self._transaction = connection.begin()
+            self.dialect.begin(connection)
+            self._fed, self._drops, self._keys_since_truncate = {}, {}, {}
+            self._lock(connection, start)
+
+    def write(self, chunk: Chunk) -> None:
+        """Applies changes; raises `RecordsRejected` with those that can never be applied."""
+        schema, connection = chunk.schema, self.connected()
+        layout = self._layout(schema, [part.topic for part in chunk.partitions])
+        unfit = self.dialect.unfit(chunk.rows)
+        if unfit:
+            raise _rejected(chunk, dict(unfit))
+        problem = self._attempt(layout, chunk)
+        if problem is not None:
+            self._blame(layout, chunk, problem)
+        for place, partition in enumerate(chunk.partitions):
+            if partition.topic in self._keys_since_truncate:
+                keys = chunk.where(chunk.origins == place).keys
+                renamed = keys.rename_columns([layout.names[name] for name in keys.schema.names])
+                kept = self._keys_since_truncate[partition.topic]
+                kept.setdefault(partition, []).append(renamed)
+        assert connection.in_transaction(), "a slice is one transaction"
+
+    def truncate(self, changes: TableChanges) -> None:
+        """Removes what came before, from this partition of the topic.
+
+        The marker stands in every partition, and they are read one after the other: the first
+        empties the table, and each further one removes only what its own partition has put there
+        in the meantime.
+        """
+        chunk = chunk_of([changes])
+        (partition,) = chunk.partitions
+        layout = self._layout(chunk.schema, [partition.topic])
+        with translated(self.dialect, table=str(chunk.schema.table)):
+            if layout.mode == "append":
+                modes.write(self.dialect, self.connected(), layout, chunk)
+                return
+            is_only = sum(part.topic == partition.topic for part in self._locked) == 1
+            kept = self._keys_since_truncate.get(partition.topic)
+            if kept is None or is_only:
+                modes.remove_all(
+                    self.dialect,
+                    self.connected(),
+                    layout,
+                    only=_given(layout, chunk.rows),
+                    committed_us=chunk.committed_us,
+                )
+                self._keys_since_truncate |= {} if is_only else {partition.topic: {}}
+                return
+            for keys in kept.pop(partition, []):
+                modes.remove(
+                    self.dialect, self.connected(), layout, keys, committed_us=chunk.committed_us
+                )
+
+    def commit(self, end: Stands) -> None:
+        with translated(self.dialect):
+            self.offsets.replace(
+                self.connected(),
+                [(self._locked[part], self._moved(part, stand)) for part, stand in end.items()],
+            )
+            self._transaction.commit()
+            self._transaction = None
+            self._told |= end
+            self._drop_columns()
+
+    def rollback(self) -> None:
+        """Never raises; a connection that cannot even do this is given up."""
+        self._generations.clear()
+        self.tables.forget()
+        self.dialect.forget()
+        transaction, self._transaction = self._transaction, None
+        try:
+            if transaction is not None:
+                transaction.rollback()
+        except Exception:
+            self.disconnect()
+            return
+        if self._connection is not None and self._connection.invalidated:
+            self.disconnect()
+
+    def run_outside(self, statements: Sequence[str]) -> None:
+        """DDL where it commits by itself. It may have been done by half before."""
+        self.rollback()
+        with translated(self.dialect):
+            for statement in statements:
+                run(self.connected(), statement)
+            self.connected().commit()
+
+    def shaping(self, schema: TableSchema) -> Shaping:
+        connection = self.connected()
+        live = self.tables.live(schema.table)
+        generation = self.next_generation(connection, live)
+        if self.shadow is not None:
+            generation = self.shadow.generation
+        return self.tables.shape(
+            connection, schema, next_generation=generation, may_drop=self._is_fed_by_one(live)
+        )
+
+    def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
+        """One that no stored offset names yet."""
+        if not self.offsets.is_there(connection):
+            return 1
+        rows = self.offsets.read_all(connection)
+        return max((row.generation for row in rows if row.target == live), default=0) + 1
+
+    def connected(self) -> "sa.Connection":
+        if self._connection is None:
+            with translated(self.dialect):
+                self._connection = connect_to(self.engine, self.dialect)
+        return self._connection
+
+    def disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        self._transaction = None
+        self.dialect.forget()
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.engine.dispose()
+
+    def _drop_columns(self) -> None:
+        """Where DDL would have ended the transaction."""
+        statements = [each for drops in self._drops.values() for each in drops]
+        for statement in statements:
+            run(self.connected(), statement)
+        if statements:
+            self.connected().commit()
+            self.tables.forget()
+
+    def _lock(self, connection: "sa.Connection", start: Stands) -> None:
+        rows = self.offsets.read(connection, {part.topic for part in start}, for_update=True)
+        counting, stale = self._counting(connection, rows)
+        offsets.check(counting, start)
+        gone = [part for part in start if part in self._told and part not in counting]
+        if gone:
+            raise SinkUnavailable(
+                "the table that held this topic's rows has gone; it will be filled anew",
+                topic=gone[0].topic,
+            )
+        self.offsets.delete(connection, stale)
+        fresh = {part: self._fresh(part, stand) for part, stand in start.items()}
+        new = [row for part, row in fresh.items() if part not in counting]
+        try:
+            self.offsets.insert(connection, new)
+        except Exception as error:
+            if is_of_driver(error) and meaning(self.dialect, error)[0] is Problem.TAKEN:
+                raise Fenced("another process has begun to fill the target") from None
+            raise
+        self._locked = fresh | {part: counting[part] for part in start if part in counting}
+
+    def _counting(
+        self, connection: "sa.Connection", rows: Sequence[Row]
+    ) -> tuple[dict[TopicPartition, Row], list[Row]]:
+        """The rows that count, one per partition, and those whose table is no longer there."""
+        counting: dict[TopicPartition, Row] = {}
+        stale: list[Row] = []
+        for row in rows:
+            if self.shadow is not None:
+                current = self._generation(connection, row.target or self.shadow.table, row)
+                is_ours = row.generation == self.shadow.generation
+                if is_ours and current == self.shadow.generation:
+                    counting[row.partition] = row
+                elif is_ours:
+                    stale.append(row)
+                continue
+            if row.target is None and row.generation == 0:
+                counting.setdefault(row.partition, row)
+                continue
+            current = self._generation(connection, row.target, row)
+            if row.generation == current:
+                counting[row.partition] = row
+            elif current is None or row.generation < current:
+                stale.append(row)
+        return counting, stale
+
+    def _generation(
+        self, connection: "sa.Connection", live: TableId | None, row: Row
+    ) -> int | None:
+        """The generation of a table as it is now; asked again when a stored one is newer."""
+        if live is None:
+            return None
+        held = self._generations.get(live)
+        if live not in self._generations or held is None or row.generation != held:
+            from sinks.sql.naming import SHADOW
+
+            place = live if self.shadow is None else self.tables.beside(live, SHADOW)
+            found = self.dialect.find(connection, place)
+            mark = None if found is None else found.mark
+            is_unmarked = found is not None and not self.dialect.keeps_marks
+            held = mark.generation if mark is not None else 1 if is_unmarked else None
+            self._generations[live] = held
+        return held
+
+    def _fresh(self, partition: TopicPartition, stand: Stand) -> Row:
+        if self.shadow is None:
+            return Row(partition, 0, stand, None)
+        return Row(partition, self.shadow.generation, stand, self.shadow.table)
+
+    def _moved(self, partition: TopicPartition, stand: Stand) -> Row:
+        held = self._locked[partition]
+        target, generation = self._fed.get(partition.topic, (held.target, held.generation))
+        return Row(partition, generation, stand, target)
+
+    def _is_fed_by_one(self, live: TableId) -> bool:
+        """Then its schemas come in order, and what is gone from the newest is gone for good."""
+        connection = self.connected()
+        if not self.offsets.is_there(connection):
+            return True
+        rows = [row for row in self.offsets.read_all(connection) if row.target == live]
+        return len({row.partition for row in rows}) <= 1
+
+    def _layout(self, schema: TableSchema, topics: Sequence[str]) -> Layout:
+        """How rows under `schema` are kept, the table having been made so."""
+        layout = self.tables.known(schema)
+        if layout is None:
+            with translated(self.dialect, table=str(schema.table)):
+                layout = self._shape(schema)
+            self.tables.remember(schema, layout)
+        live = self.tables.live(schema.table)
+        self._generations[live] = layout.generation
+        self._fed |= dict.fromkeys(topics, (live, layout.generation))
+        return layout
+
+    def _shape(self, schema: TableSchema) -> Layout:
+        shaping = self.shaping(schema)
+        if not self.dialect.has_transactional_ddl:
+            if shaping.statements:
+                raise ShapeFirst(list(shaping.statements))
+            # A column that a later schema of the same slice has again is not dropped.
+            self._drops[shaping.layout.table] = shaping.drops
+            return shaping.layout
+        for statement in [*shaping.statements, *shaping.drops]:
+            run(self.connected(), statement)
+        if shaping.statements or shaping.drops:
+            self.dialect.forget()
+        return shaping.layout
+
+    def _attempt(
+        self, layout: Layout, chunk: Chunk, *, keep: bool = True
+    ) -> tuple[Problem, str] | None:
+        """Writes the changes, or takes everything back and says why not."""
+        connection = self.connected()
+        with translated(self.dialect, table=str(chunk.schema.table)):
+            nested = connection.begin_nested()
+            try:
+                modes.write(self.dialect, connection, layout, chunk)
+            except Exception as error:
+                if not is_of_driver(error):
+                    raise
+                problem = meaning(self.dialect, error)
+                if problem[0] not in (Problem.VALUE, Problem.TAKEN):
+                    raise
+                nested.rollback()
+                self.dialect.forget()
+                return problem
+            if keep:
+                nested.commit()
+            else:
+                nested.rollback()
+                self.dialect.forget()
+            return None
+
+    def _blame(self, layout: Layout, chunk: Chunk, problem: tuple[Problem, str]) -> None:
+        """Halves the changes until those are alone that cannot be written."""
+        reasons: dict[int, str] = {}
+        waiting = [(0, len(chunk), problem[1])]
+        while waiting and len(reasons) < REJECTS_MAX:
+            start, stop, why = waiting.pop()
+            if stop - start == 1:
+                reasons[start] = why
+                continue
+            middle = (start + stop) // 2
+            for half in ((middle, stop), (start, middle)):
+                found = self._attempt(layout, chunk.slice(half[0], half[1] - half[0]), keep=False)
+                if found is not None:
+                    waiting.append((*half, found[1]))
+        if not reasons:
+            raise SinkRejected(
+                "the rows cannot be written together, though each of them can",
+                table=str(chunk.schema.table),
+                why=problem[1],
+            )
+        raise _rejected(chunk, reasons)
+
+
+def _rejected(chunk: Chunk, reasons: dict[int, str]) -> RecordsRejected:
+    """Of one partition, the one of the first; those of others come when the slice does again."""
+    origin = int(chunk.origins[min(reasons)])
+    partition = chunk.partitions[origin]
+    found = {
+        int(chunk.offsets[place].as_py()): why
+        for place, why in reasons.items()
+        if int(chunk.origins[place]) == origin
+    }
+    return RecordsRejected(
+        "records do not fit the target's table",
+        topic=partition.topic,
+        partition=partition.partition,
+        reasons=found,
+    )
+
+
+def _given(layout: Layout, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Of a truncate's row of nulls the columns that a route has filled: only rows with these
+    values are meant."""
+    names = [
+        name
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        if column.null_count == 0 and name in layout.names
+    ]
+    if not names:
+        return None
+    return rows.select(names).rename_columns([layout.names[name] for name in names])

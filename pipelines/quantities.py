@@ -1,7 +1,14 @@
 """Counts, sizes and durations as people read them at a glance."""
 
 UNKNOWN = "-"
-_DURATIONS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
+DAY_MS = 86_400_000
+_DURATIONS = (
+    (1, 0, 1_000, "ms"),
+    (1_000, 1, 60, "s"),
+    (60_000, 0, 60, "min"),
+    (3_600_000, 1, 24, "h"),
+)
+"""Milliseconds of a unit, digits behind its point, how many of it are the next one, its name."""
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _COUNTS = ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k"))
 _THOUSAND = {"G": 1_000_000_000, "M": 1_000_000, "k": 1_000}
@@ -38,12 +45,7 @@ def duration_text(duration_ms: float | None) -> str:
     """`850 ms`, `2.1 s`, `18 min`, `3.2 h`, `2.0 d`."""
     if duration_ms is None:
         return UNKNOWN
-    if duration_ms < 1_000:
-        return f"{duration_ms:.0f} ms"
-    if duration_ms < 60_000:
-        return f"{duration_ms / 1_000:.1f} s"
-    for least, name in _DURATIONS:
-        if duration_ms >= least:
-            digits = 0 if name == "min" else 1
-            return f"{duration_ms / least:.{digits}f} {name}"
-    raise AssertionError("a minute is the least of the longer units")
+    for unit_ms, digits, below, name in _DURATIONS:
+        if round(duration_ms / unit_ms, digits) < below:
+            return f"{duration_ms / unit_ms:.{digits}f} {name}"
+    return f"{duration_ms / DAY_MS:.1f} d"

@@ -98,12 +98,12 @@ def log_line(name: str, pipeline: Facts) -> str:
         parts.append(_reading_text(unfinished))
     for table, facts in tables.items():
         if facts["state"] == "quarantined":
-            parts.append(f"quarantined {printable(table)}: {first_line(facts['reason'])}")
+            parts.append(f"quarantined {table}: {first_line(facts['reason'])}")
     if letters := sum(table["dead_letters"] for table in tables.values()):
         parts.append(f"{count_text(letters)} dead letters")
     if pipeline["reason"]:
         parts.append(first_line(pipeline["reason"]))
-    return "; ".join(parts)
+    return printable("; ".join(parts))
 
 
 def _reading_text(readings: Sequence[Facts]) -> str:

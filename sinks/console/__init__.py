@@ -1,0 +1,1 @@
+"""Changes as lines, for people who want to see them go by."""

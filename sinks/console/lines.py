@@ -1,0 +1,148 @@
+"""Changes as text, a line each: built in columns, so that a busy console stays a cheap one."""
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+
+WORDS = pa.array([operation.name.lower() for operation in Operation])
+WORD_WIDTH = 8
+NULL, EMPTY = pa.scalar("null"), pa.scalar("")
+
+AWKWARD = r"[^\x20-\x7e\p{L}\p{N}\p{P}\p{S}]|[\"\\]"
+"""What JSON writes otherwise, or a terminal might obey."""
+
+
+def people_lines(changes: TableChanges) -> str:
+    """`update   shop.orders id=7 status="paid" total="12.50"`; a delete shows its key."""
+    table = printable(str(changes.schema.table))
+    if changes.is_truncate:
+        return f"truncate {table}\n"
+    head = _joined(pc.utf8_rpad(WORDS.take(changes.operations), WORD_WIDTH), f" {table}")
+    cells = [_joined(f" {printable(name)}=", cells) for name, cells in _cells(changes)]
+    return _text(head, *_shown(changes, cells), "\n")
+
+
+def json_lines(changes: TableChanges) -> str:
+    """`{"op": "update", "table": "shop.orders", "row": {"id": 7, ...}, "at": "shop.orders-0@5"}`;
+    whatever is neither a number, a truth nor a composition is text."""
+    table, at = quoted(str(changes.schema.table)), _places(changes)
+    if changes.is_truncate:
+        return _text(f'{{"op": "truncate", "table": {table}, "row": null, "at": ', at, "}\n")
+    cells = [
+        _joined(f"{', ' if number else ''}{quoted(name)}: ", cells)
+        for number, (name, cells) in enumerate(_cells(changes))
+    ]
+    words = WORDS.take(changes.operations)
+    head = _joined('{"op": "', words, f'", "table": {table}, "row": {{')
+    return _text(head, *_shown(changes, cells), '}, "at": ', at, "}\n")
+
+
+def _cells(changes: TableChanges) -> list[tuple[str, pa.Array]]:
+    """Names and written values of all columns, those of the key first."""
+    return [(name, cell_texts(changes.rows.column(name))) for name in _ordered(changes)]
+
+
+def _ordered(changes: TableChanges) -> list[str]:
+    key = changes.schema.key
+    return [*key, *(name for name in changes.schema.names if name not in key)]
+
+
+def _shown(changes: TableChanges, cells: list[pa.Array]) -> list[pa.Array]:
+    """Of a delete only the key, where there is one."""
+    key = len(changes.schema.key)
+    is_delete = pc.equal(changes.operations, int(Operation.DELETE))
+    if not key:
+        return cells
+    return [*cells[:key], *(pc.if_else(is_delete, EMPTY, cell) for cell in cells[key:])]
+
+
+def cell_texts(column: pa.Array) -> pa.Array:
+    """Values as people write them; what is no number and no truth stands in double quotes."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return cell_texts(column.cast(kind.value_type))
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return column.cast(pa.string()).fill_null(NULL)
+    if pa.types.is_floating(kind):
+        return _floats(column)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _quoted_column(column.cast(pa.string()))
+    if pa.types.is_decimal(kind):
+        return _quoted_column(_decimals(column))
+    if pa.types.is_timestamp(kind):
+        texts = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+        return _quoted_column(texts)
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return _quoted_column(column.cast(pa.string()))
+    return pa.array([_dumped(value) for value in column.to_pylist()], pa.string())
+
+
+def _floats(column: pa.Array) -> pa.Array:
+    """JSON has no word for what is no number, and none for infinity."""
+    texts = column.cast(pa.string())
+    return pc.if_else(pc.is_finite(column), texts, _joined('"', texts, '"')).fill_null(NULL)
+
+
+def _decimals(column: pa.Array) -> pa.Array:
+    """Arrow writes some of them with an exponent, people do not."""
+    texts = column.cast(pa.string())
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    return pa.array([None if each is None else f"{each:f}" for each in column.to_pylist()])
+
+
+def _dumped(value: object) -> str:
+    """Bytes, lists and structs, which are rare."""
+    return orjson.dumps(value, default=_foreign, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _foreign(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _quoted_column(texts: pa.Array) -> pa.Array:
+    """The quick way for all, and the careful one for the few that need it."""
+    found = _joined('"', texts, '"')
+    awkward = pc.match_substring_regex(texts, AWKWARD).fill_null(False)
+    if pc.any(awkward).as_py():
+        places = pa.array(np.flatnonzero(np.asarray(awkward)))
+        written = pa.array([quoted(text) for text in texts.take(places).to_pylist()], pa.string())
+        found = pc.replace_with_mask(found, awkward, written)
+    return found.fill_null(NULL)
+
+
+def quoted(text: str) -> str:
+    return printable(orjson.dumps(text).decode())
+
+
+def printable(text: str) -> str:
+    """What a terminal might obey, in JSON's escapes."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _places(changes: TableChanges) -> pa.Array | str:
+    """`topic-0@17`: where in the log each change stands."""
+    if changes.log_partition is None or changes.log_offsets is None:
+        return "null"
+    topic, partition = changes.log_partition
+    head = quoted(f"{topic}-{partition}@").removesuffix('"')
+    return _joined(head, changes.log_offsets.cast(pa.string()), '"')
+
+
+def _joined(*pieces: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*pieces, EMPTY)
+
+
+def _text(*pieces: pa.Array | str) -> str:
+    lines = _joined(*pieces)
+    return "".join(lines.to_pylist()) if isinstance(lines, pa.Array) else str(lines)

@@ -1,0 +1,67 @@
+"""Prints changes as they come, decoded: decimals and dates as people write them."""
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import pyarrow as pa
+
+from core_log.errors import SinkRejected
+from core_log.finding import Finding
+from core_log.patterns import Patterns
+from core_log.table_schema import TableSchema
+from sinks.console.settings import ConsoleSettings
+from sinks.sink import SinkContext, Slice, Stands
+
+
+class ConsoleSink:
+    """At least once: standard output cannot be asked what it has shown, so the pipeline's own
+    group remembers how far it came."""
+
+    Settings = ConsoleSettings
+
+    def __init__(
+        self, settings: ConsoleSettings, context: SinkContext, output: TextIO | None = None
+    ) -> None:
+        self._settings, self._output = settings, output or sys.stdout
+        self._wanted, self._left = Patterns(settings.tables), settings.limit
+
+    async def applied(self, topics: Sequence[str]) -> Stands | None:
+        return None
+
+    async def apply(self, part: Slice) -> None:
+        from sinks.console.lines import json_lines, people_lines
+
+        write = json_lines if self._settings.format == "json" else people_lines
+        async for changes in part.changes():
+            if self._left == 0:
+                return
+            if not self._wanted.matches(str(changes.schema.table)):
+                continue
+            if self._left is not None:
+                shown = min(self._left, len(changes))
+                changes = changes.take(pa.array(range(shown), pa.int64()))
+                self._left -= shown
+            self._print(write(changes))
+
+    async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        shown = [str(schema.table) for schema in schemas if self._wanted.matches(str(schema.table))]
+        return [f"print changes of {table}" for table in sorted(shown)]
+
+    async def examine(self) -> Sequence[Finding]:
+        return ()
+
+    async def drop(self) -> Sequence[str]:
+        return ()
+
+    async def close(self) -> None:
+        """Standard output is not ours to close."""
+
+    def _print(self, text: str) -> None:
+        try:
+            self._output.write(text)
+            self._output.flush()
+        except BrokenPipeError:
+            raise SinkRejected(
+                "nobody reads the output any more", hint="take out the console sink, or restart"
+            ) from None

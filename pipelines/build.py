@@ -74,9 +74,8 @@ def make_source(
 
 
 def make_sink(loaded: LoadedPipeline, part: LoadedPart, *, clock: Clock) -> Sink:
-    context = SinkContext(
-        loaded.name, loaded.directory, {kind: policy for kind, policy in loaded.spec.schema_changes.items()}, clock, name=part.name
-    )
+    policies: dict[str, str] = dict(loaded.spec.schema_changes.items())
+    context = SinkContext(loaded.name, loaded.directory, policies, clock, name=part.name)
     sink: Sink = part.component(part.settings, context)
     return sink
 

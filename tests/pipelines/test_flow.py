@@ -21,7 +21,7 @@ SCRIPTS = st.lists(st.lists(BATCHES, min_size=1, max_size=3), min_size=1, max_si
 CRASHES = st.lists(st.tuples(st.integers(1, 90), st.booleans()), max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(script=SCRIPTS, crashes=CRASHES, partitions=st.sampled_from((1, 3)))
 def test_the_target_equals_the_source_wherever_it_crashed(
     script: Sequence[Transaction], crashes: list[tuple[int, bool]], partitions: int

@@ -117,7 +117,7 @@ def _is_float(value: Any) -> bool:
     if not _is_double(value):
         return False
     try:
-        struct.pack("f", float(value))
+        struct.pack("<f", float(value))  # the native form would not look
     except OverflowError:
         return False
     return True

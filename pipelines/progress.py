@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,6 +20,8 @@ Look = Callable[[], Awaitable[Facts]]
 """Fetches the newest status snapshot, from the board or from the process that owns it."""
 
 REFRESH_MS = 250
+PAUSE_TO_WORK = 20
+"""A picture of a thousand tables is drawn less often: this loop has other work."""
 INTERVAL_MS = 10_000
 SPARE_LINES = 2
 """Left of a terminal's height for the prompt, and for the log line that came last."""
@@ -48,8 +51,10 @@ class ProgressView:
         live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
         with live, _logs_above(live.console, target):
             while True:
+                started_s = time.monotonic()
                 live.update(drawn(await self._look(), console), refresh=True)
-                await asyncio.sleep(REFRESH_MS / 1_000)
+                took_s = time.monotonic() - started_s
+                await asyncio.sleep(max(REFRESH_MS / 1_000, took_s * PAUSE_TO_WORK))
 
     async def _log(self) -> None:
         while True:

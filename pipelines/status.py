@@ -87,17 +87,25 @@ class StatusBoard:
     def _pipeline(self, units: Mapping[str, UnitStatus]) -> Json:
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         worst = min(units.values(), key=lambda unit: WORST_FIRST.index(unit.state))
-        tables = dict.fromkeys(table for unit in units.values() for table in unit.tables)
+        told = {
+            name: unit.tables_json(now_ms=now_ms, monotonic_ms=monotonic_ms)
+            for name, unit in units.items()
+        }
+        tables = dict.fromkeys(table for lines in told.values() for table in lines)
         return {
             "state": worst.state.value,
             "reason": worst.reason,
             "since_ms": worst.since_ms,
             "units": {
-                name: unit.json(self._ends, now_ms=now_ms, monotonic_ms=monotonic_ms)
-                for name, unit in units.items()
+                name: unit.json(told[name].values(), self._ends) for name, unit in units.items()
             },
             "tables": {
-                table: _table_json(table, units, now_ms=now_ms, monotonic_ms=monotonic_ms)
+                table: _table_json(
+                    {unit: told[unit][table] for unit in units if table in told[unit]},
+                    {name: unit for name, unit in units.items() if table in unit.tables},
+                    table,
+                    monotonic_ms=monotonic_ms,
+                )
                 for table in tables
             },
         }
@@ -123,42 +131,28 @@ class StatusBoard:
 
 
 def _table_json(
-    name: str, units: Mapping[str, UnitStatus], *, now_ms: int, monotonic_ms: int
+    told: Mapping[str, Json], units: Mapping[str, UnitStatus], name: str, *, monotonic_ms: int
 ) -> Json:
     """One line of the screen: what a table does in all units together."""
-    found = {unit: each.tables[name] for unit, each in units.items() if name in each.tables}
-    per_unit = {
-        unit: table.json(units[unit].state, now_ms=now_ms, monotonic_ms=monotonic_ms)
-        for unit, table in found.items()
-    }
+    found = {unit: each.tables[name] for unit, each in units.items()}
     readings = [(unit, table.reading) for unit, table in found.items() if table.reading]
-    open_first = sorted(readings, key=lambda pair: pair[1].last.is_done)
-    shown = next(iter(open_first), None)
+    shown = min(readings, key=lambda pair: pair[1].last.is_done, default=None)
     state, reason, since_ms = _table_state(found, units)
-    sinks = [table for unit, table in found.items() if unit != SOURCE]
-    lags = [
-        lag
-        for unit, table in found.items()
-        if unit != SOURCE or not sinks
-        if (lag := table.lag_ms(units[unit].state, now_ms=now_ms)) is not None
-    ]
-    rates = [
-        table.row_rate.per_s(now_ms=monotonic_ms)
-        for unit, table in found.items()
-        if unit == SOURCE or SOURCE not in found
-    ]
+    sinks = [facts for unit, facts in told.items() if unit != SOURCE]
+    lags = [each["lag_ms"] for each in sinks or told.values() if each["lag_ms"] is not None]
+    entering = [told[SOURCE]] if SOURCE in told else sinks
     return {
         "state": state,
         "reason": reason,
         "since_ms": since_ms,
-        "rows_per_s": round(max(rates, default=0.0), 1),
+        "rows_per_s": max(each["rows_per_s"] for each in entering),
         "lag_ms": max(lags, default=None),
         "dead_letters": sum(table.dead_letters for table in found.values()),
         "dead_letter_problem": next(
             (table.problem for table in reversed(found.values()) if table.problem), ""
         ),
         "snapshot": shown and shown[1].json(shown[0], monotonic_ms=monotonic_ms),
-        "units": per_unit,
+        "units": told,
     }
 
 

@@ -1,7 +1,8 @@
 """What is known of one unit of a pipeline, a source or a sink, and of its tables."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipelines.rates import Rate
 from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
@@ -12,7 +13,7 @@ RATE_WINDOW_MS, READ_WINDOW_MS = 10_000, 30_000
 POSITIONS_MAX = 1_000
 """Parts of a position kept per unit; a source of a million files has as many."""
 
-Json = dict[str, object]
+Json = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -143,8 +144,8 @@ class UnitStatus:
         for part, position in report.positions.items():
             self.positions.pop(part, None)
             self.positions[part] = position
-        for part in list(self.positions)[: max(len(self.positions) - POSITIONS_MAX, 0)]:
-            del self.positions[part]
+        while len(self.positions) > POSITIONS_MAX:
+            del self.positions[next(iter(self.positions))]
         self.positions_ms = now_ms
 
     def set_aside(self, report: SetAside) -> None:
@@ -152,23 +153,27 @@ class UnitStatus:
         table.dead_letters += report.records
         table.problem = report.problem
 
-    def json(self, ends: Mapping[str, int], *, now_ms: int, monotonic_ms: int) -> Json:
-        tables = self.tables.values()
-        lags = [lag for each in tables if (lag := each.lag_ms(self.state, now_ms=now_ms))]
-        row_rates = (each.row_rate.per_s(now_ms=monotonic_ms) for each in tables)
-        byte_rates = (each.byte_rate.per_s(now_ms=monotonic_ms) for each in tables)
+    def tables_json(self, *, now_ms: int, monotonic_ms: int) -> dict[str, Json]:
+        return {
+            name: table.json(self.state, now_ms=now_ms, monotonic_ms=monotonic_ms)
+            for name, table in self.tables.items()
+        }
+
+    def json(self, tables: Collection[Json], ends: Mapping[str, int]) -> Json:
+        """`tables` is what was just said of its tables."""
+        lags = [each["lag_ms"] for each in tables if each["lag_ms"] is not None]
         return {
             "state": self.state.value,
             "reason": self.reason,
             "since_ms": self.since_ms,
             "retries": self.retries,
-            "rows": sum(each.rows for each in tables),
-            "bytes": sum(each.bytes for each in tables),
-            "rows_per_s": round(sum(row_rates), 1),
-            "bytes_per_s": round(sum(byte_rates), 1),
-            "lag_ms": max(lags, default=0 if self.tables else None),
+            "rows": sum(each["rows"] for each in tables),
+            "bytes": sum(each["bytes"] for each in tables),
+            "rows_per_s": round(sum(each["rows_per_s"] for each in tables), 1),
+            "bytes_per_s": round(sum(each["bytes_per_s"] for each in tables), 1),
+            "lag_ms": max(lags, default=None),
             "lag_records": self._lag_records(ends),
-            "dead_letters": sum(each.dead_letters for each in tables),
+            "dead_letters": sum(each["dead_letters"] for each in tables),
             "positions": dict(self.positions),
             "positions_ms": self.positions_ms,
         }

@@ -120,6 +120,13 @@ def test_a_table_at_rest_is_not_behind(watched: Watched) -> None:
     assert watched.pipeline["units"]["sql"]["lag_ms"] == 40
 
 
+def test_lag_is_not_claimed_before_anything_went_through(watched: Watched) -> None:
+    watched.read(5, 10)
+
+    assert watched.pipeline["units"]["source"]["lag_ms"] is None
+    assert watched.orders["lag_ms"] is None
+
+
 def test_lag_is_the_age_of_the_oldest_change_that_waits(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)

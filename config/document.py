@@ -71,12 +71,13 @@ class Document:
 def read_document(path: Path) -> Document:
     """Reads a file of a bounded size, and nothing but a file."""
     try:
+        found = path.stat()
+        # Looked at before it is opened: opening a pipe waits for somebody to write into it.
+        if not stat.S_ISREG(found.st_mode):
+            raise MistakesFound([Mistake(path, None, "this is not a file")])
+        if found.st_size > FILE_BYTES_MAX:
+            raise MistakesFound([Mistake(path, None, _too_large(found.st_size))])
         with path.open("rb") as file:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise MistakesFound([Mistake(path, None, "this is not a file")])
-            if found.st_size > FILE_BYTES_MAX:
-                raise MistakesFound([Mistake(path, None, _too_large(found.st_size))])
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         problem = (error.strerror or "cannot be read").lower()

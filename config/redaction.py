@@ -23,6 +23,12 @@ class Redaction:
         ordered = sorted(forms, key=len, reverse=True)
         self._expression = re.compile("|".join(_found_as(form) for form in ordered) or r"(?!)")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Redaction) and other.secrets == self.secrets
+
+    def __hash__(self) -> int:
+        return hash(self.secrets)
+
     def scrub(self, text: str) -> str:
         """`text` with every secret replaced by three asterisks."""
         return self._expression.sub(MASK, text)

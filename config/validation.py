@@ -27,7 +27,7 @@ class Validator:
 
         What is wrong only because a reference is unset yet is not told again.
         """
-        found = list(self._without_unit(model, node, at))
+        found = list(self._misread(model, node))
         try:
             settings = model.model_validate(plain(node), by_alias=True, by_name=False)
         except ValidationError as error:
@@ -70,8 +70,9 @@ class Validator:
         for mistakes in alternatives.values():
             yield _joined(mistakes)
 
-    def _without_unit(self, annotation: Any, node: Node, at: Keys) -> Iterator[Mistake]:
-        """Numbers where a duration or a size is meant, which Python's own callers may give."""
+    def _misread(self, annotation: Any, node: Node) -> Iterator[Mistake]:
+        """What Python would take and a person does not mean: a number without a unit where a
+        duration or a size is wanted, and `true` for 1."""
         if not isinstance(node, MappingNode):
             return
         for model in filter(is_model, members(annotation)):
@@ -80,21 +81,19 @@ class Validator:
                 if key not in fields:
                     continue
                 inner = annotation_of(fields[key])
-                unit = unit_of(inner)
-                if unit and isinstance(value, ScalarNode) and _is_bare_number(value):
-                    yield Mistake(
-                        self.document.path,
-                        value.place,
-                        f"a {unit} has a unit",
-                        f"write it as {EXAMPLES[unit]}",
-                    )
+                if isinstance(value, ScalarNode):
+                    yield from self._misread_scalar(inner, unit_of(inner), value)
                 for each in step(model, key):
-                    yield from self._without_unit(each, value, (*at, key))
+                    yield from self._misread(each, value)
 
-
-def _is_bare_number(node: ScalarNode) -> bool:
-    value = plain(node)
-    return isinstance(value, int | float) and value != 0
+    def _misread_scalar(self, annotation: Any, unit: str, node: ScalarNode) -> Iterator[Mistake]:
+        value, path = plain(node), self.document.path
+        if isinstance(value, bool):
+            if set(members(annotation)) <= {int, float}:
+                yield Mistake(path, node.place, "should be a number")
+        elif unit and isinstance(value, int | float) and value != 0:
+            hint = f"write it as {EXAMPLES[unit]}"
+            yield Mistake(path, node.place, f"a {unit} has a unit", hint)
 
 
 def _key_place(document: Document, keys: Sequence[str | int]) -> Place | None:

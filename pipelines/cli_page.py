@@ -15,8 +15,9 @@ OPENING = """\
 <!-- Written by `python -m pipelines.cli_page`; edit the commands, not this page. -->
 
 Data goes to stdout and everything else to stderr, so a pipe carries data only. Commands that talk
-to a log find it by `--bootstrap HOST:PORT`, else by `--data DIR` (where the running broker has
-written its address), else in `./data`.
+to a log find it by `--bootstrap HOST:PORT`, by the pipeline file that `-f FILE` names, or by
+`--data DIR` (where whoever runs has written its address); else by `./pipeline.yaml`, else in
+`./data`.
 
 ## Exit codes
 

@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 import orjson
 from starlette.requests import Request
@@ -46,21 +47,67 @@ STATUS_BY_ERROR: dict[type[HeadwaterError], int] = {
 }
 
 
+class Served(NamedTuple):
+    """One route; `docs/http-api.md` is this table."""
+
+    method: str
+    path: str
+    handler: str
+    meaning: str
+
+
+WISHES = {
+    "pause": "Pause the pipeline, or one of its tables, until it is resumed; over restarts, too.",
+    "resume": "Let it go on, and try again what was quarantined.",
+    "restart": "Begin it afresh where it stands; what was quarantined is tried again.",
+}
+ROUTES = (
+    Served("GET", "/healthz", "healthz", '`{"ok": true}` for as long as the process answers.'),
+    Served(
+        "GET",
+        "/status",
+        "status",
+        "What runs, how far behind it is, what is left to read and what is wrong: the fields of"
+        " [status](status.md).",
+    ),
+    Served("GET", "/metrics", "metrics", "[Metrics](metrics.md) in Prometheus' text format."),
+    Served(
+        "GET",
+        "/events",
+        "events",
+        "What the pipelines tell, as lines of JSON, from now on; `?pipeline=NAME` for one of them."
+        " An empty line now and then shows that the connection lives; who reads too slowly is told"
+        ' by `{"kind": "Missed", "count": 7}` what was left out.',
+    ),
+    Served(
+        "GET",
+        "/pipelines/{pipeline}/offsets",
+        "offsets",
+        "The source's position as the log holds it, and where the sinks last said they stand.",
+    ),
+    *(
+        Served("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
+        for verb, meaning in WISHES.items()
+        for table in ("", "/{table:path}")
+    ),
+    Served(
+        "POST",
+        "/run",
+        "run",
+        "Hand over pipelines, as a second `headwater run` does; between Headwater's own processes.",
+    ),
+)
+
+
 def routes_of(answering: Answering) -> App:
     """An ASGI application without a guard of its own."""
     routes = _Routes(answering)
-    table: list[tuple[str, str, Handler]] = [
-        ("GET", "/healthz", routes.healthz),
-        ("GET", "/status", routes.status),
-        ("GET", "/metrics", routes.metrics),
-        ("GET", "/events", routes.events),
-        ("GET", "/pipelines/{pipeline}/offsets", routes.offsets),
-        ("POST", "/run", routes.run),
-    ]
-    for verb in ("pause", "resume", "restart"):
-        table.append(("POST", f"/pipelines/{{pipeline}}/{verb}", routes.wish))
-        table.append(("POST", f"/pipelines/{{pipeline}}/{verb}/{{table:path}}", routes.wish))
-    return Router([Route(path, _safe(handler), methods=[verb]) for verb, path, handler in table])
+    return Router(
+        [
+            Route(each.path, _safe(getattr(routes, each.handler)), methods=[each.method])
+            for each in ROUTES
+        ]
+    )
 
 
 class _Routes:

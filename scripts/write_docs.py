@@ -92,6 +92,63 @@ def settings_table(model: type[BaseModel]) -> str:
     return table(("Setting", "Default", "What it does"), rows)
 
 
+def metrics_page() -> str:
+    from pipelines.metrics import METRICS
+
+    rows = [
+        (f"`{each.name}`", each.kind, ", ".join(each.labels) or "none", each.meaning)
+        for each in METRICS
+    ]
+    return page(
+        "Metrics",
+        GENERATED
+        + "\nWho runs pipelines answers `GET /metrics` of the [HTTP API](http-api.md) with them."
+        " Counters begin at 0 with\nevery process. A value that is not known is left out.\n",
+        table(("Metric", "Kind", "Labels", "What it says"), rows),
+        "Worth an alarm: `headwater_quarantined_tables > 0`, `headwater_lag_seconds` beyond what"
+        " your readers bear, and\n`increase(headwater_dead_letters_total[1h]) > 0`.\n",
+    )
+
+
+def status_page() -> str:
+    from pipelines.status_fields import FIELDS
+
+    return page(
+        "What status says",
+        GENERATED
+        + "\n`headwater status --json` has these fields under `data`, `GET /status` of the"
+        " [HTTP API](http-api.md) at its top. A\nstar stands for a name: of a pipeline, of a unit"
+        " (`source`, or a sink's name), of a table. Fields may be added; none\ngoes or changes its"
+        " meaning without another `version`.\n",
+        table(("Field", "What it says"), [(f"`{name}`", text) for name, text in FIELDS.items()]),
+    )
+
+
+def http_api_page() -> str:
+    from pipelines.http_routes import ROUTES
+
+    rows = [
+        (each.method, f"`{each.path.replace('{table:path}', '{table}')}`", each.meaning)
+        for each in ROUTES
+    ]
+    return page(
+        "The HTTP API",
+        GENERATED
+        + "\n`headwater run` serves it on loopback, at a free port. Address and token are in"
+        " `endpoint.json` of the data\ndirectory, which only the user who runs it can read; both"
+        " are new with every start:\n\n"
+        "```sh\n"
+        'curl -H "Authorization: Bearer $(jq -r .token data/endpoint.json)" \\\n'
+        '    "http://$(jq -r .http data/endpoint.json)/status"\n'
+        "```\n\n"
+        "Every route wants the token, and refuses requests whose `Host` or `Origin` is not its own:"
+        " a web page that a browser\non this machine shows cannot steer a pipeline. What is wished"
+        " for is written to the log and answered with 202; it\nholds from then on, whoever runs the"
+        ' pipeline. An error is `{"error": {"kind", "problem", "hint", "facts"}}`.\n',
+        table(("Method", "Path", "What it does"), rows),
+    )
+
+
 def command_line_page() -> str:
     from pipelines.cli_page import page
 
@@ -125,6 +182,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/broker-settings.md": broker_settings_page,
     "docs/client-settings.md": client_settings_page,
     "docs/cli.md": command_line_page,
+    "docs/metrics.md": metrics_page,
+    "docs/status.md": status_page,
+    "docs/http-api.md": http_api_page,
 }
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from core_log.clock import Clock
 from core_log.log import Log
-from pipelines.build import run_unit
+from pipelines.build import ensure_topics, make_source, run_unit
 from pipelines.control import Desired
 from pipelines.plan import before_log_of, check_needs_no_migration, differences
 from pipelines.reports import Reporter
@@ -44,10 +44,9 @@ def checked_first() -> RunUnit:
 async def refuse_migration(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> None:
     """Raises `ConfigError` when the file asks for another key, value format or number of
     partitions than a topic that it would write to has."""
+    await ensure_topics(loaded, log)
     stored = await topics_of(log, loaded.name)
     if stored:
-        from pipelines.build import make_source
-
         schemas = await make_source(loaded, clock=clock).discover()
         in_log = [before_log_of(loaded).schema(schema) for schema in schemas]
         check_needs_no_migration(await differences(loaded, in_log, stored, log))

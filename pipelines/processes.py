@@ -48,7 +48,6 @@ class WorkerProcesses:
         self._shared: list[_Place] = []
         self._own: list[_Place] = []
         self._waiting: dict[UnitId, asyncio.Event] = {}
-        self._is_closing = False
 
     def prepare(self) -> None:
         """Starts a first process, before it is known what it will do."""
@@ -82,7 +81,6 @@ class WorkerProcesses:
 
     async def close(self) -> None:
         """Sources end first, everywhere, then sinks, then the processes."""
-        self._is_closing = True
         for are_sources in (True, False):
             units = [
                 unit
@@ -112,13 +110,15 @@ class WorkerProcesses:
         """Starts the process of a place again, and again, until everything is closed."""
         backoff = Backoff(Patience(), self._around.random)
         try:
-            while not self._is_closing:
+            while not place.is_over:
                 place.process = await WorkerProcess.start(self._command)
+                if place.is_over:
+                    place.process.kill()
                 for posting in place.postings.values():
                     place.process.send(posting.order())
                 ending = await place.process.listen(partial(self._hear, place))
                 place.process = None
-                if self._is_closing or place not in self._places:
+                if place.is_over:
                     break
                 if not await self._after_death(place, backoff, ending):
                     break
@@ -160,7 +160,9 @@ class WorkerProcesses:
             self._listeners.report(StateChanged(*unit, "", State.RETRYING, reason))
         if count == 1:
             backoff.reset()
+        place.is_pausing = True
         await self._around.sleep(backoff.next_ms() / 1_000)
+        place.is_pausing = False
         return True
 
     def _give_up(self, place: "_Place", reason: str) -> None:
@@ -187,6 +189,8 @@ class _Place:
     postings: dict[UnitId, Posting] = field(default_factory=dict)
     leaving: set[UnitId] = field(default_factory=set)
     keeping: asyncio.Task[None] | None = None
+    is_pausing: bool = False
+    is_over: bool = False
 
     def post(self, posting: Posting) -> None:
         self.postings[posting.job.unit] = posting
@@ -207,10 +211,15 @@ class _Place:
         return posting is not None and posting.job.until_end
 
     async def close(self) -> None:
-        if self.process is not None:
-            await self.process.leave(wait_s=LEAVE_S_MAX)
-        elif self.keeping is not None:
+        assert self.keeping is not None, "a place is kept by a task"
+        self.is_over = True
+        if self.is_pausing:
             self.keeping.cancel()
+        elif self.process is not None and (self.postings or self.leaving):
+            await self.process.leave(wait_s=LEAVE_S_MAX)
+        elif self.process is not None:
+            self.process.kill()  # it has nothing to finish
+        await asyncio.wait([self.keeping])
 
 
 def _listed(postings: dict[UnitId, Posting]) -> str:

@@ -70,11 +70,6 @@ class WorkerProcess:
             logger.warning("worker process %d does not end and is killed", self.pid)
             self.kill()
 
-    def let_go(self) -> None:
-        """Whoever is not wanted after all ends by itself."""
-        assert self._process.stdin is not None, "started with a pipe"
-        self._process.stdin.close()
-
     def kill(self) -> None:
         if self._process.returncode is None:
             self._process.kill()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from core_log.changes import TableChanges
@@ -36,6 +37,7 @@ class SqlSink:
         self._settings, self._context, self._shadow = settings, context, shadow
         self._thread: ThreadPoolExecutor | None = None
         self._target: Target | None = None
+        self._writing: asyncio.Future[None] | None = None
 
     async def applied(self, topics: Sequence[str]) -> Stands | None:
         return await self._ask(lambda target: target.stands(topics))
@@ -100,21 +102,32 @@ class SqlSink:
             async for changes in part.changes():
                 if changes.is_truncate:
                     await self._write(gathering.release(str(changes.schema.table)))
+                    await self._settle()
                     await self._truncate(changes)
                 elif len(changes):
                     await self._write(gathering.add(changes))
             await self._write(gathering.release_all())
+            await self._settle()
             await self._run(lambda target: target.commit(part.end))
         except BaseException:
+            if self._writing is not None:
+                await asyncio.wait([self._writing])
+                self._writing.exception()
+                self._writing = None
             await self._run(lambda target: target.rollback())
             raise
 
     async def _write(self, chunks: Sequence[Chunk]) -> None:
+        """The last one goes on while the next is read."""
         for chunk in chunks:
-            await self._write_one(chunk)
+            await self._settle()
+            self._writing = self._start(partial(_write_chunk, chunk))
 
-    async def _write_one(self, chunk: Chunk) -> None:
-        await self._run(lambda target: target.write(chunk))
+    async def _settle(self) -> None:
+        """Raises what the last writing raised."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing
 
     async def _truncate(self, changes: TableChanges) -> None:
         await self._run(lambda target: target.truncate(changes))
@@ -129,9 +142,12 @@ class SqlSink:
             raise SinkUnavailable("the database is busy", why=str(refusal)) from None
 
     async def _run(self, work: "Callable[[Target], Result]") -> Result:
+        return await self._start(work)
+
+    def _start(self, work: "Callable[[Target], Result]") -> "asyncio.Future[Result]":
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="sql-sink")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
 
     def _work(self, work: "Callable[[Target], Result]") -> Result:
         if self._target is None:
@@ -139,3 +155,7 @@ class SqlSink:
 
             self._target = Target(self._settings, self._context, shadow=self._shadow)
         return work(self._target)
+
+
+def _write_chunk(chunk: Chunk, target: "Target") -> None:
+    target.write(chunk)

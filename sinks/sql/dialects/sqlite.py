@@ -18,14 +18,12 @@ from sinks.sql.dialects.dialect import (
     text_literal,
 )
 from sinks.sql.mark import Mark, read_mark
-from sinks.sql.rendering import sqlite_rows
+from sinks.sql.rendering import DOUBLE_DIGITS, sqlite_rows
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 INTEGER, TEXT = Fit("INTEGER", pa.int64()), Fit("TEXT", pa.string())
-EXACT_DIGITS = 15
-"""Decimals that a double keeps; those with more digits become text."""
 CACHE_KIB = 32 << 10
 
 AWAY = {"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_NOMEM"}
@@ -72,7 +70,7 @@ class SqliteDialect:
             return INTEGER
         if pa.types.is_floating(kind):
             return Fit("DOUBLE", pa.float64())
-        if pa.types.is_decimal(kind) and kind.precision <= EXACT_DIGITS and kind.scale >= 0:
+        if pa.types.is_decimal(kind) and kind.precision <= DOUBLE_DIGITS and kind.scale >= 0:
             return Fit(f"DECIMAL({kind.precision},{kind.scale})", kind)
         if pa.types.is_date(kind):
             return Fit("DATE", pa.date32())

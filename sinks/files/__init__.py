@@ -1,0 +1,1 @@
+"""Files as a sink: every change appended, as Parquet or JSON lines, local or in S3."""

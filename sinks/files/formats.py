@@ -1,0 +1,95 @@
+"""One file while it is written: batches of rows of one schema, as Parquet or JSON lines."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from core_log.rows.json_text import join, json_text, object_pieces
+from core_log.rows.row_forms import RowForms
+from core_log.rows.settings import WireSettings
+from core_log.table_schema import TableSchema
+from sinks.files.settings import FilesSinkSettings
+
+READABLE = WireSettings(value="flat-json", decimal="string", time="isostring")
+ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+
+
+class RowFile(Protocol):
+    """Closing it makes it whole."""
+
+    def write(self, rows: pa.RecordBatch) -> None: ...
+    def size(self) -> int:
+        """About how many bytes it has by now."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ParquetFile:
+    """Every write becomes a row group."""
+
+    def __init__(self, path: Path, schema: TableSchema, *, compression: str) -> None:
+        from pyarrow import parquet
+
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer: Any = parquet.ParquetWriter(self._sink, schema.arrow, compression=compression)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows)
+
+    def size(self) -> int:
+        return int(self._sink.tell())
+
+    def close(self) -> None:
+        self._writer.close()
+        self._sink.close()
+
+
+class JsonFile:
+    """A row per line."""
+
+    def __init__(self, path: Path, schema: TableSchema, *, compression: str) -> None:
+        self._forms = RowForms.of(schema, READABLE)
+        self._raw = pa.OSFile(str(path), "wb")
+        is_plain = compression == "none"
+        self._sink = self._raw if is_plain else pa.CompressedOutputStream(self._raw, compression)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        texts = {name: json_text(column) for name, column in self._forms.to_wire(rows).items()}
+        lines = join([*object_pieces(list(texts), texts.values()), "\n"], rows.num_rows)
+        self._sink.write(characters_of(lines))
+
+    def size(self) -> int:
+        return int(self._raw.tell())
+
+    def close(self) -> None:
+        if self._sink is not self._raw:
+            self._sink.close()
+        self._raw.close()
+
+
+def characters_of(lines: pa.Array) -> pa.Buffer:
+    """The texts of a column behind each other, as they lie in memory."""
+    if not len(lines):
+        return pa.py_buffer(b"")
+    _, offsets, characters = lines.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    return characters.slice(first, last - first)
+
+
+def ending_of(settings: FilesSinkSettings) -> str:
+    if settings.format == "parquet":
+        return ".parquet"
+    return ".jsonl" + ENDINGS[compression_of(settings)]
+
+
+def compression_of(settings: FilesSinkSettings) -> str:
+    default = "zstd" if settings.format == "parquet" else "none"
+    return settings.compression or default
+
+
+def open_file(path: Path, schema: TableSchema, settings: FilesSinkSettings) -> RowFile:
+    kind = ParquetFile if settings.format == "parquet" else JsonFile
+    return kind(path, schema, compression=compression_of(settings))

@@ -1,0 +1,218 @@
+"""The files sink: a slice becomes files, and the files count with one commit."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+from uuid import uuid4
+
+from core_log.errors import Fenced, HeadwaterError, SinkRejected
+from core_log.finding import Finding
+from core_log.table_schema import TableId, TableSchema
+from sinks.files.manifest import Commit, CommittedFile, Intent, Manifest
+from sinks.files.naming import table_directory
+from sinks.files.settings import FilesSinkSettings
+from sinks.files.staging import Staged, Staging
+from sinks.files.stores import OURS, Store, store_of
+from sinks.sink import SinkContext, Slice, Stands
+
+ID_DIGITS = 16
+
+Result = TypeVar("Result")
+
+
+class FilesSink:
+    """Appends every change to files: Parquet or JSON lines, local or in S3.
+
+    Reading the slice, writing and sending happen in a thread, a batch at a time.
+    """
+
+    Settings = FilesSinkSettings
+
+    def __init__(
+        self, settings: FilesSinkSettings, context: SinkContext, *, store: Store | None = None
+    ) -> None:
+        self._settings, self._context = settings, context
+        self._given_store = store
+        self._opened: tuple[Store, Manifest] | None = None
+        self._writer = uuid4().hex
+        self._is_clean = False
+        """Whether nothing is left of runs that broke off."""
+        self._claimed: set[TableId] = set()
+
+    async def applied(self, topics: Sequence[str]) -> Stands | None:
+        head = await in_thread(lambda: self._target()[1].head())
+        return {part: stand for part, stand in head.stands.items() if part.topic in topics}
+
+    async def apply(self, part: Slice) -> None:
+        store, manifest = self._target()
+        head = await in_thread(manifest.head)
+        check_start(part, head)
+        intent_id = id_of(part)
+        scratch = await in_thread(lambda: store.scratch(self._writer))
+        staging = Staging(scratch, self._settings, stem=f"{head.sequence + 1:020d}-{intent_id}")
+        try:
+            async for changes in part.changes():
+                await in_thread(partial(staging.add, changes))
+            await in_thread(lambda: self._commit(part, head, intent_id, staging.finish()))
+        finally:
+            staging.abandon()
+            store.discard(scratch)
+
+    async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        store, _ = self._target()
+        return [
+            f"put {self._settings.format} files of table {schema.table} under"
+            f" {store.address(table_directory(schema.table))}"
+            for schema in schemas
+        ]
+
+    async def examine(self) -> Sequence[Finding]:
+        store, _ = self._target()
+        try:
+            await in_thread(store.check)
+        except HeadwaterError as error:
+            return [Finding(str(error), error.hint or "see to it that it can be written")]
+        return []
+
+    async def drop(self) -> Sequence[str]:
+        return await in_thread(self._drop)
+
+    async def close(self) -> None:
+        """Nothing is held between slices."""
+
+    def _target(self) -> tuple[Store, Manifest]:
+        if self._opened is None:
+            context, settings = self._context, self._settings
+            store = self._given_store or store_of(
+                settings.path, settings.s3, directory=context.directory
+            )
+            self._opened = store, Manifest(store, context.pipeline)
+        return self._opened
+
+    def _commit(self, part: Slice, head: Commit, intent_id: str, staged: list[Staged]) -> None:
+        """Each step can be the last: what is left is removed by the next run, or done again."""
+        store, manifest = self._target()
+        files = tuple(each.file for each in staged)
+        intent = Intent(head.sequence + 1, intent_id, tuple(each.name for each in files))
+        self._claim(each.table for each in files)
+        if not self._is_clean:
+            self._clear_leftovers(head, intent)
+        self._is_clean = False
+        if files:
+            manifest.announce(intent)
+        for each in staged:
+            store.publish(each.file.name, each.path)
+        commit = self._commit_of(part, head, intent, files)
+        if not manifest.add(commit):
+            self._check_ours(commit, intent)
+        manifest.remember_head()
+        if files:
+            manifest.withdraw(intent)
+        self._is_clean = True
+
+    def _commit_of(
+        self, part: Slice, head: Commit, intent: Intent, files: tuple[CommittedFile, ...]
+    ) -> Commit:
+        return Commit(
+            sequence=intent.sequence,
+            id=intent.id,
+            writer=self._writer,
+            stands={**head.stands, **part.end},
+            files=files,
+            cut=None if part.cut is None else part.cut.offset,
+            committed_ms=self._context.clock.now_ms(),
+        )
+
+    def _check_ours(self, commit: Commit, intent: Intent) -> None:
+        """A commit of that number is there: ours, whose answer got lost, or somebody else's."""
+        store, manifest = self._target()
+        there = manifest.commit_at(commit.sequence)
+        if there is not None and (there.writer, there.id) == (self._writer, commit.id):
+            manifest.head()
+            return
+        if there is not None and there.id != commit.id:
+            store.remove(intent.files)
+            manifest.withdraw(intent)
+        raise fenced(intent.sequence)
+
+    def _clear_leftovers(self, head: Commit, intent: Intent) -> None:
+        """Removes what earlier runs have put in place and never committed."""
+        store, manifest = self._target()
+        for left in manifest.intents():
+            if left.sequence > head.sequence:
+                keep = set(intent.files) if left.id == intent.id else set()
+                store.remove([name for name in left.files if name not in keep])
+            else:
+                there = manifest.commit_at(left.sequence)
+                if there is None or there.id != left.id:
+                    store.remove(left.files)
+            manifest.withdraw(left)
+
+    def _claim(self, tables: Iterable[TableId]) -> None:
+        """A table belongs to the pipeline that wrote it first."""
+        store, _ = self._target()
+        for table in set(tables) - self._claimed:
+            name = claim_of(table)
+            mine = json.dumps({"version": 1, "pipeline": self._context.pipeline}).encode()
+            if not store.create(name, mine):
+                owner = json.loads(store.read(name) or mine)["pipeline"]
+                if owner != self._context.pipeline:
+                    raise SinkRejected(
+                        "the table belongs to another pipeline",
+                        hint="give this sink another path, or route the table to another name",
+                        table=str(table),
+                        pipeline=owner,
+                    )
+            self._claimed.add(table)
+
+    def _drop(self) -> list[str]:
+        store, manifest = self._target()
+        files = [each for commit in manifest.commits() for each in commit.files]
+        tables = sorted({each.table for each in files})
+        for left in manifest.intents():
+            store.remove(left.files)
+        store.remove([each.name for each in files])
+        store.remove([claim_of(table) for table in tables])
+        head = manifest.head()
+        manifest.forget()
+        self._claimed.clear()
+        self._is_clean = False
+        said = [f"removed table {table} under {store.address('')}" for table in tables]
+        return said + (["removed the manifest"] if head.sequence else [])
+
+
+def check_start(part: Slice, head: Commit) -> None:
+    """A partition that the target knows nothing of begins with this slice."""
+    for partition, stand in part.start.items():
+        if head.stands.get(partition, stand) != stand:
+            raise fenced(head.sequence + 1)
+
+
+def fenced(sequence: int) -> Fenced:
+    return Fenced("another run has moved the target on", commit=sequence)
+
+
+def id_of(part: Slice) -> str:
+    """The same range always gives the same names."""
+    edges = [
+        sorted((*partition, *stand) for partition, stand in stands.items())
+        for stands in (part.start, part.end)
+    ]
+    return hashlib.sha256(json.dumps(edges).encode()).hexdigest()[:ID_DIGITS]
+
+
+def claim_of(table: TableId) -> str:
+    return f"{OURS}/tables/{table_directory(table)}.json"
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Waits for the thread even when cancelled, so that no write goes on behind our back."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

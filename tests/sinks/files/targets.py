@@ -1,0 +1,131 @@
+"""Empty targets for the files sink, and stores that fail."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from core_log.errors import SinkUnavailable
+from core_log.s3.settings import S3Settings
+from sinks.files import reading
+from sinks.files.settings import FilesSinkSettings
+from sinks.files.sink import FilesSink
+from sinks.files.stores import Store
+from sinks.sink import SinkContext
+from tests.fakes import SimulatedClock
+
+ADDED = ("_headwater_op", "_headwater_offset", "_headwater_committed_at")
+
+
+@dataclass(slots=True)
+class FilesBench:
+    """A directory or a bucket, and sinks of the pipeline `shop` on it."""
+
+    path: str
+    s3: S3Settings = field(default_factory=S3Settings)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    pipeline: str = "shop"
+
+    def sink(self, store: Store | None = None) -> FilesSink:
+        settings = FilesSinkSettings.model_validate(
+            {"path": self.path, "s3": self.s3, **self.chosen}
+        )
+        context = SinkContext(self.pipeline, Path("/"), {}, SimulatedClock(1_700_000_000_000))
+        return FilesSink(settings, context, store=store)
+
+    async def rows(self, table: str) -> list[dict[str, Any]]:
+        found = reading.table(self.path, table, s3=self.s3)
+        kept = [name for name in found.column_names if name not in ADDED]
+        rows: list[dict[str, Any]] = found.select(kept).to_pylist()
+        return rows
+
+    def poison(self) -> None:
+        """There is no value that a file cannot hold."""
+
+
+@dataclass(slots=True)
+class BreakingStore:
+    """Another store, until the n-th change of it: that one fails before or after it was made, and
+    nothing goes through any more, as when the process is killed there."""
+
+    inner: Store
+    breaks_at: int
+    breaks_after: bool
+    changes: int = 0
+    is_broken: bool = False
+
+    def read(self, name: str) -> bytes | None:
+        self._check()
+        return self.inner.read(name)
+
+    def put(self, name: str, content: bytes) -> None:
+        self._begin()
+        self.inner.put(name, content)
+        self._end()
+
+    def create(self, name: str, content: bytes) -> bool:
+        self._begin()
+        is_made = self.inner.create(name, content)
+        self._end()
+        return is_made
+
+    def publish(self, name: str, path: Path) -> None:
+        self._begin()
+        self.inner.publish(name, path)
+        self._end()
+
+    def names(self, prefix: str) -> list[str]:
+        self._check()
+        return self.inner.names(prefix)
+
+    def remove(self, names: Sequence[str]) -> None:
+        self._begin()
+        self.inner.remove(names)
+        self._end()
+
+    def scratch(self, writer: str) -> Path:
+        self._begin()
+        path = self.inner.scratch(writer)
+        self._end()
+        return path
+
+    def discard(self, scratch: Path) -> None:
+        """A process that is gone discards nothing."""
+        if not self.is_broken:
+            self.inner.discard(scratch)
+
+    def check(self) -> None:
+        self.inner.check()
+
+    def address(self, name: str) -> str:
+        return self.inner.address(name)
+
+    def _check(self) -> None:
+        if self.is_broken:
+            raise SinkUnavailable("the process is gone")
+
+    def _begin(self) -> None:
+        self._check()
+        self.changes += 1
+        if self.changes == self.breaks_at and not self.breaks_after:
+            self.is_broken = True
+            self._check()
+
+    def _end(self) -> None:
+        if self.changes == self.breaks_at:
+            self.is_broken = True
+            self._check()
+
+
+class CreatingStore:
+    """Another store but for how it creates what must not be there yet."""
+
+    def __init__(self, inner: Store, create: Callable[[str, bytes], bool]) -> None:
+        self._inner, self.create = inner, create
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def creating(inner: Store, create: Callable[[str, bytes], bool]) -> Store:
+    return cast(Store, CreatingStore(inner, create))

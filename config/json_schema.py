@@ -53,7 +53,6 @@ def pipeline_schema(
     head = properties["pipeline"]
     properties["pipeline"] = {"anyOf": [{"type": "string"}, head]}
     content = {
-        "title": "Headwater pipeline",
         "type": "object",
         "properties": properties,
         "required": ["pipeline", "source", "sink"],
@@ -88,14 +87,33 @@ def _with_references(schema: Any) -> Any:
         return [_with_references(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
+    schema = _as_written(schema)
     if schema.get("type") in ("integer", "number", "boolean") or _is_bounded_text(schema):
-        kept = {key: schema[key] for key in ("title", "description", "default") if key in schema}
+        kept = {key: schema[key] for key in ("description", "default") if key in schema}
         bare = {key: value for key, value in schema.items() if key not in kept}
         return kept | {"anyOf": [bare, REFERENCE]}
-    return {
-        key: value if key in ("default", "examples", "required") else _with_references(value)
-        for key, value in schema.items()
-    }
+    return {key: _inside(key, value) for key, value in schema.items()}
+
+
+def _inside(key: str, value: Any) -> Any:
+    if key in ("default", "examples", "required"):
+        return value
+    if key in ("properties", "patternProperties", "$defs"):
+        return {name: _with_references(each) for name, each in value.items()}
+    return _with_references(value)
+
+
+def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
+    """Defaults only where Python and YAML write them alike, which an editor would insert; no
+    titles, which only repeat the names."""
+    default = schema.get("default")
+    is_alike = isinstance(default, str | int | float) and (
+        isinstance(default, str) or schema.get("type") != "string"
+    )
+    left_out = {"title"} if isinstance(schema.get("title"), str) else set()
+    if not is_alike:
+        left_out.add("default")
+    return {key: value for key, value in schema.items() if key not in left_out}
 
 
 def _is_bounded_text(schema: dict[str, Any]) -> bool:

@@ -194,7 +194,7 @@ def test_what_is_no_pipeline_is_told(write: Write, text: str, told: list[str]) -
         ("verify: {every: 1h, cron: 0 3 * * *}", "1:9: a time is given by either `every` or"),
         ("verify: {}", "1:9: a time is given by either `every` or"),
         ("tests: [{name: a, given: [], expect: {}}]", "1:26: should have at least 1 of them"),
-        ("limits: {slice: 5}", "1:17: a size has a unit"),
+        ("limits: {slice_size: 5}", "1:22: a size has a unit"),
     ],
 )
 def test_a_mistake_is_told_where_it_stands(write: Write, line: str, told: str) -> None:

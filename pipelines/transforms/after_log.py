@@ -34,8 +34,10 @@ class AfterLog:
         routes: Sequence[RouteRule],
         *,
         directory: Path | None = None,
+        expressions: Expressions | None = None,
     ) -> None:
         """`directory`, that of the pipeline file, is where python transforms are looked for."""
+        self._given_expressions = expressions
         self._rules = [(RuleTables(rule), rule) for rule in rules]
         self._functions = {
             rule.python: UserFunction(rule.python, directory=directory)
@@ -74,7 +76,7 @@ class AfterLog:
     @cached_property
     def _expressions(self) -> Expressions:
         """Most pipelines need no DuckDB and never load it."""
-        return Expressions()
+        return self._given_expressions or Expressions()
 
     def _plan(self, schema: TableSchema) -> "_Plan":
         steps: list[Step] = []

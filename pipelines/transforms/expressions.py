@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from core_log.errors import ConfigError, DecodeError, TransformFailed
 from core_log.rows.column_types import type_text
 from core_log.table_schema import TableSchema
-from pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
+from pipelines.transforms.syntax import Syntax, read_syntax
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,7 +18,6 @@ MEMORY_BYTES_MAX = 512 << 20
 THREADS = 1
 SETTINGS: dict[str, str | int | bool] = {
     "threads": THREADS,
-    "memory_limit": f"{MEMORY_BYTES_MAX}B",
     "temp_directory": "",
     "enable_external_access": False,
     "autoload_known_extensions": False,
@@ -46,18 +45,18 @@ class Unanswered(Exception):
 class Expressions:
     """One database in memory, for one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
         import duckdb
 
         self._database = duckdb.connect(":memory:")
+        self._database.execute(f"SET memory_limit = '{memory_bytes_max}B'")
         for name, value in SETTINGS.items():
             self._database.execute(f"SET {name} = {value!r}")
-        self._usable = usable_functions(self._database)
         self._prepared_count = 0
 
     def check(self, text: str) -> Syntax:
         """Raises ConfigError unless this is one expression that a row alone decides."""
-        return read_syntax(self._database, text, self._usable)
+        return read_syntax(self._database, text)
 
     def prepare(self, texts: Mapping[str, str], schema: TableSchema) -> "Prepared":
         """The expressions as they apply to rows of this schema, in this order."""
@@ -145,16 +144,20 @@ class Prepared:
         sound = " AND ".join(f"TRY({text} IS NULL) IS NOT NULL" for text in self._texts)
         try:
             answers = self._run(self._query([sound]), rows)
+            failing: list[int] = pc.indices_nonzero(pc.invert(answers.column(0))).to_pylist()
         except self._failure as error:
-            raise TransformFailed(
-                "the expression cannot be computed",
-                table=self._table,
-                rule=", ".join(self._texts),
-                kind=kind_of(error),
-            ) from None
-        failing: list[int] = pc.indices_nonzero(pc.invert(answers.column(0))).to_pylist()
-        assert failing, "an expression that fails on rows fails on one of them"
+            raise self._too_much(kind_of(error)) from None
+        if not failing:
+            raise self._too_much("memory")
         return failing
+
+    def _too_much(self, kind: str) -> TransformFailed:
+        return TransformFailed(
+            "an expression cannot be computed, and no single row is to blame",
+            table=self._table,
+            rule=", ".join(self._texts),
+            kind=kind,
+        )
 
     def _reason(self, rows: pa.RecordBatch, row: int, place: int) -> str:
         if place < PROBED_MAX:

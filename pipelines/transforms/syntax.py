@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core_log.errors import ConfigError
@@ -34,6 +35,8 @@ UNSTEADY = {
     "json_serialize_plan", "json_serialize_sql", "version",
 }  # fmt: skip
 """Called consistent by DuckDB, but they depend on the clock, the program or the database."""
+UNBOUNDED = {"array_resize", "generate_series", "list_resize", "range", "repeat"}
+"""Make lists as long as a number says, of which DuckDB's limit of memory knows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +58,35 @@ class Syntax:
             yield alike[0]
 
 
-def usable_functions(database: "duckdb.DuckDBPyConnection") -> frozenset[str]:
+@cache
+def usable_functions() -> frozenset[str]:
     """Those that answer by their arguments alone, so that a replay makes the same rows again."""
-    listed = database.execute(
-        "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
-    ).fetchall()
+    import duckdb
+
+    with duckdb.connect(":memory:") as database:
+        listed = database.execute(
+            "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
+        ).fetchall()
+    # A name may be a table's as well, such as range: where a value stands, the scalar is meant.
     refused = {
-        name for name, kind, stability in listed if kind != "scalar" or stability != "CONSISTENT"
+        name
+        for name, kind, stability in listed
+        if kind in ("aggregate", "window") or (kind == "scalar" and stability != "CONSISTENT")
     }
+    scalars = {name for name, kind, _ in listed if kind == "scalar"} - refused
+    scalars -= UNSTEADY | UNBOUNDED
     macros = {
         name
         for name, kind, _ in listed
         if kind == "macro" and (name in MACROS or name.startswith(("list_", "array_")))
     }
-    scalars = {name for name, *_ in listed} - refused - UNSTEADY
     return frozenset({name for name in scalars if not name.startswith("__")} | macros)
 
 
-def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozenset[str]) -> Syntax:
+def read_syntax(database: "duckdb.DuckDBPyConnection", text: str) -> Syntax:
     """Raises ConfigError for everything that is not such an expression."""
+    if not text.strip():
+        raise _refused(text, "it is empty")
     # On a line of its own, the bracket is not in the reach of a comment at the end.
     query = f"SELECT ({text}\n) FROM headwater"
     [said] = database.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
@@ -83,7 +96,7 @@ def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozen
     selected = _the_one_expression(parsed)
     if selected is None:
         raise _refused(text, "it is more than one expression")
-    return Syntax(tuple(dict.fromkeys(_names(selected, text, usable, frozenset()))))
+    return Syntax(tuple(dict.fromkeys(_names(selected, text, usable_functions(), frozenset()))))
 
 
 def _the_one_expression(parsed: dict[str, Any]) -> object:

@@ -156,7 +156,9 @@ def test_no_variable_of_this_program_is_a_table(expressions: Expressions) -> Non
 
 
 def test_memory_is_bounded() -> None:
-    prepared = Expressions(memory_bytes_max=16 << 20).prepare({"x": " || ".join(["status"] * 20)}, SCHEMA)
+    prepared = Expressions(memory_bytes_max=16 << 20).prepare(
+        {"x": " || ".join(["status"] * 20)}, SCHEMA
+    )
     rows = changes_of(SCHEMA, (INSERT, {"id": 1, "status": "x" * (1 << 20)})).rows
 
     with pytest.raises(TransformFailed, match="no single row is to blame"):

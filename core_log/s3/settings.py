@@ -2,7 +2,7 @@
 
 from pydantic import Field, SecretStr
 
-from core_log.settings import YamlSettings
+from core_log.settings import DurationMs, SizeBytes, YamlSettings
 
 
 class S3Settings(YamlSettings):
@@ -22,9 +22,9 @@ class S3Settings(YamlSettings):
     path_style: bool = False
     """Whether the bucket stands in the path of the address instead of its host name, as many
     stores that are not Amazon's want it."""
-    part_bytes: int = Field(8 << 20, ge=5 << 20)
+    part_bytes: SizeBytes = Field(8 << 20, ge=5 << 20)
     """How much of a large object is sent in one request."""
     retries: int = Field(4, ge=0)
     """How often a request is repeated before the failure is told."""
-    timeout_ms: int = Field(30_000, ge=1)
+    timeout_ms: DurationMs = Field(30_000, ge=1)
     """How long to wait for a connection, and for each answer."""

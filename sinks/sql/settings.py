@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from core_log.patterns import Pattern
-from core_log.settings import SizeBytes, YamlSettings
+from core_log.settings import DurationMs, SizeBytes, YamlSettings
 
 Mode = Literal["mirror", "soft_delete", "append", "scd2"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -53,7 +53,7 @@ class SqlSettings(YamlSettings):
     """Rows of a table that are written in one step."""
     chunk_bytes: SizeBytes = Field(16 << 20, ge=1 << 10)
     """Bytes of rows that are gathered before they are written, over all tables."""
-    connect_timeout_ms: int = Field(10_000, ge=1)
+    connect_timeout_ms: DurationMs = Field(10_000, ge=1)
     """How long to wait for a connection."""
 
     @model_validator(mode="after")

@@ -180,7 +180,7 @@ class UnitStatus:
 
     def _lag_records(self, ends: Mapping[str, int]) -> int | None:
         known = [
-            max(ends[partition] - int(offset), 0)
+            records_behind(end=ends[partition], offset=int(offset))
             for partition, offset in self.positions.items()
             if partition in ends and offset.isdigit()
         ]
@@ -188,6 +188,12 @@ class UnitStatus:
 
     def _table(self, name: str) -> TableStatus:
         return self.tables.setdefault(name, TableStatus())
+
+
+def records_behind(*, end: int, offset: int) -> int:
+    """What a sink has still to apply, at most: each transaction ends with a marker that is no
+    record, and a sink that has applied everything stands right before the last of them."""
+    return max(end - offset - 1, 0)
 
 
 def _amount(read: Read) -> int:

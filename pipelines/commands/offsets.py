@@ -127,6 +127,8 @@ async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
 
 
 async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
+    from pipelines.unit_status import records_behind
+
     committed = await log.committed_offsets(group)
     shown = {each: at for each, at in committed.items() if not each.topic.startswith("__")}
     bounds = await log.bounds(shown)
@@ -136,7 +138,7 @@ async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
             "partition": partition.partition,
             "offset": offset,
             "end": bounds[partition].stable,
-            "lag": max(bounds[partition].stable - offset, 0),
+            "lag": records_behind(end=bounds[partition].stable, offset=offset),
         }
         for partition, offset in sorted(shown.items())
     ]

@@ -182,7 +182,7 @@ async def test_a_route_that_is_not_there_is_said_to_those_who_may_ask(served: Se
 
 async def test_status_says_how_many_records_a_sink_has_still_to_apply(served: Served) -> None:
     await served.log.ensure_topic(TopicSettings(name="shop.orders"))
-    await served.log.append(TopicPartition("shop.orders", 0), batch_of("a", "b", "c"))
+    await served.log.append(TopicPartition("shop.orders", 0), batch_of("a", "b", "c", "the marker"))
     served.board(Stood("shop", "sql", {"shop.orders-0": "1", "__headwater_commits-3": "0"}))
 
     found = await served.ask("GET", "/status")

@@ -175,7 +175,7 @@ def test_what_a_sink_has_still_to_apply_is_counted_in_records(watched: Watched) 
     watched.say(Stood("shop", "sql", {"shop.orders-0": "10", "shop.items-0": "5"}))
     unknown = watched.pipeline["units"]["sql"]["lag_records"]
 
-    watched.board.know_ends({"shop.orders-0": 110, "shop.items-0": 5})
+    watched.board.know_ends({"shop.orders-0": 111, "shop.items-0": 6})  # with their markers
 
     assert watched.board.partitions() == {"shop.orders-0", "shop.items-0"}
     assert unknown is None

@@ -48,7 +48,8 @@ class FlatJson:
         self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
     ) -> TableChanges:
         forms = self._forms_of(schema)
-        texts = payloads(values) if self._wire.has_schemas else as_text(values)
+        texts = as_text(values)
+        texts = payloads(texts) if self._wire.has_schemas else texts
         kind = carrier(
             pa.struct([*forms.wire_type, *(pa.field(*field) for field in ADDED.items())])
         )

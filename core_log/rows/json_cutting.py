@@ -25,16 +25,15 @@ class Event(NamedTuple):
     committed_us: pa.Int64Array
 
 
-def cut_events(values: pa.BinaryArray, *, has_schemas: bool) -> Event:
-    texts = as_text(values)
+def cut_events(texts: pa.StringArray, *, has_schemas: bool) -> Event:
     shape, place = (f'{{"payload":{EVENT}}}', ".payload") if has_schemas else (EVENT, "")
     table = _read(texts, f"from_json(value, '{shape}'){place} AS row", CUT)
     return Event(*(table.column(name).combine_chunks() for name in Event._fields))
 
 
-def payloads(values: pa.BinaryArray) -> pa.StringArray:
+def payloads(texts: pa.StringArray) -> pa.StringArray:
     """What stands beside Connect's schema."""
-    found = _read(as_text(values), 'from_json(value, \'{"payload":"JSON"}\').payload AS row', "row")
+    found = _read(texts, 'from_json(value, \'{"payload":"JSON"}\').payload AS row', "row")
     return found.column("row").combine_chunks()
 
 

@@ -6,28 +6,56 @@ import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
 from core_log.errors import RowsRejected
+from core_log.rows import json_layout
 from core_log.rows.envelope import LETTERS
-from core_log.rows.json_cutting import cut_events
-from core_log.rows.json_objects import read_objects, without_carrier
+from core_log.rows.json_cutting import as_text, cut_events
+from core_log.rows.json_layout import Layout
+from core_log.rows.json_objects import names_in, read_objects, without_carrier
 from core_log.rows.row_forms import RowForms, refuse
 from core_log.rows.strict_json import carrier
 
 OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
+NO_OPERATION = 255
+LETTER_OPERATIONS = np.full(256, NO_OPERATION, np.uint8)
+LETTER_OPERATIONS[[ord(letter) for letter in LETTERS[: Operation.TRUNCATE]]] = range(4)
+UNKNOWN = "`op` is none of r, c, u and d"
 
 
 def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
-    event = cut_events(values, has_schemas=has_schemas)
+    texts = as_text(values)
+    if not has_schemas and "source" not in names_in(forms.wire_type):
+        layout = json_layout.cut(texts)
+        if layout is not None:
+            return _read_layout(layout, forms)
+    return _read_parsed(texts, forms, has_schemas=has_schemas)
+
+
+def _read_layout(layout: Layout, forms: RowForms) -> TableChanges:
+    """What our own encoder wrote, which is nearly everything that is ever read."""
+    operations = LETTER_OPERATIONS[layout.letters]
+    is_unknown = (operations == NO_OPERATION) | (
+        (operations == Operation.DELETE) != layout.is_deleted
+    )
+    refuse({UNKNOWN: pa.array(is_unknown)})
+    rows = read_rows(layout.row, forms)
+    forms.refuse_nulls(rows, pa.array(layout.is_deleted))
+    source = {"ts_us": pa.array(layout.committed_us)}
+    return TableChanges(forms.schema, rows, pa.array(operations), source)
+
+
+def _read_parsed(texts: pa.StringArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
+    event = cut_events(texts, has_schemas=has_schemas)
     operations = pc.index_in(event.op, OPERATIONS).cast(pa.uint8())
     is_deleted = pc.equal(operations, int(Operation.DELETE))
-    texts = pc.if_else(is_deleted, event.before, event.after)
+    row_texts = pc.if_else(is_deleted, event.before, event.after)
     refuse(
         {
-            "`op` is none of r, c, u and d": operations.is_null(),
-            "the row is missing": texts.is_null(),
+            UNKNOWN: operations.is_null(),
+            "the row is missing": row_texts.is_null(),
             "the time of the commit is missing": event.committed_us.is_null(),
         }
     )
-    rows = read_rows(texts, forms)
+    rows = read_rows(row_texts, forms)
     forms.refuse_nulls(rows, is_deleted)
     source = {"ts_us": event.committed_us}
     images = pc.if_else(is_deleted, None, event.before)

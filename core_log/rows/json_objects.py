@@ -88,7 +88,7 @@ def _all_members_there(columns: Sequence[pa.Array], lines: pa.Buffer, kind: pa.S
         return True
     if lines.to_pybytes().count(NULL_MEMBER) != null_count:
         return False
-    names = " ".join(_names(kind))
+    names = " ".join(names_in(kind))
     return NULL_MEMBER.decode() not in names and not any(map(_mentions_null, columns))
 
 
@@ -116,12 +116,12 @@ def _characters(column: pa.Array) -> Bytes:
     return data
 
 
-def _names(kind: pa.DataType) -> list[str]:
+def names_in(kind: pa.DataType) -> list[str]:
     if pa.types.is_list(kind):
-        return _names(kind.value_type)
+        return names_in(kind.value_type)
     if not pa.types.is_struct(kind):
         return []
-    return [name for member in kind for name in (member.name, *_names(member.type))]
+    return [name for member in kind for name in (member.name, *names_in(member.type))]
 
 
 def _floats_fit(columns: Sequence[pa.Array]) -> bool:

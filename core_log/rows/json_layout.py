@@ -1,0 +1,131 @@
+"""Cuts events that are laid out as our own encoder lays them out, without parsing JSON.
+
+In JSON without spaces the bytes `,"source":{` are always that field of an object: inside of a
+string the quotes would be escaped. So where no column bears the name, they end the row.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.rows.stretches import Bytes, Mask, stretches
+from core_log.varint import Int64s, Words
+
+SOURCE, COMMITTED, OPERATION = b',"source":{', b',"ts_us":', b',"op":"'
+NO_BEFORE, NO_AFTER = b'{"before":null,"after":{', b',"after":null'
+BEFORE = b'{"before":{'
+CLOSING = ord("}")
+WORD_BYTES = 8
+TIME_DIGITS = 16
+"""Of microseconds between the years 2001 and 2286."""
+LAYOUTS_MAX = 24
+"""So many widths of what stands behind the rows are tried before the parser is asked."""
+
+
+class Layout(NamedTuple):
+    """Columns like those of `Event`, but one text for the row, wherever it stood."""
+
+    row: pa.StringArray
+    is_deleted: Mask
+    letters: Bytes
+    committed_us: Int64s
+
+
+def cut(texts: pa.StringArray) -> Layout | None:
+    """None unless every event is laid out like ours; no update may say what was before."""
+    if not len(texts) or texts.null_count:
+        return None
+    data, offsets = stretches(texts)
+    if len(data) < len(texts) * (len(NO_BEFORE) + len(SOURCE) + WORD_BYTES):
+        return None
+    text = _Text(data, offsets[:-1], offsets[1:])
+    sources = text.find(SOURCE, text.starts)
+    if sources is None:
+        return None
+    operations, times = text.find(OPERATION, sources), text.find(COMMITTED, sources)
+    is_deleted = text.holds(BEFORE, text.starts) & text.holds(NO_AFTER, sources - len(NO_AFTER))
+    is_ours = is_deleted | text.holds(NO_BEFORE, text.starts)
+    if operations is None or times is None or not is_ours.all():
+        return None
+    committed_us = text.numbers(times + len(COMMITTED))
+    if committed_us is None or (data[offsets[1:] - 1] != CLOSING).any():
+        return None
+    starts = text.starts + np.where(is_deleted, len(BEFORE), len(NO_BEFORE)) - 1
+    ends = sources - np.where(is_deleted, len(NO_AFTER), 0)
+    letters = data[operations + len(OPERATION)]
+    return Layout(_between(texts, starts, ends), is_deleted, letters, committed_us)
+
+
+class _Text(NamedTuple):
+    """Values behind each other, and where each starts and ends."""
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+
+    def find(self, mark: bytes, after: Int64s) -> Int64s | None:
+        """Where `mark` first stands in each value, from `after` on.
+
+        One value is searched, and its neighbours are asked whether it stands as far from their
+        ends, since what follows a row is of few different widths.
+        """
+        found = np.full(len(self.starts), -1, np.int64)
+        missing = np.arange(len(self.starts))
+        for distance in self._distances(mark, after, found):
+            places = self.ends[missing] - distance
+            is_there = self.holds(mark, places) & (places >= after[missing])
+            found[missing[is_there]] = places[is_there]
+            missing = missing[~is_there]
+        return found if not len(missing) else None
+
+    def _distances(self, mark: bytes, after: Int64s, found: Int64s) -> Iterator[int]:
+        for _ in range(LAYOUTS_MAX):
+            row = int(np.argmin(found))
+            if found[row] >= 0:
+                return
+            start, end = int(after[row]), int(self.ends[row])
+            place = self.data[start:end].tobytes().find(mark)
+            if place < 0:
+                return
+            yield end - start - place
+
+    def holds(self, mark: bytes, places: Int64s) -> Mask:
+        """Whether `mark` stands at each place; places outside hold nothing."""
+        last = len(self.data) - max(len(mark), WORD_BYTES)
+        is_there: Mask = (places >= 0) & (places <= last)
+        inside = np.where(is_there, places, 0)
+        words: Words = np.ndarray(
+            (len(self.data) - WORD_BYTES + 1,), "<u8", buffer=self.data, strides=(1,)
+        )
+        for offset in range(0, len(mark), WORD_BYTES):
+            part = mark[offset : offset + WORD_BYTES]
+            kept = (1 << 8 * len(part)) - 1
+            wanted = int.from_bytes(part, "little")
+            near = np.minimum(inside + offset, len(words) - 1)
+            is_there &= (words[near] & np.uint64(kept)) == np.uint64(wanted)
+        return is_there
+
+    def numbers(self, places: Int64s) -> Int64s | None:
+        """The numbers of sixteen digits that stand there."""
+        if (places + TIME_DIGITS >= self.ends).any():
+            return None
+        digits = self.data[places[:, None] + np.arange(TIME_DIGITS)] - np.uint8(ord("0"))
+        follows = self.data[places + TIME_DIGITS]
+        is_ended = (follows == ord(",")) | (follows == CLOSING)
+        if (digits > 9).any() or not is_ended.all():
+            return None
+        powers = 10 ** np.arange(TIME_DIGITS - 1, -1, -1, dtype=np.int64)
+        numbers: Int64s = digits.astype(np.int64) @ powers
+        return numbers
+
+
+def _between(texts: pa.StringArray, starts: Int64s, ends: Int64s) -> pa.StringArray:
+    """What lies between, out of one buffer: every other stretch of it is a row."""
+    marks = np.stack((starts, ends), axis=1).reshape(-1)
+    _, offsets, data = texts.buffers()
+    first = int(np.frombuffer(offsets, np.int32)[texts.offset])
+    bounds = pa.py_buffer(np.append(marks + first, marks[-1:] + first).astype(np.int32))
+    pieces = pa.Array.from_buffers(pa.string(), len(marks), [None, bounds, data])
+    return pieces.take(pa.array(np.arange(0, len(marks), 2)))

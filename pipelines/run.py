@@ -17,6 +17,7 @@ from core_log.clock import SystemClock
 from core_log.endpoint import Endpoint
 from core_log.errors import DirectoryInUse, HeadwaterError, LogUnavailable
 from pipelines.claim import COMING, Claim, claim, find_owner, join_broker
+from pipelines.internal_topics import internal_topics
 from pipelines.loading import LoadedPipeline
 from pipelines.log_clients import opening
 from pipelines.processes import WorkerProcesses
@@ -141,10 +142,12 @@ class _Run:
         try:
             logger.info("the log is at %s", ",".join(claimed.bootstrap))
             await self._pipelines.apply(loaded, until_end=self._wanted.once)
+            await _prepare_log(claimed, loaded)
             ended = await self._pipelines.until_over()
             raise_failure(ended)
             return await self._look(claimed)
         finally:
+            logger.info("stopping: what is in flight is finished")
             await self._pipelines.close()
             watching.cancel()
             await asyncio.wait([watching])
@@ -184,6 +187,15 @@ class _Run:
             if units and word != "unchanged":
                 logger.info("another run has %s %s", word, ", ".join(units))
         return applied.as_json()
+
+
+async def _prepare_log(claimed: Claim, loaded: Sequence[LoadedPipeline]) -> None:
+    """Makes what units will ask for while their processes are still starting. What goes wrong here
+    goes wrong there, too, where it is tried again and told."""
+    with suppress(HeadwaterError):
+        for topic in internal_topics(history_ms=loaded[0].spec.log.history_ms):
+            await claimed.log.ensure_topic(topic)
+        await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")
 
 
 async def _run_unit_here(*arguments: Any, **named: Any) -> None:

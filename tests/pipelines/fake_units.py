@@ -40,6 +40,10 @@ class FakePipeline:
         return PipelineSpec.model_validate({"pipeline": self.name, "workers": self.workers})
 
     @property
+    def directory(self) -> Path:
+        return self.path
+
+    @property
     def source(self) -> Any:
         return self._part("source")
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.table_schema import TableId, TableSchema
 from pipelines.spec import LogSettings
-from pipelines.topics import TopicRules
 
 if TYPE_CHECKING:
+    from core_log.table_schema import TableId, TableSchema
     from pipelines.loading import LoadedPipeline
+    from pipelines.topics import TopicRules
 
 Problem = tuple[tuple[str | int, ...], str, str]
 """The keys that lead to it in the file, what is so, and what to do."""
@@ -72,7 +72,9 @@ def problems_between(
             )
 
 
-def colliding_topics(rules: TopicRules, tables: Iterable[TableId]) -> dict[str, list[TableId]]:
+def colliding_topics(
+    rules: "TopicRules", tables: "Iterable[TableId]"
+) -> "dict[str, list[TableId]]":
     """Topics that more than one table would be written to, because characters that no topic may
     have became the same ones; each table needs a topic of its own."""
     found: dict[str, list[TableId]] = {}
@@ -91,7 +93,7 @@ def topics_of_several(topics: Mapping[str, Iterable[str]]) -> dict[str, list[str
     return {topic: several for topic, several in found.items() if len(several) > 1}
 
 
-def keyless_problem(schema: TableSchema, log: LogSettings) -> str:
+def keyless_problem(schema: "TableSchema", log: LogSettings) -> str:
     """Why a table without a key cannot be kept as `log` says; empty when it can. Compaction
     refuses records without a key."""
     if schema.key or log.cleanup == "delete":

@@ -1,6 +1,5 @@
 """`headwater doctor`: everything that could stop a pipeline, each with what helps."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ def doctor(output: Output, path: Path | None) -> None:
     """
     if path is None and DEFAULT_FILE.is_file():
         path = DEFAULT_FILE
-    pipelines = _loaded(path)
+    pipelines = _loaded(output, path)
     found = run_until_signal(_examine(pipelines))
     facts = [each.facts() for each in found]
     lines = [line for each in found for line in _lines(output, each)]
@@ -43,12 +42,12 @@ def doctor(output: Output, path: Path | None) -> None:
     raise kind(f"{counted(len(problems), 'problem')} found", data=facts, lines=lines)
 
 
-def _loaded(path: Path | None) -> "list[LoadedPipeline]":
+def _loaded(output: Output, path: Path | None) -> "list[LoadedPipeline]":
     if path is None:
         return []
-    from pipelines.loading import load
+    from pipelines.given_files import load_given
 
-    return load(path, environment=os.environ)
+    return load_given(output, path)
 
 
 async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":

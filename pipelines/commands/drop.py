@@ -1,6 +1,5 @@
 """`headwater drop`: takes down what a pipeline has left at its source and in the log."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ def drop(
     failed half way is finished by another run.
     """
     address = LogAddress(log_directory, bootstrap)
-    loaded = _loaded(address, pipeline)
+    loaded = _loaded(output, address, pipeline)
     if with_data and loaded is None:
         raise ConfigError(
             "only a pipeline file says where its targets are", hint="name it: -f FILE"
@@ -64,12 +63,12 @@ def drop(
         output.note("no pipeline file was given, so its source and its targets were left alone")
 
 
-def _loaded(address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
+def _loaded(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
-    from pipelines.loading import load
+    from pipelines.given_files import load_given
 
-    found = {each.name: each for each in load(address.file, environment=os.environ)}
+    found = {each.name: each for each in load_given(output, address.file)}
     if pipeline not in found:
         raise ConfigError(
             "the file holds no pipeline of that name",

@@ -1,7 +1,6 @@
 """`headwater plan`: what a run would make and change; changes nothing."""
 
 import asyncio
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,14 +35,14 @@ def plan(output: Output, path: Path, sample: int | None) -> None:
 
 async def _plan(output: Output, path: Path, sample: int | None) -> None:
     from core_log.clock import SystemClock
-    from pipelines.loading import load
+    from pipelines.given_files import load_given
     from pipelines.log_as_found import log_as_found
     from pipelines.plan import plan_of
     from pipelines.sampling import sample_of
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []
-    for loaded in load(path, environment=os.environ):
+    for loaded in load_given(output, path):
         async with log_as_found(loaded) as log:
             found = await plan_of(loaded, log, clock=SystemClock())
         said = plan_data(found)

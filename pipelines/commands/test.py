@@ -24,11 +24,9 @@ def test(output: Output, path: Path) -> None:
     and routes, and become tables: no source, log or sink is touched. Exit code 4 when a table is
     not as expected.
     """
-    import os
+    from pipelines.given_files import load_given
 
-    from pipelines.loading import load
-
-    outcomes = {each.name: run_examples(each) for each in load(path, environment=os.environ)}
+    outcomes = {each.name: run_examples(each) for each in load_given(output, path)}
     data = {name: [outcome_facts(outcome) for outcome in found] for name, found in outcomes.items()}
     lines = [line for found in outcomes.values() for each in found for line in told(each)]
     count = sum(map(len, outcomes.values()))

@@ -42,8 +42,9 @@ class FilesSinkSettings(YamlSettings):
     says that they count, and up to which offset of which topic the target now stands. Where a
     second sink has created it first, this one ends. Intents and commits are small JSON objects
     under `_headwater/pipelines/<pipeline>/`; there is one commit per slice, so `commit_every`
-    decides how many there are and how large files get. `sinks.files.reading.table(path, "orders")` gives a table
-    as it is committed, and `files(path, "orders")` the names of its files for other tools.
+    decides how many there are and how large files get. `sinks.files.reading.table(path, "orders")`
+    gives a table as it is committed, and `files(path, "orders")` the names of its files for other
+    tools.
 
     A path holds one files sink per pipeline, and a table belongs to one pipeline. In S3 the store
     has to know conditional writes (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do.

@@ -45,12 +45,11 @@ class FilesBench:
 
 @dataclass(slots=True)
 class BreakingStore:
-    """Another store, until the n-th change of it: that one fails before or after it was made, and
-    nothing goes through any more, as when the process is killed there."""
+    """Another store, until the n-th change of it: that one is made but not answered, and nothing
+    goes through any more, as when the process is killed there."""
 
     inner: Store
     breaks_at: int
-    breaks_after: bool
     changes: int = 0
     is_broken: bool = False
 
@@ -107,9 +106,6 @@ class BreakingStore:
     def _begin(self) -> None:
         self._check()
         self.changes += 1
-        if self.changes == self.breaks_at and not self.breaks_after:
-            self.is_broken = True
-            self._check()
 
     def _end(self) -> None:
         if self.changes == self.breaks_at:

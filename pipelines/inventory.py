@@ -8,6 +8,7 @@ import orjson
 
 from core_log.errors import LogRejected
 from core_log.log import Log, TopicPartition
+from pipelines.control import DROPPED
 from pipelines.dead_letters import dead_letter_topic
 from pipelines.decided import read_decided
 from pipelines.internal_topics import CONTROL, PARTITIONS, POSITIONS, SCHEMAS
@@ -75,7 +76,8 @@ async def _owners(log: Log, topic: str) -> set[str]:
                     (standing.discard if value is None else standing.add)(key)
         except LogRejected:
             return set()  # the topic is not there, so no pipeline has ever run
-    return {orjson.loads(key)[0] for key in standing}
+    named = [orjson.loads(key) for key in standing]
+    return {name for name, *rest in named if topic != CONTROL or rest[-1] != DROPPED}
 
 
 async def _schemas(log: Log) -> AsyncIterator[StoredSchema]:

@@ -53,7 +53,9 @@ def encode_schema(stored: StoredSchema) -> list[Batch]:
 
 
 async def read_schemas(log: Log, home: TopicPartition) -> AsyncIterator[StoredSchema]:
-    """Everything one partition of `__headwater_schemas` holds, in the order of its writing."""
+    """Everything one partition of `__headwater_schemas` holds, in the order of its writing, without
+    what has been taken back since."""
+    found: dict[bytes, tuple[bytes, int]] = {}
     async for columns in read_decided(log, home):
         for time_ms, key, value in zip(
             columns.timestamps_ms.tolist(),
@@ -61,8 +63,11 @@ async def read_schemas(log: Log, home: TopicPartition) -> AsyncIterator[StoredSc
             columns.values.to_pylist(),
             strict=True,
         ):
+            found.pop(key, None)
             if value is not None:
-                yield _stored(key, value, time_ms)
+                found[key] = value, time_ms
+    for key, (value, time_ms) in found.items():
+        yield _stored(key, value, time_ms)
 
 
 async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:

@@ -18,7 +18,7 @@ from pipelines.commits import commits_home
 from pipelines.control import desired
 from pipelines.dead_letters import dead_letter_topic
 from pipelines.internal_topics import internal_topics
-from pipelines.inventory import leavings_of
+from pipelines.inventory import leavings_of, pipelines_in, schemas_of
 from pipelines.positions import encode_positions, load_positions, positions_home
 from pipelines.reports import Moved, State, StateChanged, Stood
 from pipelines.schemas import StoredSchema, encode_schema, schemas_home
@@ -252,6 +252,8 @@ def test_nothing_is_left_in_the_log_of_a_dropped_pipeline(shop: Shop) -> None:
     removed = ran.envelope["data"]["removed"]
     assert {f"topic {shop.topic}", f"group headwater.{shop.name}.sql"} <= set(removed)
     assert shop.owner.do(leavings_of(shop.owner.log, shop.name)).is_empty
+    assert shop.ask(schemas_of) == {}
+    assert shop.name not in shop.owner.do(pipelines_in(shop.owner.log))
     assert shop.ask(load_positions) == {}
     assert shop.ask(desired).paused_tables == frozenset()
 

@@ -14,7 +14,7 @@ from config.registry import known_types
 from connectors import SOURCES
 from core_log.errors import ConfigError
 from core_log.settings import Settings
-from pipelines.loading import component_of
+from pipelines.loaded_parts import component_of
 from pipelines.spec import PipelineSpec, SinkUnit, SourceUnit
 from sinks import SINKS
 
@@ -151,10 +151,7 @@ def commented_file(source: Component, sinks: Sequence[Component]) -> str:
     at = next(number for number, line in enumerate(whole) if line.startswith("# Where the log"))
     return "\n".join(
         [
-            "# A Headwater pipeline. A key behind a # without a space has its default, or is an",
-            "# example: take the sign away to change it. `headwater explain KEY` says what it does,",
-            "# and `headwater check` finds what is wrong.",
-            "",
+            HOW_TO_READ,
             *whole[:at],
             *_commented_part(source),
             "",
@@ -196,6 +193,12 @@ def _shared_keys(model: type[Settings]) -> list[Key]:
 def _summary(kind: str, *, is_source: bool) -> str:
     return summary_of(component_of(kind, is_source=is_source))
 
+
+HOW_TO_READ = """\
+# A Headwater pipeline. A key behind a # without a space has its default, or is an example:
+# take the sign away to change it. `headwater explain KEY` says what it does, and
+# `headwater check` finds what is wrong.
+"""
 
 OPENING = """\
 # The pipeline file

@@ -7,47 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from config.debezium import translate
-from config.document import ListNode, MappingNode, Node, ScalarNode, plain, read_document
+from config.document import ListNode, MappingNode, Node, plain, read_document
 from config.mistakes import Mistake, MistakesFound, did_you_mean
 from config.model_keys import fields_of
 from config.redaction import Redaction
-from config.registry import load_type
 from config.substitution import Substituted, substitute
 from config.validation import Keys, Validator
-from connectors import SOURCES
 from core_log.errors import ConfigError
-from core_log.settings import Settings
 from pipelines.checks import problems_between, problems_within, remarks_within
-from pipelines.spec import PipelineSpec, SinkUnit, SourceUnit
-from sinks import SINKS
+from pipelines.loaded_parts import SOURCE, load_part, named_parts, part_again, without
+from pipelines.loaded_parts import LoadedPart as LoadedPart
+from pipelines.spec import PipelineSpec
 
 SUFFIXES = (".yaml", ".yml")
 FILES_MAX = 1_000
-SOURCE = "source"
-"""The name of the unit that reads the source."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPart:
-    """A source or a sink: its class and its settings, nothing opened yet."""
-
-    name: str
-    """The unit's name: `source`, or a sink's own."""
-    kind: str
-    """What `type:` says."""
-    component: type[Any]
-    """Made as `component(settings, context)`."""
-    settings: Settings
-    unit: SourceUnit | SinkUnit
-    """The keys that do not depend on the type. A component that declares one of them itself, such
-    as another default of `commit_every`, has it in `settings`; see `unit_setting`."""
-    content: Mapping[str, Any] = field(repr=False)
-    """The part as the file has it, resolved."""
-
-    def unit_setting(self, name: str) -> Any:
-        """A field of `unit`, from the component's settings where they declare it."""
-        return getattr(self.settings if hasattr(self.settings, name) else self.unit, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +67,9 @@ class LoadedPipeline:
             path=Path(parts["path"]),
             directory=Path(parts["directory"]),
             spec=spec,
-            source=_part_again(SOURCE, parts["source"], is_source=True),
+            source=part_again(SOURCE, parts["source"], is_source=True),
             sinks=tuple(
-                _part_again(name, sink, is_source=False)
+                part_again(name, sink, is_source=False)
                 for name, sink in zip(parts["names"], parts["sinks"], strict=True)
             ),
             content=parts["content"],
@@ -170,13 +143,6 @@ def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:
     return Redaction().joined(each.redaction for each in pipelines)
 
 
-def component_of(kind: str, *, is_source: bool) -> type[Any]:
-    """The class behind a `type:`."""
-    if is_source:
-        return load_type(kind, SOURCES, group="headwater.sources")
-    return load_type(kind, SINKS, group="headwater.sinks")
-
-
 @dataclass(slots=True)
 class _Reading:
     """One file on its way to a pipeline."""
@@ -209,10 +175,11 @@ class _Reading:
             )
             return
         validator = Validator(document, self.mistakes)
-        head = _without(root, SOURCE, "sink")
-        for key in _misspelled_parts(head):
-            validator.tell(head.key_places[key], f"there is no key {key!r}", _part_guess(key))
-            head = _without(head, key)
+        head = without(root, SOURCE, "sink")
+        for key in [key for key in head.values if key not in fields_of(PipelineSpec)]:
+            guess = did_you_mean(key, [*fields_of(PipelineSpec), SOURCE, "sink"])
+            validator.tell(head.key_places[key], f"there is no key {key!r}", guess)
+            head = without(head, key)
         spec = validator.validate(PipelineSpec, head, ())
         source, sinks = self._source(validator, root), self._sinks(validator, root)
         if spec is not None:
@@ -242,7 +209,7 @@ class _Reading:
         if SOURCE not in root.values:
             validator.tell(root.place, f"the key {SOURCE!r} is missing", "headwater init")
             return None
-        return _part(validator, root.values[SOURCE], (SOURCE,), is_source=True)
+        return load_part(validator, root.values[SOURCE], (SOURCE,), is_source=True)
 
     def _sinks(self, validator: Validator, root: MappingNode) -> tuple[LoadedPart, ...] | None:
         if "sink" not in root.values:
@@ -257,117 +224,11 @@ class _Reading:
             if isinstance(given, ListNode)
             else [(given, ("sink",))]
         )
-        parts = [_part(validator, node, at, is_source=False) for node, at in nodes]
+        parts = [load_part(validator, node, at, is_source=False) for node, at in nodes]
         named = [part for part in parts if part is not None]
         if len(named) < len(parts):
             return None
-        return _named(validator, named, [at for _, at in nodes])
-
-
-def _part(validator: Validator, node: Node, at: Keys, *, is_source: bool) -> LoadedPart | None:
-    """A source or a sink; what is wrong with it is told to `validator`."""
-    word = "source" if is_source else "sink"
-    if isinstance(node, ScalarNode) and not node.is_unset:
-        validator.tell(node.place, "should be keys with values", f"write `type:` below `{word}:`")
-        return None
-    kind = node.values.get("type") if isinstance(node, MappingNode) else None
-    if not isinstance(node, MappingNode) or not isinstance(kind, ScalarNode):
-        validator.tell_at(at, f"the key 'type' is missing in {word!r}", "headwater explain")
-        return None
-    if kind.is_unset:
-        return None
-    try:
-        component = component_of(kind.text, is_source=is_source)
-    except ConfigError as error:
-        validator.tell(kind.place, error.problem, error.hint)
-        return None
-    return _validated(validator, node, at, kind.text, component, is_source=is_source)
-
-
-def _validated(
-    validator: Validator,
-    node: MappingNode,
-    at: Keys,
-    kind: str,
-    component: type[Any],
-    *,
-    is_source: bool,
-) -> LoadedPart | None:
-    """Each key goes to the component if it declares it, else to what all units have."""
-    unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
-    own = set(fields_of(component.Settings))
-    shared = set(fields_of(unit_model)) - own | {"type"}
-    if is_source:
-        translated = translate(node, known=frozenset(own | shared))
-        for place, problem, hint in translated.mistakes:
-            validator.tell(place, problem, hint)
-        node = translated.node
-    left = {key for key in node.values if key not in own and key not in shared}
-    for key in left:
-        validator.tell(
-            node.key_places[key],
-            f"there is no key {key!r}",
-            did_you_mean(key, sorted(own | shared)),
-        )
-    unit = validator.validate(unit_model, _without(node, *(set(node.values) - shared)), at)
-    others = set(node.values) - own
-    settings = validator.validate(component.Settings, _without(node, *others), at)
-    if unit is None or settings is None or left:
-        return None
-    name = SOURCE if is_source else (unit.name or kind)
-    return LoadedPart(name, kind, component, settings, unit, content=plain(node))
-
-
-def _part_again(name: str, content: dict[str, Any], *, is_source: bool) -> LoadedPart:
-    component = component_of(content["type"], is_source=is_source)
-    unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
-    own = set(fields_of(component.Settings))
-    shared = set(fields_of(unit_model)) - own | {"type"}
-    settings = component.Settings.model_validate(
-        {key: value for key, value in content.items() if key in own}, by_alias=True, by_name=False
-    )
-    unit = unit_model.model_validate(
-        {key: value for key, value in content.items() if key in shared},
-        by_alias=True,
-        by_name=False,
-    )
-    return LoadedPart(name, content["type"], component, settings, unit, content=content)
-
-
-def _named(
-    validator: Validator, parts: list[LoadedPart], places: list[Keys]
-) -> tuple[LoadedPart, ...] | None:
-    """Sinks without a name are called by their type, the second one `-2`."""
-    taken: set[str] = {SOURCE}
-    named: list[LoadedPart] = []
-    for part, at in zip(parts, places, strict=True):
-        assert isinstance(part.unit, SinkUnit), "sinks have the keys of sinks"
-        name, count = part.name, 1
-        while name in taken and not part.unit.name:
-            count += 1
-            name = f"{part.name}-{count}"
-        if name in taken:
-            validator.tell_at((*at, "name"), f"the name {name!r} is taken", "choose another one")
-            return None
-        taken.add(name)
-        named.append(replace(part, name=name))
-    return tuple(named)
-
-
-def _without(mapping: MappingNode, *keys: str) -> MappingNode:
-    return replace(
-        mapping, values={key: value for key, value in mapping.values.items() if key not in keys}
-    )
-
-
-def _misspelled_parts(head: MappingNode) -> list[str]:
-    """Unknown keys that may be meant for the two that are no fields of `PipelineSpec`."""
-    known = set(fields_of(PipelineSpec))
-    return [key for key in head.values if key not in known]
-
-
-def _part_guess(key: str) -> str:
-    return did_you_mean(key, [*fields_of(PipelineSpec), SOURCE, "sink"])
+        return named_parts(validator, named, [at for _, at in nodes])
 
 
 def _secrets_of(value: Any) -> set[str]:

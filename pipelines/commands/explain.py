@@ -63,7 +63,7 @@ def _list_all(output: Output) -> None:
 def _summary(kind: str, *, is_source: bool) -> str:
     """What cannot be loaded is listed all the same: it may be another package's."""
     from config.reference import summary_of
-    from pipelines.loading import component_of
+    from pipelines.loaded_parts import component_of
 
     try:
         return summary_of(component_of(kind, is_source=is_source))

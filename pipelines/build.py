@@ -14,6 +14,7 @@ from pipelines.encoding import Encoder
 from pipelines.ingest import UNIT, IngestLimits, ingest
 from pipelines.internal_topics import internal_topics
 from pipelines.loading import LoadedPart, LoadedPipeline
+from pipelines.pausing import unless_paused
 from pipelines.reading import SliceReader
 from pipelines.reports import Read, Reporter
 from pipelines.set_aside import SetAsideRecords
@@ -23,9 +24,6 @@ from pipelines.topics import TopicRules
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from sinks.sink import Sink, SinkContext
-
-FETCH_BYTES = 2 << 20
-"""Of the log at once, compressed: some ten times as much when decoded."""
 
 
 async def run_unit(
@@ -41,7 +39,13 @@ async def run_unit(
     """One life of a unit: the source, or the sink of that name."""
     await ensure_topics(loaded, log)
     if unit == UNIT:
-        await _run_source(loaded, log, clock=clock, report=report, until_end=until_end)
+        await unless_paused(
+            lambda: _run_source(loaded, log, clock=clock, report=report, until_end=until_end),
+            pipeline=loaded.name,
+            unit=UNIT,
+            desired=desired,
+            report=report,
+        )
         return
     part = next(part for part in loaded.sinks if part.name == unit)
     sink = make_sink(loaded, part, clock=clock)
@@ -149,7 +153,7 @@ async def _run_source(
         new_encoder=new_encoder,
         limits=IngestLimits(
             batch_wait_ms=loaded.source.unit_setting("batch_wait_ms"),
-            transaction_bytes_max=loaded.spec.limits.transaction_bytes,
+            transaction_bytes_max=loaded.spec.limits.transaction_size_bytes,
         ),
         clock=clock,
         report=report,
@@ -178,7 +182,7 @@ def _delivery(
     reader = SliceReader(
         log,
         after_log=AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory),
-        fetch_bytes=FETCH_BYTES,
+        fetch_bytes=limits.fetch_size_bytes,
         skipped=set_aside.skipped,
     )
     slicer = Slicer(
@@ -186,7 +190,7 @@ def _delivery(
         loaded.name,
         limits=SliceLimits(
             records=limits.slice_rows,
-            bytes=limits.slice_bytes,
+            bytes=limits.slice_size_bytes,
             wait_ms=part.unit_setting("commit_every_ms"),
         ),
         read=reader.read,

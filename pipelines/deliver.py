@@ -10,6 +10,7 @@ from core_log.errors import Cure, Fenced, HeadwaterError, PositionLost, RecordsR
 from core_log.log import Log
 from core_log.table_schema import TableId
 from pipelines.control import Desired
+from pipelines.finishing import finished
 from pipelines.internal_topics import COMMITS
 from pipelines.quarantine import Quarantine
 from pipelines.reading import SliceReader
@@ -41,6 +42,8 @@ class Delivery:
     clock: Clock
     report: Reporter
     quarantine: Quarantine = field(default_factory=Quarantine)
+    paused: frozenset[str] = frozenset()
+    """Tables that were paused when this was last looked at."""
 
     @property
     def group(self) -> str:
@@ -54,7 +57,7 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     What the target itself holds is the truth about where to go on. The log's group offsets are
     for dashboards, and for targets that cannot remember.
     """
-    slicer, log = delivery.slicer, delivery.log
+    slicer = delivery.slicer
     await slicer.start(await _stands(delivery))
     state = None
     while True:
@@ -71,13 +74,17 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
             if until_end and slicer.is_caught_up(held):
                 return
             continue
-        applied = await _apply(delivery, part)
-        if applied is None:
-            continue
-        slicer.applied(applied)
-        offsets = {each: stand.next_offset for each, stand in applied.end.items()}
-        await log.commit_offsets(delivery.group, offsets)
-        _tell(delivery, applied)
+        await finished(_deliver_one(delivery, part))
+
+
+async def _deliver_one(delivery: Delivery, part: Slice) -> None:
+    applied = await _apply(delivery, part)
+    if applied is None:
+        return
+    delivery.slicer.applied(applied)
+    offsets = {each: stand.next_offset for each, stand in applied.end.items()}
+    await delivery.log.commit_offsets(delivery.group, offsets)
+    _tell(delivery, applied)
 
 
 async def _stands(delivery: Delivery) -> Stands:
@@ -96,6 +103,10 @@ def _held(delivery: Delivery) -> frozenset[str]:
     for topic, table in delivery.quarantine.lift(desired).items():
         logger.info("%s goes on with %s", delivery.unit, topic)
         _tell_state(delivery, table, State.RUNNING)
+    for table in sorted(desired.paused_tables ^ delivery.paused):
+        is_paused = table in desired.paused_tables
+        _tell_state(delivery, table, State.PAUSED if is_paused else State.RUNNING)
+    delivery.paused = desired.paused_tables
     paused = {
         delivery.topic_of(TableId(namespace, name))
         for namespace, _, name in (table.rpartition(".") for table in desired.paused_tables)

@@ -297,18 +297,16 @@ class PipelineTest(YamlSettings):
 class LimitSettings(YamlSettings):
     """Bounds of memory and waiting; the defaults suit almost everyone."""
 
-    transaction_bytes: SizeBytes = 8 << 20
+    transaction_size_bytes: SizeBytes = 8 << 20
     """A transaction of the log commits without waiting once this much has been appended."""
     transaction_timeout_ms: DurationMs = 900_000
     """How long one may stay open; a source transaction that takes longer to read is aborted."""
-    read_ahead: int = Field(2, ge=1)
-    """Batches that a source may be ahead of what is being written."""
     slice_rows: int = Field(200_000, ge=1)
     """Rows after which a sink's slice ends at the next commit boundary."""
-    slice_bytes: SizeBytes = 64 << 20
+    slice_size_bytes: SizeBytes = 64 << 20
     """Bytes in the log after which it does."""
-    in_flight_bytes: SizeBytes = 128 << 20
-    """Bytes of the log that one sink may hold in memory."""
+    fetch_size_bytes: SizeBytes = 2 << 20
+    """Bytes of the log that a sink reads at a time; decoded they are some ten times as large."""
 
 
 class SourceUnit(YamlSettings):

@@ -146,8 +146,10 @@ class _Run:
             ended = await self._pipelines.until_over()
             raise_failure(ended)
             return await self._look(claimed)
-        finally:
+        except asyncio.CancelledError:
             logger.info("stopping: what is in flight is finished")
+            raise
+        finally:
             await self._pipelines.close()
             watching.cancel()
             await asyncio.wait([watching])
@@ -231,6 +233,9 @@ async def attend(
         return await _until_over(look, {each.name for each in loaded})
     except LogUnavailable:
         return None
+    except asyncio.CancelledError:
+        logger.info("process %d goes on", endpoint.pid)
+        raise
     finally:
         if showing is not None:
             showing.cancel()

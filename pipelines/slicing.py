@@ -9,6 +9,7 @@ from core_log.errors import PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.boundaries import Boundaries
 from pipelines.commits import Commit, commits_home
+from pipelines.control import desired
 from pipelines.prehistory import prehistory_ends
 from pipelines.schemas import topics_of
 from pipelines.standing import check_same_log, check_stands
@@ -73,7 +74,8 @@ class Slicer:
             check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
         self._decided = {part: each.stable for part, each in bounds.items()}
         self._decided_at = home.end
-        resume_at = self._stands.setdefault(self._home, 0)
+        forgotten = (await desired(self._log, self._pipeline)).commits_from
+        resume_at = self._stands[self._home] = max(self._stands.get(self._home, 0), forgotten)
         if resume_at < home.start:
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
             self._truncated |= {partition.topic for partition in self._boundary}

@@ -1,14 +1,14 @@
 """What no single key can be wrong about: keys that contradict each other, and pipelines that do."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from core_log.patterns import Pattern
 from pipelines.spec import LogSettings
 
 if TYPE_CHECKING:
-    from core_log.table_schema import TableId, TableSchema
     from pipelines.loading import LoadedPipeline
-    from pipelines.topics import TopicRules
 
 Problem = tuple[tuple[str | int, ...], str, str]
 """The keys that lead to it in the file, what is so, and what to do."""
@@ -72,36 +72,19 @@ def problems_between(
             )
 
 
-def colliding_topics(
-    rules: "TopicRules", tables: "Iterable[TableId]"
-) -> "dict[str, list[TableId]]":
-    """Topics that more than one table would be written to, because characters that no topic may
-    have became the same ones; each table needs a topic of its own."""
-    found: dict[str, list[TableId]] = {}
-    for table in tables:
-        found.setdefault(rules.name_of(table), []).append(table)
-    return {topic: several for topic, several in found.items() if len(several) > 1}
-
-
-def topics_of_several(topics: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Topics that more than one pipeline writes, given the topics of each: a reader could not tell
-    whose position and whose schema counts."""
-    found: dict[str, list[str]] = {}
-    for pipeline, names in topics.items():
-        for name in names:
-            found.setdefault(name, []).append(pipeline)
-    return {topic: several for topic, several in found.items() if len(several) > 1}
-
-
-def keyless_problem(schema: "TableSchema", log: LogSettings) -> str:
-    """Why a table without a key cannot be kept as `log` says; empty when it can. Compaction
-    refuses records without a key."""
-    if schema.key or log.cleanup == "delete":
-        return ""
-    return (
-        f"{schema.table} has no key: name its columns under `keys` of the source,"
-        " or write `log.cleanup: delete`"
-    )
+def remarks_between(
+    pipelines: Sequence["LoadedPipeline"],
+) -> Iterator[tuple["LoadedPipeline", str, str]]:
+    """Two pipelines must not write one topic: a reader could not tell whose position counts."""
+    first_of: dict[str, LoadedPipeline] = {}
+    for each in pipelines:
+        template = each.spec.log.topic
+        if "{pipeline}" in template:
+            continue
+        if template in first_of:
+            problem = f"its topics are named like those of {first_of[template].path.name}"
+            yield each, problem, "begin log.topic with {pipeline}, unless no table is in both"
+        first_of.setdefault(template, each)
 
 
 def _of_log(log: LogSettings) -> Iterator[Problem]:
@@ -119,10 +102,6 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
 
 
 def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]:
-    import re
-
-    from core_log.patterns import Pattern
-
     groups = Pattern(pattern).group_count
     for text in texts:
         for number in re.findall(r"\$(\d+)", text):

@@ -147,17 +147,17 @@ def json_schema() -> dict[str, Any]:
 
 def commented_file(source: Component, sinks: Sequence[Component]) -> str:
     """A pipeline file with every key, those that may be left out commented out."""
-    whole = commented_yaml(PipelineSpec)
-    at = next(number for number, line in enumerate(whole) if line.startswith("# Where the log"))
+    first = {"pipeline"}
+    others = set(fields_of(PipelineSpec)) - first
     return "\n".join(
         [
             HOW_TO_READ,
-            *whole[:at],
+            *commented_yaml(PipelineSpec, leaving_out=others),
             *_commented_part(source),
             "",
             *_commented_sinks(sinks),
             "",
-            *whole[at:],
+            *commented_yaml(PipelineSpec, leaving_out=first),
         ]
     )
 

@@ -14,7 +14,7 @@ from config.redaction import Redaction
 from config.substitution import Substituted, substitute
 from config.validation import Keys, Validator
 from core_log.errors import ConfigError
-from pipelines.checks import problems_between, problems_within, remarks_within
+from pipelines.checks import problems_between, problems_within, remarks_between, remarks_within
 from pipelines.loaded_parts import SOURCE, load_part, named_parts, part_again, without
 from pipelines.loaded_parts import LoadedPart as LoadedPart
 from pipelines.spec import PipelineSpec
@@ -111,10 +111,13 @@ def check(path: Path, *, environment: Mapping[str, str], may_be_unset: bool = Fa
     if wrong:
         redaction = Redaction().joined(each.redaction for each in readings)
         raise MistakesFound([_scrubbed(mistake, redaction) for mistake in _ordered(wrong)])
+    remarks = [remark for each in readings for remark in each.remarks]
+    for left, problem, hint in remarks_between(pipelines):
+        remarks.append(Mistake(left.path, None, problem, hint))
     return Checked(
         pipelines=tuple(pipelines),
         unset=tuple(unset),
-        remarks=tuple(remark for each in readings for remark in each.remarks),
+        remarks=tuple(remarks),
         files=tuple(each.path for each in readings),
         names=tuple(each.name for each in readings if each.name),
     )

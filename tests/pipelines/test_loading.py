@@ -332,6 +332,31 @@ def test_a_name_is_for_one_pipeline_and_a_directory_for_one_log(write: Write) ->
     ]
 
 
+def test_pipelines_that_may_meet_in_one_topic_are_remarked_upon(write: Write) -> None:
+    write(SMALLEST + "log: {topic: '{schema}.{table}'}", "a.yaml")
+    text = SMALLEST.replace("shop", "crm", 1) + "log: {topic: '{schema}.{table}'}"
+    directory = write(text, "b.yaml").parent
+
+    found = check(directory, environment={})
+
+    assert [each.problem for each in found.remarks] == ["its topics are named like those of a.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("transform: [{table: a, mask: {b: hash}}]", "a hash without a salt"),
+        ("log: {retention: {time: 30d}}", "retention does nothing"),
+        ("verify: {every: 1h}", "this version does not compare anything yet"),
+    ],
+)
+def test_what_is_seldom_meant_is_remarked_upon(write: Write, line: str, problem: str) -> None:
+    (remark,) = check(write(f"{SMALLEST}{line}"), environment={}).remarks
+
+    assert remark.problem.startswith(problem)
+    assert remark.place is not None and remark.place.line == 8
+
+
 def test_a_directory_without_a_pipeline_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no pipeline file"):
         load(tmp_path, environment={})

@@ -13,8 +13,8 @@ help: ## this list
 venv: ## install what the project needs into .venv, nothing else
 	@scripts/setup.sh
 
-demo: venv ## a million records through a broker that is killed in the middle
-	@$(BIN)/python scripts/demo.py
+demo: venv ## a shop through the log into SQLite and Parquet, killed in the middle
+	@$(BIN)/python -m scripts.demo
 
 check: venv ## format, lint, types, architecture tests
 	$(BIN)/ruff format --check --output-format concise .

@@ -3,14 +3,9 @@ with every change once in the log."""
 
 import asyncio
 import os
-import sqlite3
 from collections import Counter
-from contextlib import closing
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from connectors.generator.settings import GeneratorSettings
@@ -23,6 +18,7 @@ from core_log.settings import BrokerSettings
 from pipelines.decided import read_decided
 from pipelines.loading import load
 from pipelines.schemas import topics_of
+from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 from tests.crash.pipeline_points import POINTS, Point
 from tests.crash.pipeline_process import run_pipeline
 
@@ -44,41 +40,21 @@ def test_killed_at_a_point_it_ends_equal(point: Point, tmp_path: Path) -> None:
     assert run_pipeline(file, point) == -9, "every point of the table is really reached"
     assert run_pipeline(file, None) == 0
 
-    assert rows_in_sqlite(tmp_path / "shop.db") == rows_of_truth()
+    assert rows_found(tmp_path / "shop.db") == rows_of_truth()
     assert not repeated_in_log(file)
 
 
-def rows_of_truth() -> dict[str, list[tuple[object, ...]]]:
+def rows_of_truth() -> dict[str, Rows]:
+    return {table.name: rows_of_arrow(rows) for table, rows in truth(SETTINGS).items()}
+
+
+def rows_found(path: Path) -> dict[str, Rows]:
     return {
-        table.name: [tuple(row.values()) for row in rows.to_pylist()]
+        table.name: rows_in_sqlite(
+            path, table, rows.schema, key_columns=2 if table.name == "order_lines" else 1
+        )
         for table, rows in truth(SETTINGS).items()
     }
-
-
-def rows_in_sqlite(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """In the order of their keys, with values as Arrow gives them."""
-    found = {}
-    with closing(sqlite3.connect(path)) as database:
-        for table, rows in truth(SETTINGS).items():
-            order = ", ".join(str(number + 1) for number in range(rows.num_columns))
-            said = database.execute(f'SELECT * FROM "{table.name}" ORDER BY {order}')
-            types = rows.schema.types
-            found[table.name] = [tuple(map(value_of, row, types)) for row in said.fetchall()]
-    return found
-
-
-def value_of(stored: object, type_: pa.DataType) -> object:
-    """SQLite has no decimals, dates and booleans of its own."""
-    if stored is None:
-        return None
-    if pa.types.is_decimal(type_):
-        return Decimal(str(stored)).quantize(Decimal(1).scaleb(-type_.scale))
-    if pa.types.is_timestamp(type_):
-        moment = datetime.fromisoformat(str(stored))
-        return moment.replace(tzinfo=UTC) if type_.tz else moment
-    if pa.types.is_date(type_):
-        return date.fromisoformat(str(stored))
-    return bool(stored) if pa.types.is_boolean(type_) else stored
 
 
 def repeated_in_log(file: Path) -> dict[str, int]:

@@ -12,13 +12,13 @@ from core_log.changes import Operation, TableChanges, source_times
 from core_log.errors import ConfigError, HeadwaterError, RecordsRejected
 from core_log.log import TopicPartition
 from core_log.rows.codecs import codec_for
-from core_log.rows.column_types import parse_type
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column, TableId, TableSchema
 from pipelines.shown_rows import shown
 from pipelines.spec import GivenChange, PipelineTest
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog
+from pipelines.transforms.columns import parsed_type
 
 OPERATIONS = {
     "r": Operation.READ,
@@ -156,7 +156,7 @@ def _schema(name: str, given: Sequence[GivenChange]) -> TableSchema:
     columns = []
     for column in names:
         values = [row[column] for row in rows if column in row]
-        kind = parse_type(types[column]) if column in types else _inferred(values, name, column)
+        kind = parsed_type(types[column]) if column in types else _inferred(values, name, column)
         columns.append(Column(column, kind))
     return TableSchema(TableId(namespace, table), tuple(columns), tuple(key))
 

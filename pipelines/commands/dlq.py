@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, LogRejected
 from pipelines.confirming import confirm, yes_option
 from pipelines.log_address import LogAddress, log_options
 from pipelines.output import Output, counted, printable, shared_options, table
@@ -215,7 +215,14 @@ async def chosen(
     from pipelines.dead_letters import read_letters
     from pipelines.table_names import find_table
 
-    letters = await read_letters(log, pipeline)
+    try:
+        letters = await read_letters(log, pipeline)
+    except LogRejected as error:
+        raise ConfigError(
+            "no pipeline of this name has run on this log",
+            hint="headwater topics ls shows the topics of those that have",
+            pipeline=pipeline,
+        ) from error
     if numbers:
         if missing := set(numbers) - {each.number for each in letters}:
             raise ConfigError(

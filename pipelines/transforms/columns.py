@@ -77,7 +77,7 @@ class Cast:
     and nothing is rounded or cut."""
 
     def __init__(self, types: Mapping[str, str], schema: TableSchema) -> None:
-        self._types = {name: _parsed(text) for name, text in types.items()}
+        self._types = {name: parsed_type(text) for name, text in types.items()}
         for name in set(types) & set(schema.key):
             if not _keeps_apart(schema.column(name).type, self._types[name]):
                 raise ConfigError(
@@ -121,7 +121,8 @@ class Cast:
         raise rejection("a value does not fit its new type", changes, dict.fromkeys(failed, reason))
 
 
-def _parsed(text: str) -> pa.DataType:
+def parsed_type(text: str) -> pa.DataType:
+    """Raises ConfigError where no type is called so."""
     try:
         return parse_type(text)
     except DecodeError:

@@ -52,7 +52,9 @@ class ProgressView:
         with live, _logs_above(live.console, target):
             while True:
                 started_s = time.monotonic()
-                live.update(drawn(await self._look(), console), refresh=True)
+                snapshot = await self._look()
+                if snapshot["pipelines"]:  # else it is only about to start
+                    live.update(drawn(snapshot, console), refresh=True)
                 took_s = time.monotonic() - started_s
                 await asyncio.sleep(max(REFRESH_MS / 1_000, took_s * PAUSE_TO_WORK))
 

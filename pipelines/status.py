@@ -97,7 +97,8 @@ class StatusBoard:
             "reason": worst.reason,
             "since_ms": worst.since_ms,
             "units": {
-                name: unit.json(told[name].values(), self._ends) for name, unit in units.items()
+                name: unit.json(told[name].values(), self._ends, now_ms=now_ms)
+                for name, unit in units.items()
             },
             "tables": {
                 table: _table_json(
@@ -123,8 +124,12 @@ class StatusBoard:
     def _mark_behind(self, moved: Moved) -> None:
         """From now on each sink is behind the source by what has just been put into the log."""
         for name, unit in self._pipelines[moved.pipeline].items():
+            if name == SOURCE:
+                continue
+            if unit.positions_ms is None and unit.waiting_since_ms is None:
+                unit.waiting_since_ms = moved.committed_ms
             table = unit.tables.get(moved.table)
-            if name == SOURCE or table is None or table.committed_ms is None:
+            if table is None or table.committed_ms is None:
                 continue
             if table.behind_since_ms is None and moved.committed_ms > table.committed_ms:
                 table.behind_since_ms = moved.committed_ms

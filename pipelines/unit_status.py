@@ -108,6 +108,8 @@ class UnitStatus:
     retries: int = 0
     positions: dict[str, str] = field(default_factory=dict)
     positions_ms: int | None = None
+    waiting_since_ms: int | None = None
+    """Of a sink that has not applied anything yet: commit time of the oldest change in the log."""
     tables: dict[str, TableStatus] = field(default_factory=dict)
 
     def change(self, report: StateChanged, *, now_ms: int) -> None:
@@ -131,6 +133,7 @@ class UnitStatus:
         table.row_rate.add(report.rows, now_ms=monotonic_ms)
         table.byte_rate.add(report.bytes, now_ms=monotonic_ms)
         table.committed_ms, table.moved_ms = report.committed_ms, report.moved_ms
+        self.waiting_since_ms = None
         is_behind = report.unit != SOURCE and (source_ms or 0) > report.committed_ms
         table.behind_since_ms = report.committed_ms if is_behind else None
 
@@ -147,6 +150,7 @@ class UnitStatus:
         while len(self.positions) > POSITIONS_MAX:
             del self.positions[next(iter(self.positions))]
         self.positions_ms = now_ms
+        self.waiting_since_ms = None
 
     def set_aside(self, report: SetAside) -> None:
         table = self._table(report.table)
@@ -159,9 +163,11 @@ class UnitStatus:
             for name, table in self.tables.items()
         }
 
-    def json(self, tables: Collection[Json], ends: Mapping[str, int]) -> Json:
+    def json(self, tables: Collection[Json], ends: Mapping[str, int], *, now_ms: int) -> Json:
         """`tables` is what was just said of its tables."""
         lags = [each["lag_ms"] for each in tables if each["lag_ms"] is not None]
+        if self.waiting_since_ms is not None:
+            lags.append(max(now_ms - self.waiting_since_ms, 0))
         return {
             "state": self.state.value,
             "reason": self.reason,

@@ -145,6 +145,17 @@ def test_lag_is_the_age_of_the_oldest_change_that_waits(watched: Watched) -> Non
     assert (waiting, half_way, caught_up) == (5_000, 5_000, 0)
 
 
+def test_a_sink_that_has_not_begun_is_behind_all_the_same(watched: Watched) -> None:
+    watched.moved("source", committed_ms=START_MS)
+    watched.clock.advance(5_000)
+    waiting = watched.pipeline["units"]["sql"]["lag_ms"]
+
+    watched.say(Stood("shop", "sql", {"shop.orders-0": "10"}))
+
+    assert waiting == 5_000
+    assert watched.pipeline["units"]["sql"]["lag_ms"] is None, "it left out all there was"
+
+
 def test_lag_grows_while_a_sink_is_down(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)

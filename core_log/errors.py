@@ -114,6 +114,16 @@ class RowsRejected(DecodeError):
         self.reasons = reasons
 
 
+class RegistryUnavailable(HeadwaterError):
+    """The schema registry does not answer just now."""
+
+    cure = Cure.TIME
+
+
+class RegistryRejected(HeadwaterError):
+    """The schema registry will not take a schema, or knows none of this number."""
+
+
 class OffsetOutOfRange(HeadwaterError):
     """The offset asked for lies before the log's start or beyond its end."""
 

@@ -24,12 +24,10 @@ NUMBER, TEXT, FLAG = "int64", "string", "boolean"
 
 
 def row_fields(schema: TableSchema, forms: Mapping[str, WireForm]) -> list[dict[str, Any]]:
+    """Only the key is never null: of a row that went there may be no more than that."""
     return [
-        forms[column.name].connect_schema(
-            is_optional=column.is_nullable and column.name not in schema.key
-        )
-        | {"field": column.name}
-        for column in schema.columns
+        forms[name].connect_schema(is_optional=name not in schema.key) | {"field": name}
+        for name in schema.names
     ]
 
 

@@ -215,7 +215,8 @@ def temporal_value(kind: pa.DataType, value: int, wire: WireSettings) -> int | s
         return f"{date_text(value)}Z" if wire.time == "isostring" else value
     if pa.types.is_time(kind):
         return time_value(kind, value, wire)
-    return moment_value(kind, value, wire)
+    found: int | str = moment_value(kind, value, wire)
+    return found
 
 
 def float_value(value: float) -> float | str:
@@ -235,7 +236,7 @@ def binary_value(value: bytes, wire: WireSettings) -> str:
 def decimal_value(value: Decimal, scale: int, wire: WireSettings) -> str:
     if wire.decimal == "string":
         return format(value, "f")
-    number = int(value.scaleb(scale, context=None)) if scale < 0 else unscaled(value, scale)
+    number = unscaled(value, scale)
     size = ((number if number >= 0 else ~number).bit_length() + 8) // 8
     return base64.b64encode(number.to_bytes(size, signed=True)).decode()
 
@@ -243,7 +244,7 @@ def decimal_value(value: Decimal, scale: int, wire: WireSettings) -> str:
 def unscaled(value: Decimal, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "the numbers drawn are finite"
-    number = int("".join(map(str, digits))) * 10 ** (exponent + scale)
+    number: int = int("".join(map(str, digits))) * 10 ** (exponent + scale)
     return -number if sign else number
 
 

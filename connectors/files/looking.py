@@ -60,9 +60,10 @@ class Look:
         entries = self._place.entries(tracked)
         moved = set[str]()
         if tracked:
-            positions = self._follow(entries)
-            moved = {part.removeprefix(states.PART) for part in positions}
-            if positions:
+            changed = self._follow(entries)
+            moved = {name for name, state in changed.items() if state.identity}
+            if changed:
+                positions = {states.PART + name: each.to_text() for name, each in changed.items()}
                 yield ChangeBatch((), positions)
         filling = Filling()
         self.progress.begin(self._expected(entries))
@@ -92,8 +93,9 @@ class Look:
         names = {"stem": stem_of(path.name), "directory": directory}
         return FIELD.sub(lambda found: names.get(found[1], found[0]), self._settings.table)
 
-    def _follow(self, entries: list[Entry]) -> dict[str, str]:
-        """Takes what was read along to the new names; the positions that this changes."""
+    def _follow(self, entries: list[Entry]) -> dict[str, FileState]:
+        """Takes what was read along to the new names; what this changes. A name that another file
+        has now begins anew."""
         listed = {entry.name for entry in entries}
         moves = [
             (each, self._states[each.old_name])
@@ -107,7 +109,7 @@ class Look:
         for each, state in moves:
             changed[each.entry.name] = state
         self._states |= changed
-        return {states.PART + name: state.to_text() for name, state in changed.items()}
+        return changed
 
     def _is_what_was_read(self, entry: Entry, state: FileState) -> bool:
         """A number of the disk is used again once its file is deleted."""

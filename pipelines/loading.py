@@ -97,11 +97,17 @@ def load(path: Path, *, environment: Mapping[str, str]) -> list[LoadedPipeline]:
     return list(check(path, environment=environment).pipelines)
 
 
-def check(path: Path, *, environment: Mapping[str, str], may_be_unset: bool = False) -> Checked:
+def check(
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    may_be_unset: bool = False,
+    reads_expressions: bool = False,
+) -> Checked:
     """Everything that can be known of the files at `path` without any system; raises
     `MistakesFound` with all that is wrong. References to what is not there are mistakes too,
-    unless they may be unset."""
-    readings = [_Reading.of(each, environment) for each in files_at(path)]
+    unless they may be unset. Reading SQL expressions loads DuckDB, which no broker does."""
+    readings = [_Reading.of(each, environment, reads_expressions) for each in files_at(path)]
     mistakes = [mistake for each in readings for mistake in each.mistakes]
     unset = [mistake for each in readings for mistake in each.unset]
     pipelines = [each.pipeline for each in readings if each.pipeline is not None]
@@ -157,10 +163,11 @@ class _Reading:
     unset: list[Mistake] = field(default_factory=list)
     remarks: list[Mistake] = field(default_factory=list)
     redaction: Redaction = field(default_factory=Redaction)
+    reads_expressions: bool = False
 
     @staticmethod
-    def of(path: Path, environment: Mapping[str, str]) -> "_Reading":
-        reading = _Reading(path)
+    def of(path: Path, environment: Mapping[str, str], reads_expressions: bool) -> "_Reading":
+        reading = _Reading(path, reads_expressions=reads_expressions)
         try:
             reading._read(substitute(read_document(path), environment))
         except MistakesFound as found:
@@ -204,6 +211,11 @@ class _Reading:
         )
         for keys, problem, hint in problems_within(self.pipeline):
             validator.tell_at(keys, problem, hint)
+        if self.reads_expressions:
+            from pipelines.transforms.mistakes import mistakes_in
+
+            for keys, problem, hint in mistakes_in(spec.transform):
+                validator.tell_at(keys, problem, hint)
         remarks = Validator(document, self.remarks)
         for keys, problem, hint in remarks_within(self.pipeline):
             remarks.tell_at(keys, problem, hint)

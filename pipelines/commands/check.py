@@ -25,7 +25,9 @@ def check(output: Output, path: Path, allow_unset: bool) -> None:
     """
     from pipelines.loading import check as check_files
 
-    found = check_files(path, environment=os.environ, may_be_unset=allow_unset)
+    found = check_files(
+        path, environment=os.environ, may_be_unset=allow_unset, reads_expressions=True
+    )
     for mistake in found.unset:
         output.note(f"not set: {mistake}")
     for remark in found.remarks:

@@ -156,7 +156,7 @@ def _check_function(name: str, text: str, usable: frozenset[str]) -> None:
     if name.lower() not in usable:
         raise ConfigError(
             "the expression uses a function that is not there or not allowed",
-            hint=near(name.lower(), usable)
+            hint=near(name.lower(), usable, likeness=0.85)
             or "allowed is what depends on the row alone: no files, clock, chance or totals",
             expression=text,
             function=name,

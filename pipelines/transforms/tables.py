@@ -42,9 +42,9 @@ def no_column(name: str, schema: TableSchema, *, use: str) -> ConfigError:
     )
 
 
-def near(name: str, known: Collection[str]) -> str:
+def near(name: str, known: Collection[str], *, likeness: float = 0.6) -> str:
     """A guess at what was meant, or nothing."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, known, n=1)
+    found = get_close_matches(name, known, n=1, cutoff=likeness)
     return f"did you mean {found[0]}?" if found else ""

@@ -1,0 +1,40 @@
+"""What is wrong with the transforms of a pipeline file whatever its tables look like."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from core_log.errors import ConfigError
+from pipelines.spec import TransformRule
+from pipelines.transforms.columns import parsed_type
+from pipelines.transforms.expressions import Expressions
+
+Problem = tuple[tuple[str | int, ...], str, str]
+"""The keys that lead to it in the file, what is so, and what to do."""
+
+
+def mistakes_in(rules: Sequence[TransformRule]) -> Iterator[Problem]:
+    """Expressions that cannot be read and types that do not exist. Loads DuckDB where there are
+    expressions, so this is for a process that runs no broker."""
+    expressions = cache(Expressions)
+    for at, rule in enumerate(rules):
+        for keys, text in _expressions_of(rule):
+            try:
+                expressions().check(text)
+            except ConfigError as error:
+                yield ("transform", at, *keys), _told(error), error.hint
+        for name, text in rule.cast.items():
+            try:
+                parsed_type(text)
+            except ConfigError as error:
+                yield ("transform", at, "cast", name), error.problem, error.hint
+
+
+def _expressions_of(rule: TransformRule) -> Iterator[tuple[tuple[str, ...], str]]:
+    if rule.filter:
+        yield ("filter",), rule.filter
+    yield from ((("add", name), text) for name, text in rule.add.items())
+
+
+def _told(error: ConfigError) -> str:
+    function = error.facts.get("function")
+    return f"{error.problem}: {function}" if function else error.problem

@@ -12,6 +12,8 @@ from core_log.errors import (
     OffsetOutOfRange,
     PositionLost,
     RecordsRejected,
+    RegistryRejected,
+    RegistryUnavailable,
     SinkRejected,
     SinkUnavailable,
     SourceRejected,
@@ -52,6 +54,8 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     SourceRejected: UNREACHABLE,
     SinkUnavailable: UNREACHABLE,
     SinkRejected: UNREACHABLE,
+    RegistryUnavailable: UNREACHABLE,
+    RegistryRejected: UNREACHABLE,
     DecodeError: UNREACHABLE,  # what answered speaks another protocol
     DirectoryInUse: UNREACHABLE,  # as it is, the command is right: it waits for another process
     DifferencesFound: DIFFERENT,

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.errors import ConfigError, Cure, HeadwaterError
+from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 from pipelines.quantities import size_text
 
@@ -38,7 +38,8 @@ class Examined:
     problem: str = ""
     cure: str = ""
     is_fatal: bool = False
-    is_unreachable: bool = False
+    is_orphan: bool = False
+    """It is left of something that is not there any more."""
 
     @classmethod
     def of(cls, what: str, finding: Finding) -> "Examined":
@@ -53,12 +54,12 @@ class Examined:
 
 
 def examine_machine(directories: Sequence[Path], *, needs_java: bool) -> Iterator[Examined]:
-    yield _python(sys.version_info[:2])
+    yield check_python(sys.version_info[:2])
     if needs_java:
-        yield _java(_java_version())
-    yield _open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        yield check_java(_java_version())
+    yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     for directory in directories:
-        yield _directory(directory)
+        yield check_directory(directory)
 
 
 async def examine_pipeline(loaded: "LoadedPipeline") -> list[Examined]:
@@ -96,6 +97,7 @@ async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[Examined]:
             "log",
             f"pipeline {name} has left topics or positions, and no file here is about it",
             f"headwater drop {name}, with its file if there still is one",
+            is_orphan=True,
         )
         for name in orphans
     ]
@@ -113,7 +115,7 @@ async def _examined(
     except TimeoutError:
         problem = f"no answer within {EXAMINE_S_MAX:.0f} s"
         cure = "look whether the address is right and lets connections through"
-        return [Examined(what, problem, cure, is_fatal=True, is_unreachable=True)]
+        return [Examined(what, problem, cure, is_fatal=True)]
     scrub = loaded.redaction.scrub
     return [
         Examined(what, scrub(each.problem), scrub(each.cure), each.is_fatal) for each in findings
@@ -128,11 +130,10 @@ def _failed(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> Exami
         scrub(f"{error.problem} ({facts})" if facts else error.problem),
         scrub(error.hint),
         is_fatal=True,
-        is_unreachable=error.cure is Cure.TIME and not isinstance(error, ConfigError),
     )
 
 
-def _python(version: tuple[int, int]) -> Examined:
+def check_python(version: tuple[int, int]) -> Examined:
     if version >= PYTHON_MIN:
         return Examined(f"python {platform.python_version()}")
     least = ".".join(map(str, PYTHON_MIN))
@@ -154,7 +155,7 @@ def _java_version() -> str | None:
     return done.stderr + done.stdout
 
 
-def _java(said: str | None) -> Examined:
+def check_java(said: str | None) -> Examined:
     cure = "apt install openjdk-17-jre-headless (or brew install openjdk@17), or set JAVA_HOME"
     found = re.search(r'version "(?:1\.)?(\d+)', said or "")
     if found is None:
@@ -167,7 +168,7 @@ def _java(said: str | None) -> Examined:
     return Examined(f"java {version}")
 
 
-def _open_files(limit: int) -> Examined:
+def check_open_files(limit: int) -> Examined:
     if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_MIN:
         return Examined("open files")
     return Examined(
@@ -177,7 +178,7 @@ def _open_files(limit: int) -> Examined:
     )
 
 
-def _directory(directory: Path) -> Examined:
+def check_directory(directory: Path) -> Examined:
     """The log's directory, or what it will be made in."""
     what = f"disk of {directory}"
     existing = next(each for each in (directory, *directory.absolute().parents) if each.exists())

@@ -26,7 +26,8 @@ def doctor(output: Output, path: Path | None) -> None:
     PATH is a pipeline file or a directory of them; without it ./pipeline.yaml, where there is one.
     Java is asked for only where a sink needs it. Pipelines that the log remembers and no file
     speaks of are named while somebody runs on that log. Exit code 3 means that something cannot be
-    reached, 4 that something else would stop a pipeline; remarks alone are no failure.
+    reached or used, 4 that all is well but for what such pipelines have left; other remarks are no
+    failure.
     """
     if path is None and DEFAULT_FILE.is_file():
         path = DEFAULT_FILE
@@ -35,11 +36,14 @@ def doctor(output: Output, path: Path | None) -> None:
     facts = [each.facts() for each in found]
     lines = [line for each in found for line in _lines(output, each)]
     problems = [each for each in found if each.is_fatal]
-    if not problems:
-        output.result(facts, lines)
-        return
-    kind = DependencyMissing if any(e.is_unreachable for e in problems) else DifferencesFound
-    raise kind(f"{counted(len(problems), 'problem')} found", data=facts, lines=lines)
+    orphans = [each for each in found if each.is_orphan]
+    if problems:
+        problem = f"{counted(len(problems), 'problem')} found"
+        raise DependencyMissing(problem, data=facts, lines=lines)
+    if orphans:
+        problem = f"{counted(len(orphans), 'pipeline')} left behind"
+        raise DifferencesFound(problem, data=facts, lines=lines)
+    output.result(facts, lines)
 
 
 def _loaded(output: Output, path: Path | None) -> "list[LoadedPipeline]":

@@ -1,8 +1,7 @@
-"""Cuts events that are laid out as our own encoder lays them out, without parsing JSON.
+"""Cuts events that are laid out as our own encoder lays them out, without parsing JSON."""
 
-In JSON without spaces the bytes `,"source":{` are always that field of an object: inside of a
-string the quotes would be escaped. So where no column bears the name, they end the row.
-"""
+# In JSON without spaces the bytes `,"source":{` are always that field of an object: inside of a
+# string the quotes would be escaped. So where no column bears the name, they end the row.
 
 from collections.abc import Iterator
 from typing import NamedTuple

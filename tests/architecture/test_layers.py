@@ -40,7 +40,7 @@ ROOMS_MAY_IMPORT = {
 CONFINED = {
     r"yaml": r"config/",
     r"pydantic": r"(.*/)?settings\.py|config/.*|pipelines/.*",
-    r"click|rich": r"pipelines/",
+    r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
     r"socket": r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*",
     r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",

@@ -124,6 +124,10 @@ class RegistryRejected(HeadwaterError):
     """The schema registry will not take a schema, or knows none of this number."""
 
 
+class TransformRejected(RecordsRejected):
+    """Single records to which a transform cannot be applied."""
+
+
 class OffsetOutOfRange(HeadwaterError):
     """The offset asked for lies before the log's start or beyond its end."""
 

@@ -11,6 +11,7 @@ from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Reject
 from core_log.compression import Compression
+from core_log.errors import DecodeError, RecordsRejected, TransformRejected
 from core_log.log import Log, TopicPartition
 from core_log.plain_records import Header
 from core_log.record_headers import encode_headers, header_lists
@@ -36,6 +37,12 @@ class Stage(Enum):
     DECODING = "VALUE_CONVERTER"
     TRANSFORM = "TRANSFORMATION"
     SINK = "TASK_PUT"
+
+    @staticmethod
+    def of(error: RecordsRejected) -> "Stage":
+        if isinstance(error, TransformRejected):
+            return Stage.TRANSFORM
+        return Stage.DECODING if isinstance(error.__cause__, DecodeError) else Stage.SINK
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class SetAsideRecords:
             key=columns.keys[0].as_py(),
             value=columns.values[0].as_py(),
             headers=headers,
-            stage=Stage.SINK,
+            stage=Stage.of(error),
             error=error.reasons[offset],
             at=(dict(headers).get(AT_HEADER) or b"").decode(),
             table=table,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from core_log.changes import TableChanges
-from core_log.errors import HeadwaterError, RecordsRejected, TransformFailed
+from core_log.errors import HeadwaterError, TransformFailed, TransformRejected
 
 
 def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -> HeadwaterError:
@@ -15,7 +15,7 @@ def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -
             rows=sorted(reasons)[:20],
             why=min(reasons.items())[1],
         )
-    return RecordsRejected(
+    return TransformRejected(
         problem,
         topic=changes.log_partition.topic,
         partition=changes.log_partition.partition,

@@ -15,11 +15,11 @@ import orjson
 from core_log import errors
 from core_log.clock import SystemClock
 from core_log.endpoint import Endpoint
-from core_log.errors import DirectoryInUse, HeadwaterError, LogUnavailable
+from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
 from pipelines.claim import COMING, Claim, claim, find_owner, join_broker
 from pipelines.internal_topics import internal_topics
 from pipelines.loading import LoadedPipeline
-from pipelines.log_clients import opening
+from pipelines.log_clients import kafka_settings, opening
 from pipelines.processes import WorkerProcesses
 from pipelines.report_stream import ReportStream
 from pipelines.reports import Moved, Report, State
@@ -224,6 +224,7 @@ async def attend(
 
     showing: asyncio.Future[None] | None = None
     try:
+        await _refuse_migration(endpoint, loaded)
         applied = await asyncio.to_thread(owner.ask, "POST", "/run", body)
         logger.info("process %d runs the pipelines of this log", endpoint.pid)
         for word in ("started", "stopped"):
@@ -240,6 +241,23 @@ async def attend(
         if showing is not None:
             showing.cancel()
             await asyncio.wait([showing])
+
+
+async def _refuse_migration(endpoint: Endpoint, loaded: Sequence[LoadedPipeline]) -> None:
+    """Before a running pipeline is stopped for the sake of an edit that cannot be obeyed."""
+    from core_log.client import KafkaLog
+    from pipelines.first_checks import refuse_migration
+
+    for each in loaded:
+        log = KafkaLog(kafka_settings(each, [endpoint.kafka]))
+        try:
+            await refuse_migration(each, log, clock=SystemClock())
+        except ConfigError:
+            raise
+        except HeadwaterError as error:  # of which the running pipeline will speak itself
+            logger.debug("whether %s could be obeyed is not known: %s", each.path, error)
+        finally:
+            await log.close()
 
 
 async def _until_over(look: Look, names: set[str]) -> Snapshot:

@@ -44,7 +44,7 @@ def runs() -> "Iterator[list[subprocess.Popen[str]]]":
         process.communicate()
 
 
-def test_a_second_run_hands_its_file_over_looks_on_and_leaves(
+def test_a_second_run_hands_over_what_can_be_obeyed_looks_on_and_leaves(
     tmp_path: Path, runs: "list[subprocess.Popen[str]]"
 ) -> None:
     file = write(tmp_path, ENDLESS)
@@ -61,6 +61,13 @@ def test_a_second_run_hands_its_file_over_looks_on_and_leaves(
 
     assert (code, out) == (exit_codes.INTERRUPTED, "")
     assert "it has started shop/second\n" in err
+    write(tmp_path, ENDLESS + "log: {partitions: 2}\n")
+    third = start("run", file)
+    runs.append(third)
+    refusal = third.communicate()[1]
+
+    assert third.returncode == exit_codes.INVALID
+    assert "the partitions of a topic cannot change while it holds records" in refusal
     assert console_of(tmp_path)["pid"] == owner == first.pid
     assert workers_of(first.pid) == workers
     code, out, err = end(first, signal.SIGTERM)

@@ -67,6 +67,7 @@ class _Filling:
     def scalar(self, node: ScalarNode) -> ScalarNode:
         parts: list[str] = []
         position, is_unset = 0, False
+        credentials, query = _escaped_parts(node.text)
         for found in REFERENCE.finditer(node.text):
             parts.append(node.text[position : found.start()])
             position = found.end()
@@ -76,7 +77,7 @@ class _Filling:
             value = self.value(found, node)
             if value is None:
                 is_unset = True
-            elif _is_in_credentials(node.text, found):
+            elif found.start() in credentials or found.start() in query:
                 value = quote(value, safe="")
             parts.append(value or "")
         text = "".join([*parts, node.text[position:]])
@@ -151,16 +152,17 @@ class _Filling:
         return None
 
 
-def _is_in_credentials(text: str, reference: re.Match[str]) -> bool:
-    """Whether it stands in the user and password, or after the question mark, of a URL: there
+def _escaped_parts(text: str) -> tuple[range, range]:
+    """Where a URL's user and password stand in `text`, and what follows its question mark: there
     `@`, `/` and `%` of a password would mean something else, so they are escaped."""
-    if not (scheme := URL.match(text)) or reference.start() < scheme.end():
-        return False
-    after = REFERENCE.sub(STAND_IN, text[reference.end() :])
-    before = REFERENCE.sub(STAND_IN, text[scheme.end() : reference.start()])
-    if "?" in before:
-        return True
-    return not re.search(r"[/?#]", before) and "@" in re.split(r"[/?#]", after)[0]
+    scheme = URL.match(text)
+    if scheme is None:
+        return range(0), range(0)
+    bare = REFERENCE.sub(lambda found: STAND_IN * len(found[0]), text)
+    authority = re.split(r"[/?#]", bare[scheme.end() :], maxsplit=1)[0]
+    credentials = range(scheme.end(), scheme.end() + authority.rfind("@") + 1)
+    question = bare.find("?")
+    return credentials, range(question, len(text)) if question >= 0 else range(0)
 
 
 def _guess(scheme: str, *, has_scheme: bool) -> str:

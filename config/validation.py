@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from config.document import Document, MappingNode, Node, ScalarNode, plain
-from config.mistakes import Mistake, Place, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, Mistake, Place, did_you_mean
 from config.model_keys import annotation_of, fields_of, is_model, members, models_at, step, unit_of
 
 Keys = tuple[str | int, ...]
@@ -48,7 +48,7 @@ class Validator:
     ) -> Iterator[Mistake]:
         part = Document(self.document.path, node)
         alternatives: dict[Place, list[Mistake]] = {}
-        for each in error.errors(include_url=False):
+        for each in error.errors(include_url=False)[:MISTAKES_SHOWN_MAX]:
             keys: Keys = each["loc"]
             blamed, place, is_found = part.find(keys)
             if isinstance(blamed, ScalarNode) and blamed.is_unset:

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from core_log.errors import ConfigError
 
+LENGTH_MAX = 500
+"""Far more than a name has; compiling longer expressions costs more than they can mean."""
+
 
 class Pattern:
     """One pattern over a whole name such as `public.orders`.
@@ -17,6 +20,8 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        if len(text) > LENGTH_MAX:
+            raise ConfigError(f"a pattern has at most {LENGTH_MAX} characters", has=len(text))
         try:
             self._expression = re.compile(_expression_of(text), re.DOTALL)
         except re.error as error:

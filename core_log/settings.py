@@ -18,8 +18,10 @@ from pydantic import (
 from core_log.errors import ConfigError
 from core_log.patterns import Pattern, Patterns
 
-DURATION = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)"
-SIZE = r"(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B"
+DURATION = r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|w)"
+SIZE = r"(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?)?B"
+LARGEST = 2**63 - 1
+"""What the log's own formats can hold."""
 
 
 class Settings(BaseModel):
@@ -46,7 +48,7 @@ def parse_duration_ms(text: Any) -> Any:
     match = re.fullmatch(DURATION, text.strip())
     if match is None:
         raise ValueError("a duration is a number and a unit, such as 250ms, 5s, 10m, 12h or 7d")
-    return round(float(match[1]) * MS_PER_UNIT[match[2]])
+    return _bounded(float(match[1]) * MS_PER_UNIT[match[2]])
 
 
 def parse_size_bytes(text: Any) -> Any:
@@ -56,7 +58,13 @@ def parse_size_bytes(text: Any) -> Any:
     match = re.fullmatch(SIZE, text.strip())
     if match is None:
         raise ValueError("a size is a number and a unit, such as 512B, 64KiB, 8MiB or 20GiB")
-    return round(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
+    return _bounded(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
+
+
+def _bounded(value: float) -> int:
+    if value > LARGEST:
+        raise ValueError("this is more than there ever will be")
+    return round(value)
 
 
 def as_list(value: Any) -> Any:

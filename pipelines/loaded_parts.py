@@ -6,7 +6,7 @@ from typing import Any
 
 from config.debezium import translate
 from config.document import MappingNode, Node, ScalarNode, plain
-from config.mistakes import did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, did_you_mean
 from config.model_keys import fields_of
 from config.registry import load_type
 from config.validation import Keys, Validator
@@ -87,8 +87,8 @@ def _validated(
         for place, problem, hint in translated.mistakes:
             validator.tell(place, problem, hint)
         node = translated.node
-    left = {key for key in node.values if key not in own and key not in shared}
-    for key in left:
+    left = [key for key in node.values if key not in own and key not in shared]
+    for key in left[:MISTAKES_SHOWN_MAX]:
         validator.tell(
             node.key_places[key],
             f"there is no key {key!r}",
@@ -140,6 +140,6 @@ def named_parts(
 
 
 def without(mapping: MappingNode, *keys: str) -> MappingNode:
-    return replace(
-        mapping, values={key: value for key, value in mapping.values.items() if key not in keys}
-    )
+    left_out = set(keys)
+    kept = {key: value for key, value in mapping.values.items() if key not in left_out}
+    return replace(mapping, values=kept)

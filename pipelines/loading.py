@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from config.document import ListNode, MappingNode, Node, plain, read_document
-from config.mistakes import Mistake, MistakesFound, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, Mistake, MistakesFound, did_you_mean
 from config.model_keys import fields_of
 from config.redaction import Redaction
 from config.substitution import Substituted, substitute
@@ -186,10 +186,12 @@ class _Reading:
             return
         validator = Validator(document, self.mistakes)
         head = without(root, SOURCE, "sink")
-        for key in [key for key in head.values if key not in fields_of(PipelineSpec)]:
-            guess = did_you_mean(key, [*fields_of(PipelineSpec), SOURCE, "sink"])
+        known = fields_of(PipelineSpec)
+        unknown = [key for key in head.values if key not in known]
+        for key in unknown[:MISTAKES_SHOWN_MAX]:
+            guess = did_you_mean(key, [*known, SOURCE, "sink"])
             validator.tell(head.key_places[key], f"there is no key {key!r}", guess)
-            head = without(head, key)
+        head = without(head, *unknown)
         spec = validator.validate(PipelineSpec, head, ())
         source, sinks = self._source(validator, root), self._sinks(validator, root)
         if spec is not None:

@@ -1,6 +1,6 @@
 """From a loaded pipeline to its running parts: what `ingest` and `deliver` are given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from connectors.source import Progress, Source, SourceContext
 from core_log.clock import Clock
@@ -50,7 +50,7 @@ async def run_unit(
     part = next(part for part in loaded.sinks if part.name == unit)
     sink = make_sink(loaded, part, clock=clock)
     try:
-        delivery = _delivery(loaded, part, sink, log, desired=desired, clock=clock, report=report)
+        delivery = delivery_of(loaded, part, sink, log, desired=desired, clock=clock, report=report)
         await deliver(delivery, until_end=until_end)
     finally:
         await sink.close()
@@ -160,7 +160,7 @@ async def _run_source(
     )
 
 
-def _delivery(
+def delivery_of(
     loaded: LoadedPipeline,
     part: LoadedPart,
     sink: Sink,
@@ -169,7 +169,9 @@ def _delivery(
     desired: Callable[[], Desired],
     clock: Clock,
     report: Reporter,
+    topics: Collection[str] | None = None,
 ) -> Delivery:
+    """What brings a sink everything that the pipeline has, or only some topics."""
     limits = loaded.spec.limits
     set_aside = SetAsideRecords(
         log,
@@ -195,6 +197,7 @@ def _delivery(
         ),
         read=reader.read,
         clock=clock,
+        topics=topics,
     )
     return Delivery(
         pipeline=loaded.name,
@@ -206,7 +209,8 @@ def _delivery(
         set_aside=set_aside,
         topic_of=topic_rules(loaded).name_of,
         desired=desired,
-        isolates_tables=loaded.spec.errors.isolate == "table",
+        isolates_tables=topics is None and loaded.spec.errors.isolate == "table",
+        keeps_group=topics is None,
         clock=clock,
         report=report,
     )

@@ -27,6 +27,7 @@ COMMANDS = (
     "doctor",
     "check",
     "plan",
+    "rebuild",
     "test",
     "explain",
     "run",

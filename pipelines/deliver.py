@@ -39,6 +39,8 @@ class Delivery:
     topic_of: Callable[[TableId], str]
     desired: Callable[[], Desired]
     isolates_tables: bool
+    keeps_group: bool
+    """Whether the log's own tools are to see how far this is."""
     clock: Clock
     report: Reporter
     quarantine: Quarantine = field(default_factory=Quarantine)
@@ -82,8 +84,9 @@ async def _deliver_one(delivery: Delivery, part: Slice) -> None:
     if applied is None:
         return
     delivery.slicer.applied(applied)
-    offsets = {each: stand.next_offset for each, stand in applied.end.items()}
-    await delivery.log.commit_offsets(delivery.group, offsets)
+    if delivery.keeps_group:
+        offsets = {each: stand.next_offset for each, stand in applied.end.items()}
+        await delivery.log.commit_offsets(delivery.group, offsets)
     _tell(delivery, applied)
 
 

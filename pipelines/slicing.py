@@ -41,8 +41,11 @@ class Slicer:
         limits: SliceLimits,
         read: Callable[[Slice], AsyncIterator[TableChanges]],
         clock: Clock,
+        topics: Collection[str] | None = None,
     ) -> None:
+        """`topics`: only these, where not all of the pipeline are wanted."""
         self._log, self._pipeline, self._limits = log, pipeline, limits
+        self._wanted = topics
         self._read, self._clock = read, clock
         self._home = commits_home(pipeline)
         self._stands: dict[TopicPartition, int] = {}
@@ -61,13 +64,15 @@ class Slicer:
         """Takes up where the target stands; raises PositionLost where that cannot be done."""
         topics = set(await topics_of(self._log, self._pipeline))
         topics |= {partition.topic for partition in stands} - {self._home.topic}
+        if self._wanted is not None:
+            topics &= set(self._wanted)
         partitions = [part for topic in sorted(topics) for part in await self._meet(topic)]
         await self._meet(self._home.topic)
         # First the data's ends and then the boundaries': what is below the former has its
         # boundary below the latter, since both were decided by the same transaction.
         bounds = await self._log.bounds(partitions)
         home = (await self._log.bounds([self._home]))[self._home]
-        data = {part: stand for part, stand in stands.items() if part != self._home}
+        data = {part: stand for part, stand in stands.items() if part.topic in topics}
         check_stands(data, bounds, self._topic_ids)
         self._stands = {part: stand.next_offset for part, stand in stands.items()}
         if self._home in stands:
@@ -75,14 +80,12 @@ class Slicer:
         self._decided = {part: each.stable for part, each in bounds.items()}
         self._decided_at = home.end
         forgotten = (await desired(self._log, self._pipeline)).commits_from
-        resume_at = self._stands[self._home] = max(self._stands.get(self._home, 0), forgotten)
+        resume_at = max(self._stands.get(self._home, 0), forgotten)
         if resume_at < home.start:
+            resume_at = home.start
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
             self._truncated |= {partition.topic for partition in self._boundary}
-            self._stands[self._home] = home.start
-        self._commits = Boundaries(
-            self._log, self._pipeline, from_offset=max(resume_at, home.start)
-        )
+        self._commits = Boundaries(self._log, self._pipeline, from_offset=resume_at)
 
     def is_caught_up(self, held: Collection[str] = ()) -> bool:
         """Whether everything that had been decided before the start, and every boundary known
@@ -116,6 +119,8 @@ class Slicer:
 
     async def _take(self, offset: int, commit: Commit) -> None:
         for partition, stretch in commit.touched.items():
+            if self._wanted is not None and partition.topic not in self._wanted:
+                continue
             if partition.topic not in self._topic_ids:
                 await self._meet(partition.topic)
             self._boundary[partition] = max(self._boundary.get(partition, 0), stretch.end)

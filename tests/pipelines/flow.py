@@ -258,6 +258,7 @@ class World:
             topic_of=self.rules.name_of,
             desired=lambda: Desired(PIPELINE),
             isolates_tables=True,
+            keeps_group=True,
             clock=self.clock,
             report=self.reports.append,
         )

@@ -45,7 +45,10 @@ class GeneratorSource:
         while last is None or at < last:
             room = settings.batch_rows
             if at >= history.opening:
-                room = min(room, await pace.room())
+                room = min(room, pace.room())
+            if room < 1:
+                await asyncio.sleep(pace.wait_ms() / 1_000)
+                continue
             end = next_end(history, at, rows_max=room)
             end = end if last is None else min(end, last)
             for piece in pieces(history, at, end, rows_max=settings.batch_rows):
@@ -152,24 +155,24 @@ class Pace:
     started_ms: int | None = None
     gone: float = 0
 
-    async def room(self) -> int:
-        """Waits until a change is due, and returns how many are."""
-        if not self.rate:
-            return 1 << 62
-        while (due := self.due()) < 1:
-            await asyncio.sleep(max(WAIT_MS_MIN, (1 - due) * 1_000 / self.rate) / 1_000)
-        return int(due)
+    def room(self) -> int:
+        return int(self._due()) if self.rate else 1 << 62
 
-    def due(self) -> float:
+    def wait_ms(self) -> float:
+        """Until the next change is due."""
+        return max(WAIT_MS_MIN, (1 - self._due()) * 1_000 / self.rate)
+
+    def _due(self) -> float:
         now_ms = self.clock.monotonic_ms()
         if self.started_ms is None:
-            self.started_ms, self.gone = now_ms - 1_000 // self.rate, 0
+            self.started_ms = now_ms - -(-1_000 // self.rate)
         due = (now_ms - self.started_ms) * self.rate / 1_000 - self.gone
-        late = max(0.0, due - max(self.rate, 1))
+        late = max(0.0, due - self.rate)
         self.gone += late
         return due - late
 
     def went(self, changes: int) -> None:
+        """Those that were there at first are not counted."""
         if self.started_ms is not None:
             self.gone += changes
 

@@ -46,7 +46,7 @@ class Change(NamedTuple):
     operation: int
     row: dict[str, Any]
     commit: str
-    index: int | None
+    place: int | None
 
 
 Told = dict[TableId, list[Change]]

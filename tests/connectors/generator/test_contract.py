@@ -31,7 +31,7 @@ class GeneratorGround:
 class TestGenerator(SourceSuite):
     @pytest.fixture(params=["shop", "wide", "wide in large transactions"])
     def ground(self, request: pytest.FixtureRequest) -> GeneratorGround:
-        chosen = {
+        shapes: dict[str, dict[str, object]] = {
             "shop": {"total": 4_025 + 29 * 70},
             "wide": {"mode": "wide", "total": 5_000, "updates": 0.3, "deletes": 0.2},
             "wide in large transactions": {
@@ -40,9 +40,6 @@ class TestGenerator(SourceSuite):
                 "transaction_rows": 3_000,
                 "deletes": 0.1,
             },
-        }[request.param]
-        return GeneratorGround(
-            GeneratorSettings.model_validate(
-                {"size": 1_000, "rate": 0, "batch_rows": 700, **chosen}
-            )
-        )
+        }
+        chosen: dict[str, object] = {"size": 1_000, "rate": 0, "batch_rows": 700}
+        return GeneratorGround(GeneratorSettings.model_validate(chosen | shapes[request.param]))

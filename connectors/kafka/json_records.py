@@ -1,0 +1,153 @@
+"""Plain JSON objects as rows, and records without a value as deletes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.kafka.json_rows import column_types, read_rows, widened
+from connectors.kafka.portions import Decoded, Portion, text_of, without
+from core_log.changes import Operation
+from core_log.errors import DecodeError, RowsRejected
+from core_log.records import Columns
+from core_log.rows.schema_text import schema_from_json
+from core_log.rows.settings import WireSettings
+from core_log.table_schema import Column, TableId, TableSchema
+
+SAMPLE = 1_000
+"""Records that are looked at to infer a schema."""
+
+
+class JsonReader:
+    """Objects as rows. A member that was not there before widens the table; one that is missing
+    is null; one of another type than its column makes its record a bad one."""
+
+    def __init__(self, topic: str, key: tuple[str, ...], learnt: str) -> None:
+        self.table, self._key = TableId("", topic), key
+        self.schema = schema_from_json(json.loads(learnt))[0] if learnt else None
+
+    def decode(self, columns: Columns, *, partition: int) -> Decoded:
+        is_tombstone = columns.values.is_null()
+        places = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
+        values = columns.values.drop_null()
+        if self.schema is None:
+            self.schema = self._inferred(values)
+        if self.schema is None:
+            reason = "there is no row to learn the columns from"
+            return Decoded([], dict.fromkeys(places.to_pylist(), reason))
+        try:
+            rows, rejected = _fitting(values, self.schema)
+            if rejected:
+                self.schema = self._widened(self.schema, values)
+                rows, rejected = _fitting(values, self.schema)
+        except DecodeError:
+            rows, rejected = _fitting(values, self.schema)
+        if not self._key:
+            return self._inserts(rows, rejected, places)
+        return self._upserts(columns, rows, rejected, places)
+
+    def learnt(self) -> str:
+        return "" if self.schema is None else text_of(self.schema, WireSettings())
+
+    def _inserts(
+        self, rows: pa.RecordBatch, rejected: Mapping[int, str], places: pa.Int64Array
+    ) -> Decoded:
+        """Without a key a record without a value says nothing."""
+        assert self.schema is not None, "rows were read by a schema"
+        good = without(len(places), rejected)
+        operations = pa.array(np.full(len(good), Operation.INSERT, dtype=np.uint8))
+        named = {places[row].as_py(): why for row, why in rejected.items()}
+        return Decoded([Portion(self.schema, rows, operations, places.take(good))], named)
+
+    def _upserts(
+        self,
+        columns: Columns,
+        rows: pa.RecordBatch,
+        rejected: Mapping[int, str],
+        places: pa.Int64Array,
+    ) -> Decoded:
+        """Rows and deletes, back in the order of their records."""
+        assert self.schema is not None, "rows were read by a schema"
+        good = places.take(without(len(places), rejected))
+        named = {places[row].as_py(): why for row, why in rejected.items()}
+        gone = pc.indices_nonzero(columns.values.is_null()).cast(pa.int64())
+        keys, bad = _keys_of(columns.keys.take(gone), self.schema)
+        named |= {gone[row].as_py(): why for row, why in bad.items()}
+        deleted = gone.take(without(len(gone), bad))
+        all_places = np.concatenate((np.asarray(good), np.asarray(deleted)))
+        order = pa.array(np.argsort(all_places, kind="stable"))
+        codes = np.repeat(
+            np.array([Operation.UPDATE, Operation.DELETE], np.uint8), [len(good), len(deleted)]
+        )
+        table = pa.Table.from_batches([rows, keys]).take(order).combine_chunks()
+        [batch] = table.to_batches() or [rows.slice(0, 0)]
+        operations, taken = pa.array(codes).take(order), pa.array(np.sort(all_places))
+        return Decoded([Portion(self.schema, batch, operations, taken)], named)
+
+    def _inferred(self, values: pa.BinaryArray) -> TableSchema | None:
+        documents = _objects(values)
+        if not documents:
+            return None
+        kinds = column_types(documents)
+        missing = [name for name in self._key if name not in kinds]
+        if missing:
+            raise DecodeError(
+                "records have no such columns to be their key",
+                hint="correct `key`",
+                topic=self.table.name,
+                columns=missing,
+            )
+        columns = [Column(n, k, is_nullable=n not in self._key) for n, k in kinds.items()]
+        return TableSchema(self.table, tuple(columns), self._key)
+
+    def _widened(self, schema: TableSchema, values: pa.BinaryArray) -> TableSchema:
+        documents = _objects(values)
+        return widened(schema, column_types(documents)) if documents else schema
+
+
+def _fitting(
+    values: pa.BinaryArray, schema: TableSchema
+) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """The rows that fit, and why the others do not."""
+    bad: dict[int, str] = {}
+    places = np.arange(len(values))
+    while True:
+        try:
+            return read_rows(values.take(pa.array(places)), schema), bad
+        except RowsRejected as error:
+            bad |= {int(places[row]): why for row, why in error.reasons.items()}
+            places = np.delete(places, list(error.reasons))
+
+
+def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """Rows of deletes: the key out of the record's key, an object or, of one column, its value."""
+    found: list[dict[str, Any]] = []
+    bad: dict[int, str] = {}
+    for place, key in enumerate(keys.to_pylist()):
+        try:
+            document = orjson.loads(key or b"")
+            if not isinstance(document, dict) and len(schema.key) == 1:
+                document = {schema.key[0]: document}
+            row = {name: document[name] for name in schema.key}
+            pa.RecordBatch.from_pylist([row], schema=schema.arrow)
+            found.append(row)
+        except (ValueError, KeyError, TypeError, pa.ArrowException):
+            bad[place] = "the key of a record without a value is not the table's key"
+    return pa.RecordBatch.from_pylist(found, schema=schema.arrow), bad
+
+
+def _objects(values: pa.BinaryArray) -> list[bytes]:
+    """The first values that are JSON objects, each on one line."""
+    found = []
+    for value in values[:SAMPLE].to_pylist():
+        try:
+            document = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(document, dict):
+            found.append(orjson.dumps(document))
+    return found

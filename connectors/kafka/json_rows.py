@@ -1,0 +1,92 @@
+"""Columns out of JSON objects, one per record: types are inferred once, and then they stand."""
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from core_log.errors import DecodeError
+from core_log.rows.rejecting import whole_or_rejected
+from core_log.table_schema import Column, TableSchema
+
+BLOCK_BYTES_MAX = 1 << 30
+
+
+def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:
+    """What the members of these objects are; text where nothing but null was seen. Text stays
+    text, even where it looks like a time. Where they disagree, most of them are right."""
+    try:
+        return _types_of(b"\n".join(documents))
+    except pa.ArrowInvalid:
+        votes: dict[str, Counter[pa.DataType]] = {}
+        for document in documents:
+            for name, kind in _types_of(document).items():
+                votes.setdefault(name, Counter())[kind] += 1
+        return {name: counts.most_common(1)[0][0] for name, counts in votes.items()}
+
+
+def _types_of(text: bytes) -> Mapping[str, pa.DataType]:
+    table = pj.read_json(io.BytesIO(text), read_options=_options(len(text)), parse_options=_LOOSE)
+    return {field.name: _settled(field.type) for field in table.schema}
+
+
+def read_rows(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
+    """Raises `RowsRejected` for objects with other members, or with values that do not fit; what
+    an object leaves out is null."""
+    return whole_or_rejected(
+        len(documents),
+        lambda start, end: _read(documents.slice(start, end - start), schema),
+        lambda row: "the value is no JSON object of this table's columns",
+        "rows do not fit their columns",
+    )
+
+
+def widened(known: TableSchema, kinds: Mapping[str, pa.DataType]) -> TableSchema:
+    """With the columns that were not there before; what is there keeps its type."""
+    added = [Column(name, kind) for name, kind in kinds.items() if name not in known.names]
+    return TableSchema(known.table, (*known.columns, *added), known.key) if added else known
+
+
+def _read(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
+    if not len(documents):
+        return pa.RecordBatch.from_pylist([], schema=schema.arrow)
+    lines = pc.replace_substring(documents, b"\n", b" ") if _has_lines(documents) else documents
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), b"\n")[0].as_buffer()
+    options = pj.ParseOptions(explicit_schema=schema.arrow, unexpected_field_behavior="error")
+    table = pj.read_json(
+        pa.BufferReader(text), read_options=_options(text.size), parse_options=options
+    )
+    if table.num_rows != len(documents):
+        raise ValueError("a record holds another number of objects than one")
+    required = [column.name for column in schema.columns if not column.is_nullable]
+    if any(table[name].null_count for name in required):
+        raise ValueError("a column that is always there is missing")
+    [batch] = table.combine_chunks().to_batches()
+    return batch
+
+
+def _has_lines(documents: pa.BinaryArray) -> bool:
+    return bool(pc.any(pc.match_substring(documents, "\n")).as_py())
+
+
+def _options(size: int) -> pj.ReadOptions:
+    """All of it as one block, since a block must hold whole lines."""
+    if size > BLOCK_BYTES_MAX:
+        raise DecodeError("rows are too large to be read together", hint="lower fetch_bytes")
+    return pj.ReadOptions(use_threads=False, block_size=max(size + 1, 1 << 16))
+
+
+_LOOSE = pj.ParseOptions(unexpected_field_behavior="infer")
+
+
+def _settled(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind) or pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _settled(each.type)) for each in kind])
+    return kind

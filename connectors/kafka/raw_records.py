@@ -1,0 +1,51 @@
+"""Records as they are: key, value, headers and place, whatever they hold."""
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.kafka.portions import Decoded, Portion
+from core_log.changes import Operation
+from core_log.record_headers import header_lists
+from core_log.records import Columns
+from core_log.table_schema import Column, TableId, TableSchema
+
+
+class RawReader:
+    """Every record is a row, named by its partition and offset."""
+
+    def __init__(self, topic: str) -> None:
+        self.table = TableId("", topic)
+        headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        self.schema: TableSchema | None = TableSchema(
+            self.table,
+            (
+                Column("partition", pa.int32(), is_nullable=False),
+                Column("offset", pa.int64(), is_nullable=False),
+                Column("timestamp", pa.timestamp("ms", "UTC"), is_nullable=False),
+                Column("key", pa.binary()),
+                Column("value", pa.binary()),
+                Column("headers", headers, is_nullable=False),
+            ),
+            ("partition", "offset"),
+        )
+
+    def decode(self, columns: Columns, *, partition: int) -> Decoded:
+        assert self.schema is not None, "raw records always look the same"
+        count = len(columns)
+        headers = header_lists(columns.headers)
+        rows = pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.full(count, partition, dtype=np.int32)),
+                pa.array(columns.offsets),
+                pa.array(columns.timestamps_ms).cast(pa.timestamp("ms", "UTC")),
+                columns.keys,
+                columns.values,
+                headers.cast(self.schema.column("headers").type),
+            ],
+            schema=self.schema.arrow,
+        )
+        operations = pa.array(np.full(count, Operation.INSERT, dtype=np.uint8))
+        return Decoded([Portion(self.schema, rows, operations, pa.array(np.arange(count)))], {})
+
+    def learnt(self) -> str:
+        return ""

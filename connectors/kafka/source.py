@@ -1,0 +1,299 @@
+"""Topics of another cluster as a source: fetched, decoded, and handed on with their offsets."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.kafka.settings import KafkaSourceSettings
+from connectors.source import Control, SourceContext
+from core_log.changes import ChangeBatch, Positions, Reject, TableChanges, source_times
+from core_log.errors import (
+    DecodeError,
+    LogUnavailable,
+    OffsetOutOfRange,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
+from core_log.finding import Finding
+from core_log.log import Fetched, FetchLimit, Isolation, TopicPartition
+from core_log.patterns import Patterns
+from core_log.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from connectors.kafka.portions import Portion, TopicReader
+    from core_log.client import KafkaLog
+    from core_log.client.topic_admin import TopicDescription
+    from core_log.records import Columns
+
+FETCH_WAIT_MS = 500
+EXAMINE_FOR_MS = 5_000
+CONTENT_BYTES_MAX = 64 << 10
+"""How much of a bad record is kept aside."""
+
+
+class KafkaSource:
+    """Exactly once: offsets are positions. Reads only what is committed, as a plain reader: no
+    group, so nobody else's group is disturbed and nothing is left behind at the cluster."""
+
+    Settings = KafkaSourceSettings
+
+    def __init__(self, settings: KafkaSourceSettings, context: SourceContext) -> None:
+        self._settings, self._context = settings, context
+        self._wanted = Patterns(settings.topics)
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        log = self._connect(self._settings.retry_for_ms)
+        reading = Reading(self._settings, self._context, resume_from)
+        try:
+            refreshed_ms: int | None = None
+            while True:
+                now_ms = self._context.clock.monotonic_ms()
+                if refreshed_ms is None or now_ms - refreshed_ms >= self._settings.refresh_every_ms:
+                    refreshed_ms = now_ms
+                    if found := await reading.look(log, await self._topics(log)):
+                        yield ChangeBatch((), found)
+                if not reading.offsets:
+                    await asyncio.sleep(FETCH_WAIT_MS / 1_000)
+                    continue
+                if batch := reading.batch(await self._fetch(log, reading.offsets)):
+                    yield batch
+        except LogUnavailable as error:
+            raise SourceUnavailable(error.problem, hint=error.hint, **error.facts) from error
+        finally:
+            await log.close()
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """The cluster keeps its records for as long as it likes."""
+
+    async def control(self, control: Control) -> None:
+        raise SourceRejected(
+            "a topic is read from its position on, and takes no orders",
+            hint="`headwater offsets reset` reads it again",
+            kind=control.kind,
+        )
+
+    async def discover(self) -> Sequence[TableSchema]:
+        """Of topics with records, by the first of them."""
+        log = self._connect(self._settings.retry_for_ms)
+        try:
+            settings = self._settings.model_copy(update={"start": "earliest"})
+            reading = Reading(settings, self._context, {})
+            await reading.look(log, await self._topics(log))
+            bounds = await log.bounds(reading.offsets)
+            waiting = {each for each, bound in bounds.items() if bound.stable > bound.start}
+            while waiting:
+                wanted = {each: reading.offsets[each] for each in waiting}
+                fetched = await self._fetch(log, wanted)
+                reading.batch(fetched)
+                waiting -= {
+                    each
+                    for each in waiting
+                    if reading.schema_of(each.topic) or reading.offsets[each] >= bounds[each].stable
+                }
+            return [schema for schema in reading.schemas() if schema is not None]
+        finally:
+            await log.close()
+
+    async def examine(self) -> Sequence[Finding]:
+        log = self._connect(EXAMINE_FOR_MS)
+        try:
+            if await self._topics(log):
+                return ()
+            return (
+                Finding(
+                    "no topic of the cluster matches `topics`",
+                    f"headwater topics ls --bootstrap {self._settings.bootstrap[0]}",
+                    is_fatal=False,
+                ),
+            )
+        except LogUnavailable as error:
+            return (Finding(f"the cluster does not answer: {error.problem}", "correct bootstrap"),)
+        finally:
+            await log.close()
+
+    async def drop(self) -> Sequence[str]:
+        return ()
+
+    def _connect(self, retry_for_ms: int) -> "KafkaLog":
+        from core_log.client import KafkaLog, KafkaSettings
+
+        return KafkaLog(
+            KafkaSettings(bootstrap=list(self._settings.bootstrap), retry_for_ms=retry_for_ms)
+        )
+
+    async def _topics(self, log: "KafkaLog") -> "list[TopicDescription]":
+        return [
+            topic
+            for topic in await log.topics.all()
+            if not topic.is_internal
+            and not topic.name.startswith("__")
+            and self._wanted.matches(topic.name)
+        ]
+
+    async def _fetch(
+        self, log: "KafkaLog", wanted: Mapping[TopicPartition, int]
+    ) -> Sequence[Fetched]:
+        limit = FetchLimit(bytes_max=self._settings.fetch_bytes, wait_ms_max=FETCH_WAIT_MS)
+        try:
+            return await log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED)
+        except OffsetOutOfRange as error:
+            raise PositionLost(
+                "the cluster no longer holds the records that come next",
+                hint=f"headwater offsets reset {self._context.pipeline}",
+                **error.facts,
+            ) from error
+
+
+class Reading:
+    """Where in every partition one iteration stands, and what it knows of the topics."""
+
+    def __init__(
+        self, settings: KafkaSourceSettings, context: SourceContext, resume_from: Positions
+    ) -> None:
+        self._settings, self._context, self._stored = settings, context, dict(resume_from)
+        self._is_first = not any(name.startswith("topic/") for name in resume_from)
+        self._readers: dict[str, TopicReader] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+
+    async def look(self, log: "KafkaLog", topics: "Iterable[TopicDescription]") -> dict[str, str]:
+        """Takes up partitions that were not read so far; what is new of the position."""
+        found: dict[str, str] = {}
+        fresh: list[TopicPartition] = []
+        for topic in topics:
+            found |= self._identified(topic)
+            for part in topic.partitions:
+                partition = TopicPartition(topic.name, part.partition)
+                if partition in self.offsets:
+                    continue
+                stored = self._stored.get(name_of(partition))
+                if stored is None:
+                    fresh.append(partition)
+                else:
+                    self.offsets[partition] = offset_in(stored)
+        bounds = await log.bounds(fresh) if fresh else {}
+        at_end = self._is_first and self._settings.start == "latest"
+        for partition in fresh:
+            offset = bounds[partition].stable if at_end else bounds[partition].start
+            self.offsets[partition] = offset
+            found[name_of(partition)] = str(offset)
+        self._is_first = False
+        self._stored |= found
+        return found
+
+    def batch(self, fetched: Sequence[Fetched]) -> ChangeBatch | None:
+        """None when nothing came; offsets then move with what comes next."""
+        from core_log import records
+
+        tables: list[TableChanges] = []
+        rejects: list[Reject] = []
+        positions: dict[str, str] = {}
+        for each in fetched:
+            columns = records.decode(each.data, from_offset=self.offsets[each.partition])
+            self.offsets[each.partition] = each.next_offset
+            positions[name_of(each.partition)] = str(each.next_offset)
+            if len(columns):
+                self._decode(each.partition, columns, tables, rejects)
+        if not tables and not rejects:
+            return None
+        for topic, reader in self._readers.items():
+            learnt = reader.learnt()
+            if learnt and self._stored.get(f"schema/{topic}") != learnt:
+                positions[f"schema/{topic}"] = self._stored[f"schema/{topic}"] = learnt
+        return ChangeBatch(tuple(tables), positions, tuple(rejects))
+
+    def schema_of(self, topic: str) -> TableSchema | None:
+        return self._reader(topic).schema
+
+    def schemas(self) -> Sequence[TableSchema | None]:
+        return [self.schema_of(topic) for topic in sorted({each.topic for each in self.offsets})]
+
+    def _identified(self, topic: "TopicDescription") -> dict[str, str]:
+        """A topic of the same name that was made anew is another topic."""
+        name, identity = f"topic/{topic.name}", str(topic.topic_id)
+        if not topic.topic_id.int or self._stored.get(name) == identity:
+            return {}
+        if name in self._stored:
+            raise PositionLost(
+                "the topic was deleted and made anew",
+                hint=f"headwater offsets reset {self._context.pipeline}",
+                topic=topic.name,
+            )
+        return {name: identity}
+
+    def _reader(self, topic: str) -> "TopicReader":
+        from connectors.kafka.formats import reader_of
+
+        if topic not in self._readers:
+            learnt = self._stored.get(f"schema/{topic}", "")
+            self._readers[topic] = reader_of(self._settings, topic, learnt)
+        return self._readers[topic]
+
+    def _decode(
+        self,
+        partition: TopicPartition,
+        columns: "Columns",
+        tables: list[TableChanges],
+        rejects: list[Reject],
+    ) -> None:
+        reader = self._reader(partition.topic)
+        decoded = reader.decode(columns, partition=partition.partition)
+        tables += [
+            self._changes(partition, columns, portion)
+            for portion in decoded.portions
+            if len(portion.places)
+        ]
+        for place, problem in sorted(decoded.rejected.items()):
+            content = columns.values[place].as_py() or columns.keys[place].as_py() or b""
+            at = f"{partition.topic}-{partition.partition}#{columns.offsets[place]}"
+            rejects.append(Reject(reader.table, content[:CONTENT_BYTES_MAX], problem, at))
+
+    def _changes(
+        self, partition: TopicPartition, columns: "Columns", portion: "Portion"
+    ) -> TableChanges:
+        table, places = portion.schema.table, np.asarray(portion.places)
+        appended_us = pa.array(columns.timestamps_ms[places].clip(0) * 1_000)
+        committed_us = appended_us if portion.committed_us is None else portion.committed_us
+        offsets = pa.array(columns.offsets[places])
+        return TableChanges(
+            portion.schema,
+            portion.rows,
+            portion.operations,
+            {
+                "version": _version(),
+                "connector": "kafka",
+                "name": self._context.pipeline,
+                **source_times(committed_us),
+                "snapshot": "false",
+                "db": "",
+                "sequence": None,
+                "schema": table.namespace,
+                "table": table.name,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": offsets,
+            },
+            commits=f"{partition.topic}-{partition.partition}",
+            indexes=offsets,
+        )
+
+
+def name_of(partition: TopicPartition) -> str:
+    return f"topic/{partition.topic}/{partition.partition}"
+
+
+def offset_in(stored: str) -> int:
+    try:
+        return int(stored)
+    except ValueError:
+        raise DecodeError("the stored position is no offset") from None
+
+
+@cache
+def _version() -> str:
+    return version("headwater")

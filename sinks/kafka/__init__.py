@@ -1,0 +1,1 @@
+"""Topics of another Kafka-compatible cluster as a target."""

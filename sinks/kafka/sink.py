@@ -1,0 +1,221 @@
+"""Writes changes to topics of another cluster, with what has been applied in one transaction."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from core_log.errors import Fenced, HeadwaterError, LogUnavailable, SinkRejected, SinkUnavailable
+from core_log.finding import Finding
+from core_log.log import TopicPartition
+from core_log.settings import TopicSettings
+from core_log.table_schema import TableId, TableSchema
+from sinks.kafka.settings import KafkaSinkSettings
+from sinks.sink import SinkContext, Slice, Stand, Stands
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from core_log.client.writer import KafkaWriter
+    from sinks.kafka.outgoing import Outgoing
+
+EXAMINE_FOR_MS = 5_000
+
+
+class KafkaSink:
+    """Exactly once where the cluster has transaction.version 2. Rows and what has been applied of
+    the log commit in one transaction of the cluster; a second sink of the same pipeline and name
+    fences the first."""
+
+    Settings = KafkaSinkSettings
+
+    def __init__(self, settings: KafkaSinkSettings, context: SinkContext) -> None:
+        self._settings, self._context = settings, context
+        self._name = f"headwater.{context.pipeline}.{context.name}"
+        self._log: KafkaLog | None = None
+        self._writer: KafkaWriter | None = None
+        self._stands: dict[TopicPartition, Stand] = {}
+        self._outgoing: dict[TableId, Outgoing] = {}
+
+    @property
+    def stands_topic(self) -> str:
+        return f"{self._name}.applied"
+
+    async def applied(self, topics: Sequence[str]) -> Stands | None:
+        """Only looks: who writes is decided when something is applied."""
+        from sinks.kafka.stored_stands import load_remembered
+
+        try:
+            if self.stands_topic not in await self._topics():
+                return {}
+            remembered = await load_remembered(self._connect(), self.stands_topic)
+        except LogUnavailable as error:
+            raise _unavailable(error) from error
+        return {each: stand for each, stand in remembered.stands.items() if each.topic in topics}
+
+    async def apply(self, part: Slice) -> None:
+        try:
+            await self._apply(part)
+        except LogUnavailable as error:
+            self._writer = None
+            raise _unavailable(error) from error
+        except BaseException:
+            self._writer = None  # whatever state it is in, a new one begins well
+            raise
+
+    async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        there = await self._topics()
+        return [
+            f"create topic {topic} with {self._settings.partitions} partitions"
+            for topic in sorted({self._topic_of(schema.table) for schema in schemas})
+            if topic not in there
+        ]
+
+    async def examine(self) -> Sequence[Finding]:
+        log = self._new_log(EXAMINE_FOR_MS)
+        try:
+            if await log.is_exactly_once():
+                return ()
+            return (
+                Finding(
+                    "the cluster has no transaction.version 2, so this sink is at least once",
+                    "upgrade the cluster to Apache Kafka 4.0 or newer and its features with it",
+                    is_fatal=False,
+                ),
+            )
+        except LogUnavailable as error:
+            return (Finding(f"the cluster does not answer: {error.problem}", "correct bootstrap"),)
+        finally:
+            await log.close()
+
+    async def drop(self) -> Sequence[str]:
+        """Topics that were there before, or were made by somebody else, stay."""
+        from sinks.kafka.stored_stands import load_remembered
+
+        there = await self._topics()
+        if self.stands_topic not in there:
+            return ()
+        log = self._connect()
+        remembered = await load_remembered(log, self.stands_topic)
+        dropped = [*sorted(remembered.created & there), self.stands_topic]
+        for topic in dropped:
+            await log.topics.delete(topic)
+        self._writer = None
+        self._outgoing.clear()
+        return [f"topic {topic}" for topic in dropped]
+
+    async def close(self) -> None:
+        if self._log is not None:
+            await self._log.close()
+        self._log, self._writer = None, None
+
+    async def _apply(self, part: Slice) -> None:
+        from sinks.kafka.stored_stands import encode_stands
+
+        writer = await self._opened()
+        self._check_unmoved(part)
+        home = TopicPartition(self.stands_topic, 0)
+        async with writer.transaction() as transaction:
+            async for changes in part.changes():
+                if not len(changes):
+                    continue
+                outgoing = await self._outgoing_of(changes.schema.table)
+                now_ms = self._context.clock.now_ms()
+                for partition, batch in outgoing.encode(
+                    changes, pipeline=self._context.pipeline, now_ms=now_ms
+                ):
+                    await transaction.append(partition, batch)
+            for batch in encode_stands(part.end, now_ms=self._context.clock.now_ms()):
+                await transaction.append(home, batch)
+        self._stands |= part.end
+
+    def _check_unmoved(self, part: Slice) -> None:
+        for partition, stand in part.start.items():
+            stored = self._stands.get(partition)
+            if stored is not None and stored != stand:
+                raise Fenced(
+                    "the target has been moved by somebody else",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    stored=stored.next_offset,
+                    expected=stand.next_offset,
+                )
+
+    async def _opened(self) -> "KafkaWriter":
+        """Opening fences whoever wrote before, so that what is read then stands."""
+        from sinks.kafka.stored_stands import load_remembered, stands_topic
+
+        if self._writer is None:
+            log = self._connect()
+            await log.ensure_topic(stands_topic(self.stands_topic))
+            self._writer = await log.writer(self._name)
+            self._stands = (await load_remembered(log, self.stands_topic)).stands
+        return self._writer
+
+    async def _outgoing_of(self, table: TableId) -> "Outgoing":
+        from core_log.compression import Compression
+        from core_log.rows.codecs import codec_for
+        from sinks.kafka.outgoing import Outgoing
+
+        if table not in self._outgoing:
+            topic = self._topic_of(table)
+            taken = [other for other, each in self._outgoing.items() if each.topic == topic]
+            if taken:
+                raise SinkRejected(
+                    "two tables would share one topic",
+                    hint="give `topic` another form",
+                    table=str(table),
+                    other=str(taken[0]),
+                    topic=topic,
+                )
+            self._outgoing[table] = Outgoing(
+                topic,
+                table,
+                await self._partition_count(topic),
+                codec_for(self._settings.wire, topic=topic),
+                Compression[self._settings.compression.upper()],
+                self._settings.batch_bytes,
+            )
+        return self._outgoing[table]
+
+    async def _partition_count(self, topic: str) -> int:
+        log, settings = self._connect(), self._settings
+        if topic not in await self._topics():
+            await self._note_created(topic)
+            wanted = TopicSettings(
+                name=topic, partitions=settings.partitions, config=dict(settings.config)
+            )
+            await log.ensure_topic(wanted)
+        return await log.partition_count(topic)
+
+    async def _note_created(self, topic: str) -> None:
+        """Before it is, so that a drop finds it whatever happens in between."""
+        from sinks.kafka.stored_stands import encode_created
+
+        for batch in encode_created(topic, now_ms=self._context.clock.now_ms()):
+            await self._connect().append(TopicPartition(self.stands_topic, 0), batch)
+
+    def _topic_of(self, table: TableId) -> str:
+        from sinks.kafka.outgoing import topic_name
+
+        return topic_name(self._settings.topic, pipeline=self._context.pipeline, table=table)
+
+    async def _topics(self) -> set[str]:
+        return {topic.name for topic in await self._connect().topics.all()}
+
+    def _connect(self) -> "KafkaLog":
+        if self._log is None:
+            self._log = self._new_log(self._settings.retry_for_ms)
+        return self._log
+
+    def _new_log(self, retry_for_ms: int) -> "KafkaLog":
+        from core_log.client import KafkaLog, KafkaSettings
+
+        return KafkaLog(
+            KafkaSettings(
+                bootstrap=list(self._settings.bootstrap),
+                retry_for_ms=retry_for_ms,
+                transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            )
+        )
+
+
+def _unavailable(error: HeadwaterError) -> SinkUnavailable:
+    return SinkUnavailable(error.problem, hint=error.hint, **error.facts)

@@ -97,8 +97,8 @@ class Served:
         found = {"Host": self.address}
         return found if authorization is None else found | {"Authorization": authorization}
 
-    async def until_somebody_listens(self) -> None:
-        while not self.stream.listeners:  # noqa: ASYNC110 - nobody tells when a request arrives
+    async def until_listeners(self, count: int) -> None:
+        while self.stream.listeners != count:  # noqa: ASYNC110 - nobody tells who comes and goes
             await asyncio.sleep(0)
 
 
@@ -314,7 +314,7 @@ async def test_a_listener_hears_reports_as_they_come(served: Served) -> None:
     wanted = StateChanged("shop", "sql", "", State.PAUSED)
     reports = served.owner.reports("shop")
     first = asyncio.create_task(asyncio.to_thread(next, reports))
-    await served.until_somebody_listens()
+    await served.until_listeners(1)
 
     served.stream(StateChanged("other", "sql", "", State.PAUSED))
     served.stream(wanted)
@@ -322,6 +322,22 @@ async def test_a_listener_hears_reports_as_they_come(served: Served) -> None:
     assert (await first)["kind"] == "StateChanged"
     served.stream.end()
     assert await asyncio.to_thread(next, reports, None) is None
+
+
+async def test_a_listener_that_goes_away_is_forgotten(served: Served) -> None:
+    reports = served.owner.reports()
+    first = asyncio.create_task(asyncio.to_thread(next, reports))
+    await served.until_listeners(1)
+    served.stream(StateChanged("shop", "sql", "", State.PAUSED))
+    await first
+
+    await asyncio.to_thread(close, reports)
+
+    await served.until_listeners(0)
+
+
+def close(reports: Any) -> None:
+    reports.close()
 
 
 async def test_a_slow_listener_is_told_how_much_it_has_missed(
@@ -343,7 +359,7 @@ async def test_a_slow_listener_is_told_how_much_it_has_missed(
 async def test_the_end_of_the_api_ends_those_who_listen(served: Served) -> None:
     reports = served.owner.reports()
     waiting = asyncio.create_task(asyncio.to_thread(next, reports, None))
-    await served.until_somebody_listens()
+    await served.until_listeners(1)
 
     served.stream.end()
 

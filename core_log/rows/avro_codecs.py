@@ -1,6 +1,6 @@
 """The value formats `debezium-avro` and `flat-avro`, in Confluent's frame against a registry."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from core_log.rows.avro_rows import row_pieces, zeros_where_null
 from core_log.rows.avro_schema import avro_schema
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
 from core_log.rows.confluent_frame import frame, read_framed
-from core_log.rows.flat_json import added, added_fields, refuse_taken_names
+from core_log.rows.flat_json import added, flat_schema, refuse_taken_names
 from core_log.rows.registry import Registry
 from core_log.rows.row_forms import RowForms
 from core_log.rows.settings import WireSettings
@@ -43,19 +43,26 @@ class AvroTopic:
             self._forms = RowForms.of(schema, self._wire)
         return self._forms
 
-    def framed(self, part: str, schema: Mapping[str, Any]) -> bytes:
-        """The frame of values of Connect's `schema`, registered under `<topic>-<part>`."""
-        return frame(self._registry.number_of(f"{self.topic}-{part}", avro_schema(schema)))
+    def framed(
+        self, part: str, forms: RowForms, make: Callable[[], dict[str, Any]], shape: Hashable = None
+    ) -> bytes:
+        """The frame of values of the schema that `make` makes, registered as `<topic>-<part>`."""
+        subject = f"{self.topic}-{part}"
+        return forms.once(
+            (part, shape), lambda: frame(self._registry.number_of(subject, avro_schema(make())))
+        )
 
     def encode_keys(self, forms: RowForms, columns: Mapping[str, pa.Array]) -> pa.BinaryArray:
         count = len(next(iter(columns.values()), ()))
         if not forms.schema.key:
             return pa.nulls(count, pa.binary())
-        schema = connect_schema.key_schema(forms.schema, forms.forms, topic=self.topic)
-        pieces: list[Piece] = [self.framed("key", schema)]
+        pieces: list[Piece] = [self.framed("key", forms, lambda: self._key_schema(forms))]
         for name in forms.schema.key:
             pieces += value_pieces(columns[name], is_optional=False)
         return join(pieces, count)
+
+    def _key_schema(self, forms: RowForms) -> dict[str, Any]:
+        return connect_schema.key_schema(forms.schema, forms.forms, topic=self.topic)
 
     def read(self, values: pa.BinaryArray) -> Iterator[tuple[Int64s, pa.StructArray]]:
         return read_framed(values, self._reader)
@@ -74,7 +81,10 @@ class DebeziumAvro:
 
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._topic.forms_of(changes.schema)
-        opening = self._topic.framed("value", self._schema(forms, changes.source))
+        shape = connect_schema.source_shape(changes.source)
+        opening = self._topic.framed(
+            "value", forms, lambda: self._schema(forms, changes.source), shape
+        )
         columns = forms.to_wire(changes.rows)
         row = [] if changes.is_truncate else row_pieces(changes.schema, columns)
         before = _before(changes, forms)
@@ -105,7 +115,8 @@ class FlatAvro:
 
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._topic.forms_of(changes.schema)
-        opening = self._topic.framed("value", self._schema(forms))
+        refuse_taken_names(changes.schema)
+        opening = self._topic.framed("value", forms, lambda: flat_schema(forms, self._topic.topic))
         columns = dict(forms.to_wire(changes.rows))
         if changes.is_truncate:
             columns |= {name: zeros_where_null(columns[name]) for name in changes.schema.key}
@@ -116,12 +127,6 @@ class FlatAvro:
         if changes.is_truncate:
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         return with_tombstones(self._topic.encode_keys(forms, columns), values, changes.operations)
-
-    def _schema(self, forms: RowForms) -> dict[str, Any]:
-        refuse_taken_names(forms.schema)
-        fields = [*connect_schema.row_fields(forms.schema, forms.forms), *added_fields()]
-        name = f"{self._topic.topic}.Value"
-        return connect_schema.struct(fields, is_optional=False, name=name)
 
     def decode(
         self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema

@@ -1,7 +1,7 @@
 """Kafka Connect's schemas of keys, rows and events, as its JsonConverter writes them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -83,6 +83,13 @@ def _source_field(name: str, cell: Cell) -> dict[str, Any]:
         }
     is_optional = cell is None or name in OPTIONAL_IN_SOURCE
     return plain(cell_type(name, cell), name, is_optional=is_optional)
+
+
+def source_shape(source: Mapping[str, Cell]) -> Hashable:
+    """What of a `source` block its schema depends on."""
+    fields = tuple((name, cell_type(name, cell), cell is None) for name, cell in source.items())
+    connector = source.get("connector")
+    return fields, connector if isinstance(connector, str) else ""
 
 
 def cell_type(name: str, cell: Cell) -> str:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from core_log.changes import Cell, TableChanges
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
-from core_log.rows.connect_schema import envelope_schema, text_of
+from core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from core_log.rows.envelope import envelope, truncate_envelope
 from core_log.rows.json_events import read_events
 from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_frame
@@ -55,6 +55,9 @@ class DebeziumJson:
     def _value_frame(self, forms: RowForms, source: Mapping[str, Cell]) -> Frame:
         if not self._wire.has_schemas:
             return NO_FRAME
+        return forms.once(source_shape(source), lambda: self._schema_frame(forms, source))
+
+    def _schema_frame(self, forms: RowForms, source: Mapping[str, Cell]) -> Frame:
         schema = envelope_schema(forms.schema, forms.forms, source, topic=self._topic)
         return frame_of(text_of(schema))
 

@@ -76,8 +76,7 @@ class FlatJson:
     def _value_frame(self, forms: RowForms) -> Frame:
         if not self._wire.has_schemas:
             return NO_FRAME
-        fields = [*row_fields(forms.schema, forms.forms), *added_fields()]
-        return frame_of(text_of(struct(fields, is_optional=False, name=f"{self._topic}.Value")))
+        return forms.once("value", lambda: frame_of(text_of(flat_schema(forms, self._topic))))
 
 
 def added(changes: TableChanges) -> list[pa.Array]:
@@ -90,6 +89,11 @@ def added(changes: TableChanges) -> list[pa.Array]:
         pc.divide(committed_us, 1_000),
         committed_us,
     ]
+
+
+def flat_schema(forms: RowForms, topic: str) -> dict[str, Any]:
+    fields = [*row_fields(forms.schema, forms.forms), *added_fields()]
+    return struct(fields, is_optional=False, name=f"{topic}.Value")
 
 
 def added_fields() -> list[dict[str, Any]]:

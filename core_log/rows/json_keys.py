@@ -27,7 +27,9 @@ def encode_keys(
 def key_frame(forms: RowForms, *, topic: str, has_schemas: bool) -> Frame:
     if not has_schemas:
         return NO_FRAME
-    return frame_of(text_of(key_schema(forms.schema, forms.forms, topic=topic)))
+    return forms.once(
+        "key", lambda: frame_of(text_of(key_schema(forms.schema, forms.forms, topic=topic)))
+    )
 
 
 def frame_of(schema_text: str) -> Frame:

@@ -1,7 +1,8 @@
 """A table's rows on the wire and back: every column in its form, and the rows that have none."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from core_log.rows.settings import WireSettings
 from core_log.rows.wire_form import WireForm, form_of
 from core_log.table_schema import TableSchema
 
+Made = TypeVar("Made")
 Unpack = Callable[[pa.Array, pa.DataType], pa.Array]
 """Takes a column as a format carries it to its wire type."""
 
@@ -23,6 +25,14 @@ class RowForms:
 
     schema: TableSchema
     forms: Mapping[str, WireForm]
+    _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
+        """What belongs to this schema and is dear to make: texts of schemas, registered numbers."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: Made = self._made[name]
+        return made
 
     @classmethod
     def of(cls, schema: TableSchema, wire: WireSettings) -> "RowForms":

@@ -241,6 +241,8 @@ async def attend(
         if showing is not None:
             showing.cancel()
             await asyncio.wait([showing])
+            if not showing.cancelled() and (failure := showing.exception()):
+                logger.debug("progress is not shown any more: %s", failure)
 
 
 async def _refuse_migration(endpoint: Endpoint, loaded: Sequence[LoadedPipeline]) -> None:

@@ -69,7 +69,8 @@ def running_mariadb() -> Iterator[str]:
         command = [_program("mariadbd"), "--no-defaults", f"--datadir={data}", f"--port={port}",
                    "--bind-address=127.0.0.1", f"--socket={directory}/socket",
                    f"--pid-file={directory}/pid", "--innodb-flush-log-at-trx-commit=0",
-                   "--innodb-buffer-pool-size=64M", "--innodb-flush-method=nosync", "--skip-name-resolve"]  # fmt: skip
+                   "--innodb-buffer-pool-size=64M", "--innodb-flush-method=nosync",
+                   "--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--skip-name-resolve"]  # fmt: skip
         with _serving(command, log=directory / "log") as server:
             login: dict[str, Any] = {"host": "127.0.0.1", "port": port, "user": "root"}
             _wait_for(server, lambda: pymysql.connect(**login).close(), pymysql.OperationalError)

@@ -33,8 +33,6 @@ class TableSettings(YamlSettings):
 class SqlSettings(YamlSettings):
     """Keeps tables of a database equal to the source's, through any driver of SQLAlchemy."""
 
-    type: Literal["sql"] = "sql"
-    """`sql`."""
     url: SecretStr = Field(examples=["${env:REPORTING_URL}"])
     """Where the database is, as SQLAlchemy writes it: `postgresql://user:password@host/name`,
     `mysql://...`, `mariadb://...`, `sqlite:///file.db` (relative to the pipeline file)."""

@@ -300,6 +300,9 @@ class Tables:
         where = layout.table.namespace or None
         found = inspector.get_columns(layout.table.name, schema=where)
         key = inspector.get_pk_constraint(layout.table.name, schema=where)["constrained_columns"]
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in names of columns
+            found = [{**each, "name": each["name"].replace("``", "`")} for each in found]
+            key = [name.replace("``", "`") for name in key]
         own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
         if own != OWN_COLUMNS[layout.mode].keys():
             raise SchemaRefused(

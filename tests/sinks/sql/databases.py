@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from core_log.clock import SystemClock
+from core_log.database_address import engine_at
 from core_log.table_schema import TableId, TableSchema
 from sinks.sink import SinkContext
-from sinks.sql.engine import DRIVERS
 from sinks.sql.settings import SqlSettings
 from sinks.sql.sink import SqlSink
 from tests.databases import database_in
@@ -33,11 +33,7 @@ class SqlBench:
 
     def __init__(self, kind: str, url: str, directory: Path) -> None:
         self.kind, self.url, self.directory = kind, url, directory
-        address = sa.make_url(url)
-        address = address.set(drivername=DRIVERS.get(address.drivername, address.drivername))
-        if kind == "sqlite":
-            address = address.set(database=str(directory / str(address.database)))
-        self.engine = sa.create_engine(address, poolclass=sa.NullPool)
+        self.engine = engine_at(url, directory=directory, timeout_ms=10_000)
 
     def sink(
         self,

@@ -1,0 +1,1 @@
+"""Tables of any database that SQLAlchemy reaches, asked again and again for what is new."""

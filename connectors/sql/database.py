@@ -1,0 +1,343 @@
+"""One database as a source: its tables as they are now, and pages of their rows in columns."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from connectors.sql.columns import batch_of, columns_of, unhex
+from connectors.sql.settings import SqlSourceSettings
+from connectors.sql.types import Reading, reading_of
+from core_log.database_address import engine_at
+from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from core_log.patterns import Patterns
+from core_log.table_schema import TableId, TableSchema
+
+WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}
+SESSIONS = {
+    "postgresql": ("SET TIME ZONE 'UTC'", "SET DateStyle TO 'ISO, YMD'", "SET bytea_output TO hex"),
+    "mysql": (
+        "SET SESSION time_zone = '+00:00'",
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES')",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the source, and how it is read."""
+
+    schema: TableSchema
+    there: Any
+    """SQLAlchemy's own table."""
+    readings: tuple[Reading, ...]
+    cursor: tuple[str, ...]
+    order: tuple[str, ...]
+    """The columns by which its rows are read: the cursor, and the key behind it."""
+
+    @property
+    def id(self) -> TableId:
+        return self.schema.table
+
+
+class Database:
+    """Everything here happens on one thread. Only ever reads."""
+
+    def __init__(self, settings: SqlSourceSettings, *, directory: Path) -> None:
+        self._settings = settings
+        self.engine = engine_at(
+            settings.url.get_secret_value(),
+            directory=directory,
+            timeout_ms=settings.connect_timeout_ms,
+        )
+        self._connection: sa.Connection | None = None
+
+    def tables(self) -> list[Table]:
+        """Those that are chosen, by name."""
+        with self._translated():
+            connection = self._connected()
+            inspector = sa.inspect(connection)
+            try:
+                return [
+                    self._table(inspector, table, where) for table, where in self._names(inspector)
+                ]
+            finally:
+                connection.rollback()
+
+    def page(
+        self,
+        table: Table,
+        *,
+        after: Sequence[str] | None,
+        at_least: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> tuple[pa.RecordBatch, list[str] | None]:
+        """The next rows in the order of `table.order` and where they end; `after` is where the
+        last page ended, `at_least` a bound of the first column of the order."""
+        names = set(table.schema.names if columns is None else columns)
+        readings = tuple(each for each in table.readings if each.column.name in names)
+        schema = TableSchema(table.id, tuple(each.column for each in readings), ())
+        wanted = replace(table, readings=readings, schema=schema)
+        statement = self._text(self._question(wanted, after=after, at_least=at_least))
+        with self._translated(str(table.id)):
+            connection = self._connected()
+            try:
+                rows, end = self._read(connection, wanted, statement)
+            finally:
+                connection.rollback()
+        return rows, end
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self.engine.dispose()
+
+    def _names(self, inspector: Any) -> list[tuple[TableId, str | None]]:
+        kind = self.engine.dialect.name
+        has_schemas = kind not in WITHOUT_SCHEMAS
+        default = inspector.default_schema_name if has_schemas else ""
+        wanted, found = Patterns(self._settings.tables), list[tuple[TableId, str | None]]()
+        for namespace in self._settings.namespaces or (None,):
+            shown = namespace or default or ""
+            for name in sorted(inspector.get_table_names(schema=namespace)):
+                table = TableId(shown, name)
+                if name.startswith("_headwater_"):
+                    continue
+                if any(wanted.matches(each) for each in names_of(table)):
+                    found.append((table, namespace))
+        return found
+
+    def _table(self, inspector: Any, table: TableId, where: str | None) -> Table:
+        names = names_of(table)
+        found = inspector.get_columns(table.name, schema=where)
+        found = [each | {"name": self._unquoted(each["name"])} for each in found]
+        there = sa.Table(
+            sa.quoted_name(table.name, True),
+            sa.MetaData(),
+            *(sa.Column(sa.quoted_name(each["name"], True), each["type"]) for each in found),
+            schema=where,
+        )
+        key = self._settings.key_of(*names) or tuple(
+            self._unquoted(name)
+            for name in inspector.get_pk_constraint(table.name, schema=where)["constrained_columns"]
+        )
+        cursor = self._settings.cursor_of(*names)
+        columns = {each["name"] for each in found}
+        missing = {*key, *cursor} - columns
+        if missing:
+            raise SourceRejected(
+                "a column that the pipeline file names is not there",
+                table=str(table),
+                columns=tuple(sorted(missing)),
+                hint="correct `cursor` or `keys` of the source",
+            )
+        readings = tuple(
+            reading_of(
+                each["name"],
+                each["type"],
+                is_nullable=bool(each["nullable"]) and each["name"] not in key,
+                dialect=self.engine.dialect.name,
+            )
+            for each in found
+        )
+        schema = TableSchema(table, tuple(each.column for each in readings), key)
+        order = (*cursor, *(name for name in key if name not in cursor))
+        if self.engine.dialect.name != "postgresql" and any(
+            pa.types.is_binary(schema.column(name).type) for name in order
+        ):
+            order = ()  # no text means bytes to every database: such a table is read in one piece
+        return Table(schema, there, readings, cursor, order)
+
+    def _unquoted(self, name: str) -> str:
+        """SQLAlchemy leaves MySQL's doubled quotes in the names of columns."""
+        return name.replace("``", "`") if self.engine.dialect.name in ("mysql", "mariadb") else name
+
+    def _question(
+        self, table: Table, *, after: Sequence[str] | None, at_least: str | None
+    ) -> sa.Select[Any]:
+        there = table.there
+        ordered = [there.c[name] for name in table.order]
+        columns = [
+            sa.cast(there.c[each.column.name], _text_type(self.engine.dialect.name)).label(
+                each.column.name
+            )
+            if each.as_text
+            else there.c[each.column.name]
+            for each in table.readings
+        ]
+        question = sa.select(*columns)
+        if table.cursor:
+            question = question.where(ordered[0].is_not(None))
+        if after is not None:
+            question = question.where(_beyond(ordered, after))
+        elif at_least is not None:
+            question = question.where(ordered[0] >= _literal(at_least))
+        if ordered:
+            question = question.order_by(*ordered).limit(self._settings.batch_rows)
+        return question
+
+    def _text(self, question: sa.Select[Any]) -> str:
+        """As the driver takes it without parameters. Its dialect may double percent signs."""
+        compiled = question.compile(
+            dialect=self.engine.dialect, compile_kwargs={"literal_binds": True}
+        )
+        text = str(compiled)
+        doubles = self.engine.dialect.identifier_preparer._double_percents
+        return text.replace("%%", "%") if doubles else text
+
+    def _read(
+        self, connection: sa.Connection, table: Table, statement: str
+    ) -> tuple[pa.RecordBatch, list[str] | None]:
+        if self.engine.dialect.driver == "psycopg":
+            rows = _copied(connection, table, statement)
+            return rows, _last_texts(rows, table)
+        if self.engine.dialect.driver == "pymysql":
+            columns = _fetched_as_text(connection, statement, len(table.readings))
+        else:
+            cursor = connection.connection.cursor()
+            cursor.execute(statement)
+            columns = columns_of(cursor.fetchall(), len(table.readings))
+            cursor.close()
+        rows = batch_of(table.schema, columns)
+        if not rows.num_rows:
+            return rows, None
+        places = {each.column.name: place for place, each in enumerate(table.readings)}
+        return rows, [str(columns[places[name]][-1]) for name in table.order]
+
+    def _connected(self) -> sa.Connection:
+        if self._connection is None:
+            connection = self.engine.connect()
+            for statement in SESSIONS.get(self.engine.dialect.name, ()):
+                connection.exec_driver_sql(statement)
+            connection.commit()
+            self._connection = connection
+        return self._connection
+
+    @contextmanager
+    def _translated(self, table: str = "") -> Iterator[None]:
+        """Errors of the driver leave as ours, without what a message may quote."""
+        facts: dict[str, Any] = {"table": table} if table else {}
+        try:
+            yield
+        except HeadwaterError:
+            raise
+        except Exception as error:
+            cause = getattr(error, "orig", None) or error
+            kinds = {kind.__name__ for kind in type(cause).__mro__}
+            if not kinds & {"Error", "SQLAlchemyError"}:
+                raise
+            if kinds & {"OperationalError", "InterfaceError"}:
+                self._give_up_connection()
+                raise SourceUnavailable(
+                    "the database does not answer", why=type(cause).__name__, **facts
+                ) from None
+            raise SourceRejected(
+                "the database does not take the question", why=type(cause).__name__, **facts
+            ) from None
+
+    def _give_up_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
+
+
+def names_of(table: TableId) -> tuple[str, ...]:
+    """How a pipeline file may call it."""
+    return (str(table), table.name) if table.namespace else (table.name,)
+
+
+def _beyond(ordered: Sequence[Any], after: Sequence[str]) -> Any:
+    """Rows behind the given one in the order of the columns, without comparing tuples, which not
+    every database can, nor every planner well."""
+    cases = []
+    for place, column in enumerate(ordered):
+        same = [ordered[each] == _literal(after[each]) for each in range(place)]
+        cases.append(sa.and_(*same, column > _literal(after[place])))
+    return sa.and_(ordered[0] >= _literal(after[0]), sa.or_(*cases))
+
+
+def _literal(text: str) -> Any:
+    """Text that the database reads as a value of the column beside it."""
+    return sa.literal_column("'" + text.replace("'", "''") + "'")
+
+
+def _text_type(dialect: str) -> Any:
+    return sa.CHAR() if dialect in ("mysql", "mariadb") else sa.Text()
+
+
+def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.RecordBatch:
+    """PostgreSQL's COPY as CSV, in which a null is nothing and an empty text is quoted."""
+    from pyarrow import csv
+
+    driver: Any = connection.connection.driver_connection
+    data = BytesIO()
+    question = f"COPY ({statement}) TO STDOUT (FORMAT csv)"
+    with driver.cursor() as cursor, cursor.copy(question) as copy:
+        for piece in copy:
+            data.write(piece)
+    schema = table.schema.arrow
+    if not data.tell():
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    data.seek(0)
+    kinds = {
+        field.name: pa.string() if pa.types.is_binary(field.type) else field.type
+        for field in schema
+    }
+    try:
+        found = csv.read_csv(
+            data,
+            read_options=csv.ReadOptions(column_names=schema.names, use_threads=False),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(
+                column_types=kinds,
+                null_values=[""],
+                true_values=["t"],
+                false_values=["f"],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid:
+        raise SourceRejected(
+            "a column holds values that are none of its type, such as an infinite time",
+            table=str(table.id),
+            hint="leave the column out with `transform: drop`, or correct it at the source",
+        ) from None
+    columns = [column.combine_chunks() for column in found.columns]
+    columns = [
+        unhex(column) if pa.types.is_binary(field.type) else column
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _last_texts(rows: pa.RecordBatch, table: Table) -> list[str] | None:
+    if not rows.num_rows:
+        return None
+    last = rows.slice(rows.num_rows - 1)
+    return [_text_of(last.column(name)[0]) for name in table.order]
+
+
+def _text_of(value: pa.Scalar) -> str:
+    if pa.types.is_binary(value.type):
+        return f"\\x{value.as_py().hex()}"
+    return str(value.cast(pa.string()))
+
+
+def _fetched_as_text(connection: sa.Connection, statement: str, width: int) -> list[list[Any]]:
+    """MySQL's own texts: parsing them is done for whole columns later."""
+    driver: Any = connection.connection.driver_connection
+    decoders, driver.decoders = driver.decoders, {}
+    try:
+        cursor = driver.cursor()
+        cursor.execute(statement)
+        return columns_of(cursor.fetchall(), width)
+    finally:
+        driver.decoders = decoders

@@ -1,0 +1,88 @@
+"""Which rows have changed since they were last read, told by numbers instead of by the rows."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Digests = npt.NDArray[np.uint64]
+
+_CHANCE = np.random.default_rng(20_170_701)
+_WEIGHTS: Digests = _CHANCE.integers(1, 1 << 63, 1 << 16, dtype=np.uint64) * np.uint64(
+    2
+) + np.uint64(1)
+_TURN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def digests_of(rows: pa.RecordBatch) -> Digests:
+    """64 bits for every row: the sum of its bytes, each times a number of chance for its place."""
+    if not rows.num_rows:
+        return np.zeros(0, dtype=np.uint64)
+    texts = [_bytes_of(column) for column in rows.columns]
+    lines = pc.binary_join_element_wise(
+        *texts, b"\x1f", null_handling="replace", null_replacement=b"\x00null"
+    )
+    _, offsets, data = lines.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    ends = ends.astype(np.int64)
+    values = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
+    starts, lengths = ends[:-1] - ends[0], np.diff(ends)
+    places = np.arange(len(values)) - np.repeat(starts, lengths)
+    weights = _WEIGHTS[places % len(_WEIGHTS)]
+    weights = weights + (places // len(_WEIGHTS)).astype(np.uint64) * _TURN
+    sums = np.zeros(len(lines) + 1, dtype=np.uint64)
+    products = np.append(np.uint64(0), np.cumsum((values.astype(np.uint64) + 1) * weights))
+    sums = products[ends[1:] - ends[0]] - products[starts]
+    found: Digests = sums ^ (lengths.astype(np.uint64) * _TURN)
+    return found
+
+
+@dataclass(slots=True)
+class Remembered:
+    """The rows of a table, or of a stretch of it, as they were when they were last read."""
+
+    keys: Digests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    """In rising order."""
+    rows: Digests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    key_values: pa.RecordBatch | None = None
+    """The keys themselves, where deletes are looked for."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def known(self, keys: Digests, rows: Digests) -> tuple[npt.NDArray[np.bool_], ...]:
+        """Which of these keys were there, and which of them with that very row."""
+        if not len(self.keys):
+            nothing = np.zeros(len(keys), dtype=bool)
+            return nothing, nothing
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        was_there = self.keys[places] == keys
+        return was_there, was_there & (self.rows[places] == rows)
+
+    def gone(self, keys: Digests) -> pa.RecordBatch:
+        """The keys that are not among these any more."""
+        assert self.key_values is not None, "keys are kept where deletes are looked for"
+        return self.key_values.take(pa.array(np.flatnonzero(~np.isin(self.keys, keys))))
+
+
+def remember(
+    keys: list[Digests], rows: list[Digests], key_values: list[pa.RecordBatch]
+) -> Remembered:
+    """What several pages have in common; a key that comes twice counts as it came last."""
+    if not keys:
+        return Remembered()
+    all_keys, all_rows = np.concatenate(keys), np.concatenate(rows)
+    newest = len(all_keys) - 1 - np.unique(all_keys[::-1], return_index=True)[1]
+    values = None
+    if key_values:
+        table = pa.Table.from_batches(key_values).take(pa.array(newest)).combine_chunks()
+        values = next(iter(table.to_batches()), key_values[0].slice(0, 0))
+    return Remembered(all_keys[newest], all_rows[newest], values)
+
+
+def _bytes_of(column: pa.Array) -> pa.Array:
+    if pa.types.is_binary(column.type):
+        return column
+    return column.cast(pa.string()).cast(pa.binary())

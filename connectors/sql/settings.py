@@ -1,0 +1,79 @@
+"""YAML keys of `type: sql` among the sources."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from core_log.patterns import Pattern
+from core_log.settings import DurationMs, PatternTexts, Texts, YamlSettings
+
+
+def check_key(text: str) -> str:
+    Pattern(text)
+    return text
+
+
+TablePattern = Annotated[str, AfterValidator(check_key)]
+
+
+class SqlSourceSettings(YamlSettings):
+    """At least once: tables are asked for their newest rows on a schedule. What happened to a row
+    between two questions is not seen, and a row that was being committed late can be read twice.
+    """
+
+    url: SecretStr = Field(examples=["${env:SHOP_URL}"])
+    """Where the database is, as SQLAlchemy writes it: `postgresql://user:password@host/name`,
+    `mysql://...`, `mariadb://...`, `sqlite:///file.db` (relative to the pipeline file)."""
+    tables: PatternTexts = Field(min_length=1, examples=[["public.orders", "public.customers"]])
+    """Tables to read, as `schema.table`, or by the name alone where the database has no schemas:
+    globs, `/regex/`, `!` excludes."""
+    namespaces: Texts = ()
+    """Schemas (in MySQL: databases) to look in; the one that the connection comes to by default."""
+    cursor: dict[TablePattern, Texts] = Field({}, examples=[{"orders": ["updated_at", "id"]}])
+    """Table to the columns that only ever grow: rows beyond the last one read are new. The key is
+    added to them, so that ties are told apart. Rows in which the first is null are never read.
+    Tables that are not here are read whole each time, and compared with the time before."""
+    keys: dict[TablePattern, Texts] = Field({}, examples=[{"audit": ["at", "actor"]}])
+    """Table to the columns that tell its rows apart, where it has no primary key."""
+    lag_ms: DurationMs = Field(0, examples=["30s"])
+    """How far back from the newest row a cursor of times is read again, since a transaction may
+    commit rows that are older than others'. Rows that have not changed are not emitted again."""
+    lag_count: int = Field(0, ge=0, examples=[1000])
+    """The same for a cursor of numbers."""
+    every_ms: DurationMs = 10_000
+    """How long to wait between two rounds of questions."""
+    cron: str = Field("", examples=["*/5 8-18 * * mon-fri"])
+    """When to ask, as a cron expression in UTC; instead of `every`."""
+    deletes: Literal["none", "compare"] = "none"
+    """`compare`: all keys are read and compared with the time before. What was deleted while
+    nothing ran is found because a start truncates the table and reads it whole."""
+    compare_every_ms: DurationMs = 3_600_000
+    """How often keys are compared of tables that have a cursor."""
+    batch_rows: int = Field(50_000, ge=1)
+    """Rows that are read at a time."""
+    connect_timeout_ms: int = Field(10_000, ge=1)
+    """How long to wait for a connection."""
+
+    @model_validator(mode="after")
+    def _cron_is_readable(self) -> Self:
+        if self.cron:
+            from apscheduler.triggers.cron import CronTrigger
+
+            CronTrigger.from_crontab(self.cron)
+        return self
+
+    def cursor_of(self, *names: str) -> tuple[str, ...]:
+        """Of a table under any of its names."""
+        return _of(self.cursor, names)
+
+    def key_of(self, *names: str) -> tuple[str, ...]:
+        return _of(self.keys, names)
+
+
+def _of(choices: dict[str, tuple[str, ...]], names: tuple[str, ...]) -> tuple[str, ...]:
+    found = [
+        columns
+        for pattern, columns in choices.items()
+        if any(Pattern(pattern).matches(name) for name in names)
+    ]
+    return found[-1] if found else ()

@@ -1,0 +1,150 @@
+"""The `sql` source: rounds of questions to the tables of a database, on a schedule."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, TypeVar
+
+from connectors.source import Control, SourceContext
+from connectors.sql.settings import SqlSourceSettings
+from core_log.changes import ChangeBatch, Positions
+from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from core_log.finding import Finding
+from core_log.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from connectors.sql.database import Database, Table
+    from connectors.sql.rounds import Rounds
+
+Result = TypeVar("Result")
+
+DONE = "control/"
+
+
+class SqlSource:
+    """At least once: what is asked for again may come again. Everything of the driver's happens on
+    one thread, and only reads."""
+
+    Settings = SqlSourceSettings
+
+    def __init__(self, settings: SqlSourceSettings, context: SourceContext) -> None:
+        self._settings, self._context = settings, context
+        self._wishes: list[Control] = []
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        from connectors.sql.rounds import Rounds
+
+        with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
+            database = await _on(thread, self._database)
+            rounds = Rounds(database, self._settings, self._context, version("headwater"))
+            try:
+                while True:
+                    async for batch in self._round(thread, database, rounds, resume_from):
+                        yield batch
+                    if self._context.until_end:
+                        return
+                    await asyncio.sleep(self._pause_s())
+            finally:
+                await _on(thread, database.close)
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """The source keeps nothing for us, so it has nothing to forget."""
+
+    async def control(self, control: Control) -> None:
+        if control.kind != "snapshot":
+            raise SourceRejected("this source does not know that order", kind=control.kind)
+        self._wishes.append(control)
+
+    async def discover(self) -> Sequence[TableSchema]:
+        with ThreadPoolExecutor(1) as thread:
+            return await _on(thread, lambda: [table.schema for table in self._tables_once()])
+
+    async def examine(self) -> Sequence[Finding]:
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                tables = await _on(thread, self._tables_once)
+            except SourceUnavailable as error:
+                return [Finding(str(error), "start it, or correct `url` of the source")]
+            except HeadwaterError as error:
+                return [Finding(str(error), error.hint or "correct the source's keys")]
+        if not tables:
+            return [Finding("no table matches `tables`", "correct `tables` of the source")]
+        return [finding for table in tables for finding in self._findings(table)]
+
+    async def drop(self) -> Sequence[str]:
+        return ()
+
+    async def _round(
+        self,
+        thread: ThreadPoolExecutor,
+        database: "Database",
+        rounds: "Rounds",
+        resume_from: Positions,
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        from connectors.sql.rounds import part_of
+
+        wishes, self._wishes = self._wishes, []
+        for table in await _on(thread, database.tables):
+            if not rounds.is_known(table):
+                rounds.resume(table, resume_from.get(part_of(table)))
+            if any(wish.table in (None, table.id) for wish in wishes):
+                rounds.again(table)
+            async for batch in _each(thread, rounds.of(table)):
+                yield batch
+        if wishes:
+            yield ChangeBatch((), {f"{DONE}{wish.id}": wish.kind for wish in wishes})
+
+    def _database(self) -> "Database":
+        from connectors.sql.database import Database
+
+        return Database(self._settings, directory=self._context.directory)
+
+    def _tables_once(self) -> "list[Table]":
+        database = self._database()
+        try:
+            return database.tables()
+        finally:
+            database.close()
+
+    def _findings(self, table: "Table") -> list[Finding]:
+        found = []
+        if not table.order:
+            found.append(
+                Finding(
+                    f"{table.id} has neither key nor cursor: it is read in one piece",
+                    "name its key with `keys`",
+                    is_fatal=False,
+                )
+            )
+        if table.cursor and table.schema.column(table.cursor[0]).is_nullable:
+            found.append(
+                Finding(
+                    f"rows of {table.id} in which {table.cursor[0]} is null are never read",
+                    "choose a cursor that is never null",
+                    is_fatal=False,
+                )
+            )
+        return found
+
+    def _pause_s(self) -> float:
+        """Until the next round."""
+        if not self._settings.cron:
+            return self._settings.every_ms / 1_000
+        from apscheduler.triggers.cron import CronTrigger
+
+        now = datetime.fromtimestamp(self._context.clock.now_ms() / 1_000, UTC)
+        due = CronTrigger.from_crontab(self._settings.cron, UTC).get_next_fire_time(None, now)
+        return max(0.0, (due - now).total_seconds()) if due is not None else 86_400.0
+
+
+async def _on(thread: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+async def _each(
+    thread: ThreadPoolExecutor, batches: Iterator[ChangeBatch]
+) -> AsyncGenerator[ChangeBatch, None]:
+    while (batch := await _on(thread, lambda: next(batches, None))) is not None:
+        yield batch

@@ -1,0 +1,59 @@
+"""From the address of a database, as a pipeline file has it, to an engine of SQLAlchemy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core_log.errors import ConfigError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+DRIVERS = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+}
+"""Which driver is meant where an address names none."""
+TIMEOUTS = {"postgresql": "connect_timeout", "mysql": "connect_timeout", "sqlite": "timeout"}
+"""How the drivers call, in seconds, the time they wait for a connection or a lock."""
+
+
+def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
+    """Touches nothing yet, and pools nothing. SQLite's relative files are meant from `directory`.
+    No error of this engine shows values of a row."""
+    import sqlalchemy as sa
+
+    url = url_of(address, directory=directory)
+    arguments: dict[str, Any] = {}
+    if url.get_backend_name() in TIMEOUTS:
+        arguments[TIMEOUTS[url.get_backend_name()]] = max(1, timeout_ms // 1_000)
+    try:
+        return sa.create_engine(
+            url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
+        )
+    except (sa.exc.NoSuchModuleError, ImportError) as error:
+        missing = error.name if isinstance(error, ImportError) else url.drivername
+        raise ConfigError(
+            "there is no driver for this database",
+            dialect=url.drivername,
+            hint=f"install it: pip install {missing}",
+        ) from None
+
+
+def url_of(address: str, *, directory: Path) -> "sa.URL":
+    """With the driver that we use; an error never shows the address, as it holds a password."""
+    import sqlalchemy as sa
+
+    try:
+        url = sa.make_url(address)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigError(
+            "this is no address of a database",
+            hint="write it as dialect://user:password@host:port/database; in user and password "
+            "`@ : / %` are written %40 %3A %2F %25",
+        ) from None
+    url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return url.set(database=str(directory / str(url.database))) if is_file else url

@@ -1,0 +1,89 @@
+"""A database to be read, and the few words in which the tests talk about it."""
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from connectors.source import Progress, SourceContext
+from connectors.sql.settings import SqlSourceSettings
+from connectors.sql.source import SqlSource
+from core_log.changes import ChangeBatch, Operation
+from core_log.database_address import engine_at
+from tests.fakes import SimulatedClock
+
+KINDS = ("sqlite", "postgresql", "mariadb")
+LETTERS = dict(zip(Operation, "rcudt", strict=True))
+
+
+class Shop:
+    """Satisfies what the tests of the source need of any database."""
+
+    def __init__(self, kind: str, url: str, directory: Path) -> None:
+        self.kind, self.url, self.directory = kind, url, directory
+        self.engine = engine_at(url, directory=directory, timeout_ms=10_000)
+        self.clock = SimulatedClock(1_700_000_000_000)
+
+    @property
+    def prefix(self) -> str:
+        """What stands before a table's name in the log."""
+        return "public." if self.kind == "postgresql" else ""
+
+    def execute(self, *statements: str) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement.replace("%", self._percent))
+
+    @property
+    def _percent(self) -> str:
+        return "%" if self.kind == "sqlite" else "%%"
+
+    def source(self, *, until_end: bool = True, **settings: Any) -> SqlSource:
+        chosen = {"tables": ["*"], "every_ms": 1} | settings
+        context = SourceContext("shop", self.directory, self.clock, _ignore, until_end=until_end)
+        made = SqlSourceSettings.model_validate({"url": SecretStr(self.url), **chosen})
+        return SqlSource(made, context)
+
+
+def _ignore(progress: Progress) -> None:
+    pass
+
+
+async def one_round(
+    source: SqlSource, positions: dict[str, str] | None = None
+) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, str]]:
+    """What a source that ends after one round tells, and where it then stands."""
+    found, stands = list[tuple[str, dict[str, Any]]](), dict(positions or {})
+    async with aclosing(source.changes(stands)) as batches:
+        async for batch in batches:
+            found += changes_in(batch)
+            stands |= batch.positions
+    return found, stands
+
+
+def changes_in(batch: ChangeBatch) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (LETTERS[Operation(operation)], row)
+        for changes in batch.tables
+        for operation, row in zip(
+            changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True
+        )
+    ]
+
+
+class Rounds:
+    """A source that stays, asked round after round."""
+
+    def __init__(self, source: SqlSource) -> None:
+        self._batches = source.changes({})
+
+    async def until(self, wanted: int) -> list[tuple[str, dict[str, Any]]]:
+        """The changes up to that many, in as many rounds as it takes."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        while len(found) < wanted:
+            found += changes_in(await anext(self._batches))
+        return found
+
+    async def close(self) -> None:
+        await self._batches.aclose()

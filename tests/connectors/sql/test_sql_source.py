@@ -1,0 +1,225 @@
+"""What a table's newest rows are is found by its cursor, or by comparing with the time before."""
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from connectors.source import Control
+from core_log.errors import SourceRejected, SourceUnavailable
+from core_log.table_schema import TableId
+from tests.connectors.sql.shop import Rounds, Shop, one_round
+
+ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, note VARCHAR(20), changed TIMESTAMP)"
+ORDERS_IN = {"mariadb": ORDERS.replace("TIMESTAMP", "DATETIME(6) NOT NULL")}
+CURSOR = {"orders": ["changed"]}
+
+
+def create_orders(shop: Shop) -> None:
+    shop.execute(ORDERS_IN.get(shop.kind, ORDERS))
+
+
+def insert(number: int, changed: str, note: str = "a") -> str:
+    return f"INSERT INTO orders VALUES ({number}, '{note}', '2026-01-01 {changed}')"
+
+
+def ids(changes: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, int]]:
+    return [(letter, row["id"]) for letter, row in changes]
+
+
+async def test_rows_beyond_the_cursor_come_once_and_ties_are_told_apart(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(*(insert(number, "10:00:00") for number in range(1, 6)))
+    told, stands = await one_round(shop.source(cursor=CURSOR, batch_rows=2))
+    shop.execute(insert(6, "10:00:00"), insert(7, "10:00:01.5"))
+
+    more, stands = await one_round(shop.source(cursor=CURSOR, batch_rows=2), stands)
+    nothing, _ = await one_round(shop.source(cursor=CURSOR, batch_rows=2), stands)
+
+    assert ids(told) == [("r", number) for number in range(1, 6)]
+    assert ids(more) == [("u", 6), ("u", 7)]
+    assert not nothing
+
+
+async def test_a_row_that_commits_late_comes_within_the_lag_and_the_others_do_not_again(
+    shop: Shop,
+) -> None:
+    create_orders(shop)
+    shop.execute(insert(1, "10:00:00"), insert(2, "10:01:00"))
+    rounds = Rounds(shop.source(until_end=False, cursor=CURSOR, lag_ms=30_000))
+    first = await rounds.until(2)
+
+    shop.execute(insert(4, "10:00:45"), insert(3, "10:00:15"))  # the last is older than the lag
+    late = await rounds.until(1)
+    shop.execute("UPDATE orders SET note = 'b' WHERE id = 4", insert(5, "10:01:01"))
+    later = await rounds.until(2)
+    await rounds.close()
+
+    assert ids(first) == [("r", 1), ("r", 2)]
+    assert ids(late) == [("u", 4)]
+    assert ids(later) == [("u", 4), ("u", 5)]
+
+
+async def test_a_cursor_of_numbers_has_a_lag_of_its_own(shop: Shop) -> None:
+    shop.execute(
+        "CREATE TABLE log (id INTEGER PRIMARY KEY, what VARCHAR(10))",
+        "INSERT INTO log VALUES (1, 'a'), (2, 'b'), (5, 'e')",
+    )
+    cursor = {"log": ["id"]}
+    rounds = Rounds(shop.source(until_end=False, cursor=cursor, lag_count=3))
+    first = await rounds.until(3)
+
+    shop.execute("INSERT INTO log VALUES (4, 'd'), (6, 'f')")
+    more = await rounds.until(2)
+    await rounds.close()
+
+    assert ids(first) == [("r", 1), ("r", 2), ("r", 5)]
+    assert ids(more) == [("u", 4), ("u", 6)]
+
+
+async def test_a_table_without_a_cursor_is_compared_with_the_time_before(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(*(insert(number, "10:00:00") for number in (1, 2, 3)))
+    rounds = Rounds(shop.source(until_end=False, deletes="compare", batch_rows=2))
+    first = await rounds.until(4)
+
+    shop.execute(
+        "UPDATE orders SET note = 'b' WHERE id = 2", "DELETE FROM orders WHERE id = 1",
+        insert(4, "10:00:00"),
+    )  # fmt: skip
+    more = await rounds.until(3)
+    await rounds.close()
+
+    assert [letter for letter, _ in first] == ["t", "r", "r", "r"]
+    assert ids(more) == [("u", 2), ("c", 4), ("d", 1)]
+
+
+async def test_deletes_are_found_beside_a_cursor_and_after_a_restart(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(*(insert(number, "10:00:00") for number in (1, 2, 3)))
+    settings: dict[str, Any] = {"cursor": CURSOR, "deletes": "compare", "compare_every_ms": 0}
+    rounds = Rounds(shop.source(until_end=False, **settings))
+    await rounds.until(4)
+    shop.execute("DELETE FROM orders WHERE id = 1", insert(4, "10:00:01"))
+    more = await rounds.until(2)
+    await rounds.close()
+    shop.execute("DELETE FROM orders WHERE id = 4")
+
+    again, _ = await one_round(shop.source(**settings), {})
+
+    assert ids(more) == [("c", 4), ("d", 1)]
+    assert ids(again) == [("t", None), ("r", 2), ("r", 3)]
+
+
+async def test_a_table_that_is_read_whole_becomes_readable_as_a_whole(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(*(insert(number, "10:00:00") for number in range(5)))
+
+    batches = [batch async for batch in shop.source(deletes="compare", batch_rows=2).changes({})]
+
+    assert [bool(batch.positions) for batch in batches] == [False] * 4 + [True]
+
+
+async def test_a_snapshot_can_be_asked_for(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(insert(1, "10:00:00"))
+    _, stands = await one_round(shop.source(cursor=CURSOR))
+    source = shop.source(cursor=CURSOR)
+    await source.control(Control("17", "snapshot", TableId(shop.prefix.strip("."), "orders")))
+
+    told, after = await one_round(source, stands)
+
+    assert ids(told) == [("r", 1)]
+    assert after["control/17"] == "snapshot"
+
+
+THINGS = (
+    "CREATE TABLE things (id INTEGER PRIMARY KEY, small SMALLINT, big BIGINT, yes BOOLEAN, "
+    "price DECIMAL(10,2), huge DECIMAL(30,4), real_ DOUBLE PRECISION, text_ TEXT, raw {raw}, "
+    "day DATE, at {at}, clock {clock})"
+)
+KINDS_OF = {
+    "sqlite": {"raw": "BLOB", "at": "TIMESTAMP", "clock": "TIME"},
+    "postgresql": {"raw": "BYTEA", "at": "TIMESTAMP", "clock": "TIME"},
+    "mariadb": {"raw": "BLOB", "at": "DATETIME(6)", "clock": "TIME(6)"},
+}
+HUGE = "12345678901234567890123456.1234"
+
+
+async def test_values_keep_their_types(shop: Shop) -> None:
+    raw = "'\\x00ff0a'" if shop.kind == "postgresql" else "X'00ff0a'"
+    huge = "NULL" if shop.kind == "sqlite" else HUGE  # which would make a double of it
+    shop.execute(
+        THINGS.format(**KINDS_OF[shop.kind]),
+        f"INSERT INTO things VALUES (1, -7, 9223372036854775807, TRUE, 12.30, {huge}, 0.1, "
+        f"'a,\"b\"\n100% ü', {raw}, '2026-02-28', '2026-02-28 23:59:59.123456', "
+        "'23:59:59.500000')",
+        "INSERT INTO things (id, text_) VALUES (2, '')",
+    )
+
+    told, _ = await one_round(shop.source())
+
+    (_, first), (_, second) = told
+    assert first == {
+        "id": 1,
+        "small": -7,
+        "big": 9_223_372_036_854_775_807,
+        "yes": True,
+        "price": Decimal("12.30"),
+        "huge": None if shop.kind == "sqlite" else Decimal(HUGE),
+        "real_": 0.1,
+        "text_": 'a,"b"\n100% ü',
+        "raw": b"\x00\xff\n",
+        "day": date(2026, 2, 28),
+        "at": datetime(2026, 2, 28, 23, 59, 59, 123_456),
+        "clock": time(23, 59, 59, 500_000),
+    }
+    assert second == dict.fromkeys(first) | {"id": 2, "text_": ""}
+
+
+async def test_names_of_any_letters_are_quoted(shop: Shop) -> None:
+    quote = "`" if shop.kind == "mariadb" else '"'
+    strange = 'we"ird; DROP TABLE canary; -- 100% `ü'
+    named = quote + strange.replace(quote, quote * 2) + quote
+    shop.execute(
+        "CREATE TABLE canary (id INTEGER PRIMARY KEY)",
+        f"CREATE TABLE {named} ({named} INTEGER PRIMARY KEY, note VARCHAR(10))",
+        f"INSERT INTO {named} VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    source = shop.source(tables=["*we*"], cursor={"*we*": [strange]}, batch_rows=2)
+
+    told, _ = await one_round(source)
+
+    assert [row[strange] for _, row in told] == [1, 2, 3]
+    shop.execute("SELECT id FROM canary")
+
+
+async def test_a_cursor_that_is_not_there_is_said_before_anything_starts(shop: Shop) -> None:
+    create_orders(shop)
+
+    (finding,) = await shop.source(cursor={"orders": ["updated_at"]}).examine()
+
+    assert finding.is_fatal and "updated_at" in finding.problem
+    with pytest.raises(SourceRejected):
+        await one_round(shop.source(cursor={"orders": ["updated_at"]}))
+
+
+async def test_an_unreachable_database_is_unavailable_and_its_password_stays_secret(
+    shop: Shop,
+) -> None:
+    broken = Shop(shop.kind, "postgresql://u:canary-secret@127.0.0.1:1/nothing", shop.directory)
+
+    with pytest.raises(SourceUnavailable) as caught:
+        await one_round(broken.source())
+    (finding,) = await broken.source().examine()
+
+    assert "canary-secret" not in f"{caught.value}{finding}{broken.source()._settings}"
+
+
+async def test_a_cron_expression_says_when_the_next_round_is(shop: Shop) -> None:
+    shop.clock.time_ms = round(datetime(2026, 3, 2, 8, 59, 30, tzinfo=UTC).timestamp() * 1_000)
+
+    pause = shop.source(cron="0 9-17 * * mon-fri")._pause_s()
+
+    assert pause == 30

@@ -39,6 +39,7 @@ class CsvLines:
             ignore_empty_lines=True,
         )
         self._nulls = list(settings.nulls)
+        self._single_line_quote = b"" if settings.multiline else settings.quote.encode()
         self._names = None if header is None else self._names_in(header)
 
     def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
@@ -47,7 +48,10 @@ class CsvLines:
         fresh = [] if shape.is_closed else [name for name in names if name not in shape.types]
         if fresh:
             shape.add(self._inferred(block, names, fresh))
-        return self._read(block, names, shape.types, list(shape.types))
+        rows = self._read(block, names, shape.types, list(shape.types))
+        if self._single_line_quote and self._single_line_quote in bytes(block):
+            check_line_ends(rows)
+        return rows
 
     def _inferred(
         self, block: bytes | memoryview, names: Sequence[str], fresh: Sequence[str]
@@ -115,9 +119,18 @@ def problem_of(told: str, names: Sequence[str]) -> str:
     """Without the values that the parser quotes."""
     if found := WIDTH.search(told):
         return f"the line has {found[2]} values, not {found[1]}"
+    if "UTF8" in told:
+        return "the line is not UTF-8"
     if found := UNFIT.search(told):
         return f"column {names[int(found[1])]} holds no {found[2]}"
-    return "the line is not UTF-8" if "UTF8" in told else "the line is not CSV"
+    return "the line is not CSV"
+
+
+def check_line_ends(rows: pa.Table) -> None:
+    """A quote that is never closed takes the lines after it into its value."""
+    for column in rows.columns:
+        if pa.types.is_string(column.type) and pc.any(pc.match_substring(column, "\n")).as_py():
+            raise NoRow("a quote is not closed")
 
 
 def has_padded(column: pa.ChunkedArray) -> bool:

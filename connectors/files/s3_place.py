@@ -45,10 +45,7 @@ class S3Place:
         return S3File(self._bucket, entry)
 
     def check(self) -> None:
-        try:
-            self._bucket.check()
-        except ObjectGone as error:
-            raise SourceRejected("the bucket does not exist", bucket=self._bucket.name) from error
+        self._bucket.check()
 
     def _name(self, key: str) -> str:
         """The key below the root; of an object that is the whole prefix, its last part. Empty for

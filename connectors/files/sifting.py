@@ -187,10 +187,10 @@ def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> Layout:
     numbers = np.arange(len(ends))
     if has_blank_rows:
         return Layout(starts, ends, numbers)
-    codes = np.frombuffer(block, np.uint8)
-    lengths = ends - starts
-    blank = (lengths == 1) & (codes[starts] == LINE_END)
-    blank |= (lengths == 2) & (codes[starts] == CARRIAGE_RETURN)
+    first = np.frombuffer(block, np.uint8)[starts]
+    blank = first == LINE_END
+    for place in np.flatnonzero(first == CARRIAGE_RETURN):
+        blank[place] = not block[starts[place] : ends[place]].strip(b"\r\n")
     return Layout(starts[~blank], ends[~blank], numbers[~blank])
 
 

@@ -66,7 +66,11 @@ class Bucket:
         """Every object below `prefix`, in the order of their keys."""
         with self._failures():
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self.name, Prefix=prefix):
+            for page in pages.paginate(
+                Bucket=self.name,
+                Prefix=prefix,
+                PaginationConfig={"PageSize": self._settings.page_keys},
+            ):
                 for each in page.get("Contents", ()):
                     modified_us = round(each["LastModified"].timestamp() * 1_000_000)
                     etag = each["ETag"].strip('"')
@@ -158,6 +162,8 @@ class Bucket:
             yield
         except ClientError as error:
             code, status = code_of(error), error.response["ResponseMetadata"]["HTTPStatusCode"]
+            if code == "NoSuchBucket":
+                raise self._rejected("the bucket does not exist", bucket=self.name) from error
             if code in ABSENT | CHANGED:
                 raise ObjectGone(code) from error
             passes = code in PASSING or status >= 500

@@ -24,6 +24,8 @@ class S3Settings(YamlSettings):
     stores that are not Amazon's want it."""
     part_bytes: SizeBytes = Field(8 << 20, ge=5 << 20)
     """How much of a large object is sent in one request."""
+    page_keys: int = Field(1_000, ge=1, le=1_000)
+    """How many objects are listed in one request."""
     retries: int = Field(4, ge=0)
     """How often a request is repeated before the failure is told."""
     timeout_ms: DurationMs = Field(30_000, ge=1)

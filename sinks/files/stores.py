@@ -162,10 +162,9 @@ class S3Store:
     """Objects below a prefix. Nothing is renamed: an object appears when it is whole."""
 
     def __init__(self, bucket: str, prefix: str, settings: S3Settings) -> None:
-        from core_log.s3.bucket import Bucket, ObjectGone
+        from core_log.s3.bucket import Bucket
 
         self._bucket = Bucket(bucket, settings, unavailable=SinkUnavailable, rejected=SinkRejected)
-        self._gone = ObjectGone
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
 
     def read(self, name: str) -> bytes | None:
@@ -194,10 +193,7 @@ class S3Store:
         shutil.rmtree(scratch, ignore_errors=True)
 
     def check(self) -> None:
-        try:
-            self._bucket.check()
-        except self._gone as error:
-            raise SinkRejected("the bucket does not exist", bucket=self._bucket.name) from error
+        self._bucket.check()
 
     def address(self, name: str) -> str:
         return f"{S3_SCHEME}{self._bucket.name}/{self._prefix}{name}"

@@ -1,0 +1,379 @@
+"""Good lines become rows whatever stands between them, and bad ones are named, never lost."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from connectors.files.settings import FilesSettings
+from connectors.files.shapes import Shape
+from connectors.files.sifting import layout_of, line_count_of, sift
+from connectors.files.text_lines import TextLines
+from core_log.changes import Operation
+from core_log.table_schema import TableId
+from tests.connectors.files.looks import Reader
+
+CANARY = "canary-7f3a"
+
+
+def read(directory: Path, name: str, content: bytes, **chosen: Any) -> Reader:
+    (directory / name).write_bytes(content)
+    reader = Reader(directory, {"table": "t", **chosen})
+    reader.read_all(is_last=True)
+    return reader
+
+
+def told(reader: Reader) -> list[tuple[str, str]]:
+    return [(reject.at, reject.problem) for reject in reader.rejects()]
+
+
+def types_of(reader: Reader) -> dict[str, str]:
+    found: dict[str, str] = json.loads(reader.positions["table/t"])
+    return found
+
+
+def test_bad_lines_of_csv_are_named_and_the_others_are_rows(tmp_path: Path) -> None:
+    good = [b"%d,name %d,%d.5\n" % (number, number, number) for number in range(1_000)]
+    good[17] = b"17,too,many,values\n"
+    good[400] = b"canary-7f3a,x,1\n"
+    good[401] = b"401\n"
+    good[999] = b"999,\xff\xfe,1\n"
+
+    reader = read(tmp_path, "a.csv", b"id,name,total\n" + b"".join(good), key="id")
+
+    assert told(reader) == [
+        ("a.csv#17", "the line has 4 values, not 3"),
+        ("a.csv#400", "column id holds no int64"),
+        ("a.csv#401", "the line has 1 values, not 3"),
+        ("a.csv#999", "the line is not UTF-8"),
+    ]
+    assert reader.rejects()[1].content == b"canary-7f3a,x,1"
+    bad = {17, 400, 401, 999}
+    assert [row["id"] for row in reader.rows()] == [n for n in range(1_000) if n not in bad]
+    assert reader.places() == [f"a.csv#{n}" for n in range(1_000) if n not in bad]
+
+
+def test_bad_lines_of_json_are_named_and_the_others_are_rows(tmp_path: Path) -> None:
+    lines = [b'{"id":%d,"name":"n"}\n' % number for number in range(200)]
+    lines[0] = b"null\n"
+    lines[5] = b'{"id":"canary-7f3a","name":"n"}\n'
+    lines[6] = b'{"id":6,"name":"n"}{"id":7}\n'
+    lines[7] = b"[1,2]\n"
+    lines[8] = b'{"id":8,\n'
+    lines[9] = b'{"id":9,"name":"\xff"}\n'
+    lines[10] = b'{"id":' * 30_000 + b"1" + b"}" * 30_000 + b"\n"
+    lines[11] = b"null\n"
+    lines[12] = b'{"name":"no key"}\n'
+    lines[13] = b'{"id":13,"name":"n"} \r\n'
+
+    reader = read(tmp_path, "a.jsonl", b"".join(lines), key="id")
+
+    assert told(reader) == [
+        ("a.jsonl#0", "the line is no object"),
+        ("a.jsonl#5", "field /id holds string where the table has number"),
+        ("a.jsonl#6", "the line is not exactly one row"),
+        ("a.jsonl#7", "the line is no object"),
+        ("a.jsonl#8", "the line is not JSON"),
+        ("a.jsonl#9", "the line is not UTF-8"),
+        ("a.jsonl#10", "the object is nested more than 60 deep"),
+        ("a.jsonl#11", "the line is no object"),
+        ("a.jsonl#12", "a column of the key is null"),
+    ]
+    assert [row["id"] for row in reader.rows()] == [*range(1, 5), *range(13, 200)]
+
+
+def test_problems_never_quote_what_the_lines_hold(tmp_path: Path) -> None:
+    content = f'{{"id":1,"at":"x"}}\n{{"id":"{CANARY}"}}\n{{"id":2,"{CANARY}"}}\n{CANARY}\n'
+
+    reader = read(tmp_path, "a.jsonl", content.encode())
+
+    assert len(reader.rejects()) == 3
+    assert not [reject for reject in reader.rejects() if CANARY in reject.problem]
+
+
+def test_blank_lines_are_no_rows_but_are_counted(tmp_path: Path) -> None:
+    csv = read(tmp_path, "a.csv", b"id,x\r\n1,a\r\n\r\n2,b\r\n")
+    (tmp_path / "a.csv").unlink()
+
+    jsonl = read(tmp_path, "b.jsonl", b'{"id":1}\n\n\r\n{"id":2}\n')
+
+    assert csv.places() == ["a.csv#0", "a.csv#2"]
+    assert jsonl.places() == ["b.jsonl#0", "b.jsonl#3"]
+    assert not csv.rejects() + jsonl.rejects()
+
+
+def test_types_are_inferred_once_and_nothing_loses_its_zeros(tmp_path: Path) -> None:
+    content = (
+        b"id,zip,total,day,at,ok,none,text\n"
+        b"1,00123,1,2026-01-31,2026-01-31 10:00:00,true,,NA\n"
+        b'2,12345,2.5,,,false,,""\n'
+    )
+
+    reader = read(tmp_path, "a.csv", content)
+
+    assert types_of(reader) == {
+        "id": "int64",
+        "zip": "string",
+        "total": "float64",
+        "day": "date",
+        "at": "timestamp(us)",
+        "ok": "bool",
+        "none": "string",
+        "text": "string",
+    }
+    assert [(row["zip"], row["text"], row["day"]) for row in reader.rows()] == [
+        ("00123", "NA", date(2026, 1, 31)),
+        ("12345", "", None),
+    ]
+
+
+def test_columns_that_are_given_are_kept_to(tmp_path: Path) -> None:
+    columns = {
+        "id": "int32",
+        "total": "decimal(10,2)",
+        "at": "timestamptz(us)",
+        "day": "date",
+        "tags": "list<string>",
+    }
+    content = (
+        b'{"id":1,"total":12.30,"at":"2026-01-31T10:00:00Z","day":"2026-01-31","tags":["a"]}\n'
+        b'{"id":2,"total":"0.10","more":[{}]}\n'
+        b'{"id":3000000000}\n'
+        b'{"id":4,"total":0.001}\n'
+        b'{"id":5,"day":"soon"}\n'
+    )
+
+    reader = read(tmp_path, "a.jsonl", content, columns=columns)
+
+    assert reader.rows() == [
+        {
+            "id": 1,
+            "total": Decimal("12.30"),
+            "at": datetime(2026, 1, 31, 10, tzinfo=UTC),
+            "day": date(2026, 1, 31),
+            "tags": ["a"],
+        },
+        {"id": 2, "total": Decimal("0.10"), "at": None, "day": None, "tags": None},
+    ]
+    assert [at for at, _ in told(reader)] == ["a.jsonl#2", "a.jsonl#3", "a.jsonl#4"]
+    assert told(reader)[2][1] == "field /day holds no date"
+
+
+def test_a_later_file_with_another_column_widens_the_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,name\n1,a\n")
+
+    reader = read(tmp_path, "b.csv", b"total,id\n2.5,2\n")
+
+    assert types_of(reader) == {"id": "int64", "name": "string", "total": "float64"}
+    assert reader.rows() == [
+        {"id": 1, "name": "a"},
+        {"id": 2, "name": None, "total": 2.5},
+    ]
+    restarted = Reader(tmp_path, {"table": "t"}, positions=reader.positions)
+    (tmp_path / "c.csv").write_bytes(b"id\n3\n")
+    restarted.read()
+    assert restarted.rows() == [{"id": 3, "name": None, "total": None}]
+
+
+def test_a_new_column_is_left_out_where_that_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"id":1}\n')
+
+    reader = read(tmp_path, "b.jsonl", b'{"id":2,"new":1}\n', new_columns="ignore")
+
+    assert reader.rows() == [{"id": 1}, {"id": 2}]
+
+
+def test_a_field_that_is_always_null_waits_for_its_first_value(tmp_path: Path) -> None:
+    lines = [b'{"id":%d,"x":null}\n' % number for number in range(300)]
+
+    reader = read(tmp_path, "a.jsonl", b"".join(lines) + b'{"id":300,"x":"now"}\n', batch="1KiB")
+
+    assert types_of(reader) == {"id": "int64", "x": "string"}
+    assert [row.get("x") for row in reader.rows()] == [None] * 300 + ["now"]
+    assert not reader.rejects()
+
+
+def test_enclosed_values_may_hold_line_ends_where_that_is_said(tmp_path: Path) -> None:
+    content = b'id,note\n1,"two\nlines, ""quoted"""\n2,x\n' * 1 + b'3,"\n\n"\n4,y\n'
+
+    reader = read(tmp_path, "a.csv", content, csv={"multiline": True})
+
+    assert [row["note"] for row in reader.rows()] == ['two\nlines, "quoted"', "x", "\n\n", "y"]
+    assert reader.places() == ["a.csv#0", "a.csv#1", "a.csv#2", "a.csv#3"]
+
+
+def test_a_stray_quote_spoils_one_line(tmp_path: Path) -> None:
+    lines = [b"%d,plain\n" % number for number in range(100)]
+    lines[10] = b'10,"never closed\n'
+    lines[50] = b'50,"x" y"\n'
+
+    reader = read(tmp_path, "a.csv", b"id,note\n" + b"".join(lines))
+
+    kept = {row["id"] for row in reader.rows()}
+    assert kept >= set(range(100)) - {10, 50}
+    assert "a.csv#10" in [at for at, _ in told(reader)]
+
+
+def test_a_line_that_is_too_long_is_set_aside_without_its_content(tmp_path: Path) -> None:
+    content = b"short\n" + b"x" * 50_000 + b"\nlast\n"
+
+    reader = read(tmp_path, "a.log", content, batch="1KiB", line_max="4KiB")
+
+    assert reader.lines() == ["short", "last"]
+    assert told(reader) == [("a.log#1", "the line is longer than 4096 bytes")]
+    assert reader.places() == ["a.log#0", "a.log#2"]
+
+
+def test_a_file_without_a_usable_header_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_bytes(b"id,x\n1,a\n")
+
+    twice = read(tmp_path, "a.csv", b"id,id\n1,2\n", key="id")
+    keyless = read(tmp_path, "a.csv", b"name\nx\n", key="id")
+
+    assert told(twice) == [("a.csv#0", "the header has an empty name, or one twice")]
+    assert told(keyless) == [("a.csv#0", "columns of the key are missing: id")]
+    assert twice.rows() == keyless.rows() == [{"id": 1, "x": "a"}]
+
+
+def test_a_mark_of_byte_order_belongs_to_no_name_and_no_value(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_bytes(b'\xef\xbb\xbf{"id":2}\n')
+
+    reader = read(tmp_path, "a.csv", b"\xef\xbb\xbfid\n1\n")
+
+    assert reader.rows() == [{"id": 1}, {"id": 2}]
+
+
+def test_a_parquet_file_keeps_its_types_and_rows_without_a_key_are_set_aside(
+    tmp_path: Path,
+) -> None:
+    table = pa.table(
+        {
+            "id": pa.array([1, None, 3], pa.int32()),
+            "total": pa.array([Decimal("1.50"), None, None], pa.decimal128(10, 2)),
+            "kind": pa.array(["a", "b", "a"]).dictionary_encode(),
+            "at": pa.array([0, 1, 2], pa.timestamp("ms", "Europe/Berlin")),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    reader = Reader(tmp_path, {"table": "t", "key": "id"})
+
+    reader.read_all(is_last=True)
+
+    assert types_of(reader) == {
+        "id": "int32",
+        "total": "decimal(10,2)",
+        "kind": "string",
+        "at": "timestamptz(us)",
+    }
+    assert [row["id"] for row in reader.rows()] == [1, 3]
+    assert told(reader) == [("a.parquet#1", "a column of the key is null")]
+
+
+def test_a_parquet_file_waits_until_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"id": [1, 2]}), file)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20])
+    reader = Reader(tmp_path, {"table": "t"})
+    reader.now_ms = file.stat().st_mtime_ns // 1_000_000
+
+    early = reader.read()
+    file.write_bytes(whole)
+    reader.read()
+
+    assert (early, [row["id"] for row in reader.rows()]) == (0, [1, 2])
+    assert not reader.rejects()
+
+
+def test_a_parquet_file_that_stays_broken_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "b.log").write_bytes(b"good\n")
+
+    reader = read(tmp_path, "a.parquet", b"PAR1 nothing", table="{stem}")
+
+    assert reader.lines() == ["good"]
+    assert told(reader) == [("a.parquet#0", "the file is not, or not yet, whole Parquet")]
+
+
+def test_events_say_which_file_and_row_they_are_from(tmp_path: Path) -> None:
+    reader = read(tmp_path, "a.log", b"one\ntwo\n")
+
+    (changes,) = reader.batches[0].tables
+    modified_us = (tmp_path / "a.log").stat().st_mtime_ns // 1_000
+    assert [*changes.source][:5] == ["version", "connector", "name", "ts_ms", "snapshot"]
+    assert (changes.source["connector"], changes.source["name"]) == ("files", "shop")
+    assert changes.source["ts_us"] == modified_us
+    assert (changes.source["file"], changes.commits) == ("a.log", "a.log")
+    assert isinstance(changes.source["row"], pa.Array)
+    assert changes.source["row"].to_pylist() == [0, 1]
+    assert set(reader.operations()) == {Operation.INSERT}
+
+
+LINE = st.sampled_from(
+    [b"1,a", b"2,b", b"x,1", b"1", b"", b"1,2,3", b'3,"q"', b'"4', b"5,\xff", b"\r"]
+)
+
+
+@pytest.mark.property
+@given(st.lists(LINE, max_size=40), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
+def test_lines_one_by_one_say_what_is_good(lines: list[bytes], end: bytes, is_ended: bool) -> None:
+    """The slow reference reads each line alone; a block has to give the same rows and numbers."""
+    from connectors.files.csv_lines import CsvLines
+    from connectors.files.settings import CsvSettings
+
+    def shape() -> Shape:
+        types = {"id": pa.int64(), "note": pa.string()}
+        return Shape(TableId("", "t"), types, key=(), grows=False)
+
+    parser = CsvLines(CsvSettings(), delimiter=",", header=b"id,note\n", key=())
+    block = end.join(lines) + (end if lines and is_ended else b"")
+    pieces = block.split(b"\n")
+    expected, bad = [], []
+    for number, line in enumerate(pieces[:-1] if block.endswith(b"\n") else pieces):
+        if line.strip(b"\r"):
+            found = sift(
+                line, shape(), parser, line_count=1,
+                layout=partial(layout_of, line, quote="", has_blank_rows=False),
+            )  # fmt: skip
+            expected += [(number, row) for row in found.rows.to_pylist()]
+            bad += [number for _ in found.bad]
+
+    if block.strip():
+        sifted = sift(
+            block, shape(), parser, line_count=line_count_of(block, ""),
+            layout=partial(layout_of, block, quote="", has_blank_rows=False),
+        )  # fmt: skip
+        assert list(zip(sifted.numbers.tolist(), sifted.rows.to_pylist(), strict=True)) == expected
+        assert [each.row for each in sifted.bad] == bad
+
+
+def test_text_lines_are_what_splitting_gives() -> None:
+    block = "a\r\n\nü\r\r\nlast".encode()
+
+    rows = TextLines().parse(block, Shape(TableId("", "t"), {}, key=(), grows=True))
+
+    assert rows.column("line").to_pylist() == ["a", "", "ü\r", "last"]
+    assert np.array_equal(layout_of(block, quote="", has_blank_rows=True).numbers, range(4))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "problem"),
+    [
+        ({"csv": {"header": False}}, "columns have to be given"),
+        ({"columns": {"id": "int"}}, "a type is one of"),
+        ({"columns": {"id": "int64"}, "key": "nope"}, "columns of the key are missing"),
+        ({"csv": {"delimiter": "::"}}, "one ASCII character"),
+        ({"csv": {"delimiter": '"'}}, "the same character"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(chosen: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        FilesSettings.model_validate({"path": "x", **chosen})

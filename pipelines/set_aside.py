@@ -89,6 +89,7 @@ class SetAsideRecords:
             value=columns.values[0].as_py(),
             headers=headers,
             stage=Stage.of(error),
+            kind=type(error).__name__,
             error=error.reasons[offset],
             at=(dict(headers).get(AT_HEADER) or b"").decode(),
             table=table,

@@ -30,7 +30,7 @@ class Add:
                 column=taken[0],
             )
         self._names = list(texts)
-        self._values = expressions.prepare(texts, schema)
+        self._values = expressions.prepare(texts, schema, what=f"add {', '.join(texts)}")
         added = [Column(name, kind) for name, kind in self._values.types.items()]
         self.schema = put_columns(schema, added)
 

@@ -58,11 +58,14 @@ class Expressions:
         """Raises ConfigError unless this is one expression that a row alone decides."""
         return read_syntax(self._database, text)
 
-    def prepare(self, texts: Mapping[str, str], schema: TableSchema) -> "Prepared":
-        """The expressions as they apply to rows of this schema, in this order."""
+    def prepare(
+        self, texts: Mapping[str, str], schema: TableSchema, *, what: str = "expression"
+    ) -> "Prepared":
+        """The expressions as they apply to rows of this schema, in this order; `what` is what they
+        are called when they fail."""
         self._prepared_count += 1
         view = f"rows {self._prepared_count}"
-        return Prepared(self._database, view, texts, self._used(texts, schema), schema)
+        return Prepared(self._database, view, texts, self._used(texts, schema), schema, what=what)
 
     def _used(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
         """Only columns that are used are handed over: it is quicker, and the others may be of types
@@ -99,11 +102,14 @@ class Prepared:
         texts: Mapping[str, str],
         used: Sequence[str],
         schema: TableSchema,
+        *,
+        what: str,
     ) -> None:
         import duckdb
 
         self._database, self._view, self._used = database, view, list(used)
         self._failure, self._table = duckdb.Error, str(schema.table)
+        self._what = what
         self._texts = [f"({text}\n)" for text in texts.values()]
         self._nothing = self._columns(pa.RecordBatch.from_pylist([], schema=schema.arrow))
         self._feed = Feed(self._nothing)
@@ -164,8 +170,8 @@ class Prepared:
             try:
                 self._run(self._answers, rows.slice(row, 1))
             except self._failure as error:
-                return f"the expression fails on this row: {kind_of(error)}"
-        return "the expression fails on this row"
+                return f"{self._what} fails: {kind_of(error)}"
+        return f"{self._what} fails"
 
     def _ask(self, query: "duckdb.DuckDBPyRelation", rows: pa.RecordBatch) -> list[pa.Array]:
         answers = self._run(query, rows)
@@ -189,9 +195,12 @@ class Prepared:
 
 
 def kind_of(error: Exception) -> str:
-    """`conversion error` for `ConversionException`: the message itself shows the value."""
+    """`conversion error` for `ConversionException`: its message would show the value."""
     words = type(error).__name__.removesuffix("Exception").removesuffix("Error")
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in words)[1:]
+    return (
+        "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in words)[1:]
+        + " error"
+    )
 
 
 def _settled(kind: pa.DataType, name: str, table: str) -> pa.DataType:

@@ -20,7 +20,7 @@ class Filter:
 
     def __init__(self, text: str, schema: TableSchema, expressions: Expressions) -> None:
         self.schema = schema
-        self._condition = expressions.prepare({"filter": text}, schema)
+        self._condition = expressions.prepare({"filter": text}, schema, what="filter")
         if not pa.types.is_boolean(self._condition.types["filter"]):
             raise ConfigError(
                 "a filter is a condition, and this is none",

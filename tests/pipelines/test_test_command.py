@@ -105,8 +105,8 @@ def test_what_differs_is_shown_row_by_row_and_ends_in_exit_code_4(
         '        {"id": 1, "order_day": "2026-01-30"}',
         '      - {"id": 2, "order_day": "2026-02-01"}',
         '      + {"id": 2, "order_day": "2026-01-31"}',
-        "      set aside: an expression cannot be computed: the expression fails on this row: "
-        "conversion",
+        "      set aside: an expression cannot be computed: "
+        "add order_day, with_tax fails: conversion error",
     ]
     assert plain.code == asked.code == exit_codes.DIFFERENT
     [test] = asked.envelope["data"]["shop"]

@@ -74,7 +74,7 @@ def test_single_rows_that_cannot_be_computed_are_named_and_the_others_go_on() ->
         transform.apply(given)
     others = only(transform.apply(given.filter(pa.array([n != 3 for n in range(6)]))))
 
-    assert caught.value.reasons == {43: "the expression fails on this row: invalid input"}
+    assert caught.value.reasons == {43: "add share, doubled fails: invalid input error"}
     assert others.rows.column("share").to_pylist() == [-33, -50, -100, 100, 50]
 
 

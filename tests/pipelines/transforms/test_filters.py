@@ -108,7 +108,7 @@ def test_single_rows_that_cannot_be_answered_are_named_by_their_offsets() -> Non
         filtered("CAST(status AS INTEGER) > 3").apply(changes_of(ORDERS, *rows, first_offset=1000))
 
     assert sorted(caught.value.reasons) == [1007, 1070]
-    assert caught.value.reasons[1007] == "the expression fails on this row: conversion"
+    assert caught.value.reasons[1007] == "filter fails: conversion error"
     assert "seven" not in str(caught.value)
 
 

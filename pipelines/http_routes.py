@@ -16,15 +16,14 @@ from pipelines.http_api import Answering
 from pipelines.http_guard import App
 from pipelines.log_ends import read_ends
 from pipelines.metrics import exposition
-from pipelines.output import error_facts
 from pipelines.positions import load_positions
 from pipelines.table_names import find_table
 from pipelines.unit_status import SOURCE
 
 logger = logging.getLogger(__name__)
 
-BODY_BYTES_MAX = 4 << 20
-"""A pipeline file is at most a few hundred kilobytes."""
+BODY_BYTES_MAX = 16 << 20
+"""Room for a directory of a thousand pipeline files that are larger than most."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -200,7 +199,13 @@ def _safe(handler: Handler) -> Handler:
             return await handler(request)
         except HeadwaterError as error:
             status = _status_of(error)
-            return _json({"error": error_facts(error, 0) | {"exit_code": None}}, status=status)
+            told = {
+                "kind": type(error).__name__,
+                "problem": error.problem,
+                "hint": error.hint or None,
+                "facts": error.facts,
+            }
+            return _json({"error": told}, status=status)
         except Exception:
             logger.exception("%s %s failed", request.method, request.url.path)
             problem = {

@@ -51,7 +51,7 @@ class SqlSourceSettings(YamlSettings):
     """How often keys are compared of tables that have a cursor."""
     batch_rows: int = Field(50_000, ge=1)
     """Rows that are read at a time."""
-    connect_timeout_ms: int = Field(10_000, ge=1)
+    connect_timeout_ms: DurationMs = Field(10_000, ge=1)
     """How long to wait for a connection."""
 
     @model_validator(mode="after")

@@ -112,7 +112,7 @@ async def die(notes: Path, unit: str, move: Callable[[], None]) -> None:
 
 async def speak(notes: Path, unit: str, move: Callable[[], None]) -> None:
     print("a row for stdout", flush=True)  # noqa: T201
-    await asyncio.Event().wait()
+    await wait(notes, unit, move)
 
 
 async def hang(notes: Path, unit: str, move: Callable[[], None]) -> None:

@@ -108,17 +108,6 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         await log.close()
 
 
-async def test_units_run_elsewhere_and_are_heard_of_here(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        units = it.start({"source": "wait", "sql": "wait"}, process_count=2)
-
-        pids = [
-            int((await it.heard.until(State.RUNNING, unit))[0].reason) for unit in units.values()
-        ]
-
-        assert len({os.getpid(), *pids}) == 3
-
-
 async def test_stopping_a_unit_waits_until_it_has_cleaned_up(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         units = it.start({"source": "wait", "sql": "wait"})
@@ -132,12 +121,16 @@ async def test_stopping_a_unit_waits_until_it_has_cleaned_up(tmp_path: Path) -> 
         assert it.heard.gone == [units["sql"]]
 
 
-async def test_at_the_end_sources_stop_before_sinks(tmp_path: Path) -> None:
+async def test_units_run_in_other_processes_where_sources_stop_before_sinks(
+    tmp_path: Path,
+) -> None:
     async with stage(tmp_path) as it:
         units = it.start({"sql": "wait", "source": "wait"}, process_count=2)
-        for unit in units.values():
-            await it.heard.until(State.RUNNING, unit)
 
+        found = [await it.heard.until(State.RUNNING, unit) for unit in units.values()]
+
+    pids = {int(running[0].reason) for running in found}
+    assert len({os.getpid(), *pids}) == 3
     times = {name: int((tmp_path / f"{name}-cleaned").read_text()) for name in units}
     assert times["source"] < times["sql"]
 
@@ -174,29 +167,17 @@ async def test_a_unit_that_kills_its_process_is_told_apart_from_its_neighbours(
             await it.heard.until_running_in(units[name], it.processes)
 
 
-async def test_a_unit_that_is_given_up_begins_afresh_when_somebody_says_so(
-    tmp_path: Path,
-) -> None:
+async def test_units_running_and_given_up_begin_afresh_once_per_wish(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
-        units = it.start({"source": "fail"})
+        units = it.start({"source": "fail", "sql": "wait"})
         await it.heard.until(State.QUARANTINED, units["source"])
+        await it.heard.until(State.RUNNING, units["sql"])
 
-        await write_control(it.log, "shop", [Wish(RESTART, "", "a1")], now_ms=0)
-
-        await it.heard.until(State.QUARANTINED, units["source"], times=2)
-
-
-async def test_a_running_unit_restarts_once_per_wish(tmp_path: Path) -> None:
-    async with stage(tmp_path) as it:
-        units = it.start({"source": "wait"})
-        await it.heard.until(State.RUNNING, units["source"])
-
-        await write_control(it.log, "shop", [Wish(RESTART, "", "a1")], now_ms=0)
-        await it.heard.until(State.RUNNING, units["source"], times=2)
-        await write_control(it.log, "shop", [Wish(RESTART, "", "a2")], now_ms=0)
-        found = await it.heard.until(State.RUNNING, units["source"], times=3)
-
-        assert len(found) == 3
+        for times, id in ((2, "a1"), (3, "a2")):
+            await write_control(it.log, "shop", [Wish(RESTART, "", id)], now_ms=0)
+            await it.heard.until(State.QUARANTINED, units["source"], times)
+            found = await it.heard.until(State.RUNNING, units["sql"], times)
+            assert len(found) == times
 
 
 OWNER = """
@@ -215,39 +196,26 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("act", ["wait", "hang"])
-def test_no_worker_outlives_a_killed_owner(tmp_path: Path, act: str) -> None:
+@pytest.mark.parametrize(("act", "said"), [("speak", "a row for stdout"), ("hang", "")])
+def test_no_worker_outlives_a_killed_owner_and_what_it_printed_was_the_owners_output(
+    tmp_path: Path, act: str, said: str
+) -> None:
     """However busy it is: a hanging one has two seconds."""
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, tmp_path, "source", act],
+        [sys.executable, "-c", OWNER, tmp_path, "console", act],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert owner.stdout is not None
-    worker = int(owner.stdout.readline())
+    lines = {owner.stdout.readline().strip() for _ in range(2 if said else 1)}
 
     owner.kill()
     owner.communicate()
 
-    until_gone(worker)
-    assert (tmp_path / "source-cleaned").exists() is (act == "wait")
-
-
-def test_what_a_sink_prints_is_the_output_of_the_run(tmp_path: Path) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, tmp_path, "console", "speak"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert owner.stdout is not None
-
-    lines = {owner.stdout.readline().strip(), owner.stdout.readline().strip()}
-    owner.kill()
-    owner.communicate()
-
-    assert "a row for stdout" in lines
+    (worker,) = lines - {said}
+    until_gone(int(worker))
+    assert not said or (tmp_path / "console-cleaned").exists()
 
 
 def until_gone(pid: int) -> None:

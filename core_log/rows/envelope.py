@@ -1,7 +1,9 @@
 """Debezium's envelope in pieces: what a batch shares is one fragment between varying columns."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,11 +13,15 @@ from core_log.rows.json_text import (
     NULL,
     Piece,
     constant,
+    join,
     json_text,
     quote,
     value_pieces,
 )
+from core_log.rows.stretches import Mask
 
+CALM_MAX = 0.5
+"""A column that changes in fewer of its rows than this is worth writing once for each run."""
 LETTERS = ("r", "c", "u", "d", "t")
 """What `op` says, by the number of the `Operation`."""
 
@@ -65,9 +71,61 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
     """An object whose members are columns or constants."""
     if block is None:
         return [NULL]
-    pieces: list[Piece] = ["{"]
+    runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
+    pieces: list[Piece] = []
+    shared: list[Piece] = ["{"]
     for place, (name, cell) in enumerate(block.items()):
-        pieces.append(f"{',' if place else ''}{quote(name)}:")
-        is_column = isinstance(cell, pa.Array)
-        pieces += value_pieces(json_text(cell)) if is_column else [constant(cell)]
-    return [*pieces, "}"]
+        shared.append(f"{',' if place else ''}{quote(name)}:")
+        if not isinstance(cell, pa.Array):
+            shared.append(constant(cell))
+        elif runs.has(cell):
+            shared += value_pieces(json_text(runs.firsts(cell)))
+        else:
+            pieces += [*runs.spread(shared), *value_pieces(json_text(cell))]
+            shared = []
+    return [*pieces, *runs.spread([*shared, "}"])]
+
+
+class _Runs(NamedTuple):
+    """Stretches of rows that share much of their `source` block, as the rows of one commit do:
+    what they share is written once for each stretch."""
+
+    columns: tuple[pa.Array, ...]
+    starts: pa.Array
+    """The first row of each stretch."""
+    numbers: pa.Array
+    """The stretch of each row."""
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array]) -> "_Runs":
+        changes = [_changes(column) for column in columns]
+        calm = [
+            place for place, change in enumerate(changes) if change.sum() <= CALM_MAX * len(change)
+        ]
+        if not calm:
+            return cls((), None, None)
+        is_start = np.logical_or.reduce([changes[place] for place in calm])
+        numbers = np.cumsum(is_start) - 1
+        chosen = tuple(columns[place] for place in calm)
+        return cls(chosen, pa.array(np.flatnonzero(is_start)), pa.array(numbers))
+
+    def has(self, column: pa.Array) -> bool:
+        return any(column is each for each in self.columns)
+
+    def firsts(self, column: pa.Array) -> pa.Array:
+        return column.take(self.starts)
+
+    def spread(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Pieces of stretches as pieces of rows."""
+        if all(isinstance(piece, str) for piece in pieces):
+            return list(pieces)
+        return [join(pieces, len(self.starts)).take(self.numbers)]
+
+
+def _changes(column: pa.Array) -> Mask:
+    """Where a column has another value than the row before; a null is always another."""
+    found = np.ones(len(column), np.bool_)
+    if len(column) > 1:
+        different = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+        found[1:] = different.fill_null(True).to_numpy(zero_copy_only=False)
+    return found

@@ -143,6 +143,28 @@ def test_what_varies_in_the_source_block_varies_in_the_events() -> None:
     assert decode(written).committed_us.to_pylist() == [5, 5, 6]
 
 
+@pytest.mark.parametrize("start", [0, 3])
+def test_what_commits_share_is_written_for_each_of_their_rows(start: int) -> None:
+    commits = pa.array([5, 5, 5, 5, 6, 6, 6, 6, 6, 5])
+    names = pa.array(['"a"'] * 4 + [None] * 2 + ["b"] * 4)
+    source = POSTGRES | {
+        "ts_us": commits.slice(start),
+        "sequence": names.slice(start),
+        "schema": pa.array(list("abcdefghij")).slice(start),
+        "txId": commits.slice(start),
+    }
+    rows = [(number, "x") for number in range(start, 10)]
+
+    written = encode(customers(*rows, source=source))
+
+    blocks = [json.loads(each)["source"] for each in texts(written.values) if each]
+    assert [block["ts_us"] for block in blocks] == commits.to_pylist()[start:]
+    assert [block["txId"] for block in blocks] == commits.to_pylist()[start:]
+    assert [block["sequence"] for block in blocks] == names.to_pylist()[start:]
+    assert "".join(block["schema"] for block in blocks) == "abcdefghij"[start:]
+    assert [block["table"] for block in blocks] == ["customers"] * len(rows)
+
+
 def test_a_transaction_block_is_written_when_there_is_one() -> None:
     what = customers((1, "a"), (2, "b"))
     block = {"id": "571:9", "total_order": pa.array([1, 2]), "data_collection_order": 1}

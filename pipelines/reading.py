@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from core_log import records
 from core_log.changes import Operation, TableChanges
-from core_log.errors import DecodeError, PositionLost, RecordsRejected
+from core_log.errors import DecodeError, PositionLost, RecordsRejected, RowsRejected
 from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from core_log.record_headers import header_column
 from core_log.records import Columns
@@ -207,15 +207,12 @@ class SliceReader:
         codec = self._codec(partition.topic, stored)
         try:
             changes = codec.decode(columns.keys, columns.values, stored.schema)
-        except DecodeError as error:
-            blamed = getattr(error, "rows", None)
-            if not blamed:
-                raise
+        except RowsRejected as error:
             raise RecordsRejected(
                 "records do not hold what their schema says",
                 topic=partition.topic,
                 partition=partition.partition,
-                reasons={int(columns.offsets[row]): error.problem for row in blamed},
+                reasons={int(columns.offsets[row]): why for row, why in error.reasons.items()},
             ) from error
         return replace(
             changes, log_partition=partition, log_offsets=pa.array(columns.offsets, pa.int64())

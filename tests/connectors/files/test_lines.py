@@ -143,6 +143,7 @@ def test_columns_that_are_given_are_kept_to(tmp_path: Path) -> None:
         "at": "timestamptz(us)",
         "day": "date",
         "tags": "list<string>",
+        "part": "float32",
     }
     content = (
         b'{"id":1,"total":12.30,"at":"2026-01-31T10:00:00Z","day":"2026-01-31","tags":["a"]}\n'
@@ -150,6 +151,7 @@ def test_columns_that_are_given_are_kept_to(tmp_path: Path) -> None:
         b'{"id":3000000000}\n'
         b'{"id":4,"total":0.001}\n'
         b'{"id":5,"day":"soon"}\n'
+        b'{"id":6,"part":1e39}\n'
     )
 
     reader = read(tmp_path, "a.jsonl", content, columns=columns)
@@ -161,10 +163,11 @@ def test_columns_that_are_given_are_kept_to(tmp_path: Path) -> None:
             "at": datetime(2026, 1, 31, 10, tzinfo=UTC),
             "day": date(2026, 1, 31),
             "tags": ["a"],
+            "part": None,
         },
-        {"id": 2, "total": Decimal("0.10"), "at": None, "day": None, "tags": None},
+        {"id": 2, "total": Decimal("0.10"), "at": None, "day": None, "tags": None, "part": None},
     ]
-    assert [at for at, _ in told(reader)] == ["a.jsonl#2", "a.jsonl#3", "a.jsonl#4"]
+    assert [at for at, _ in told(reader)] == [f"a.jsonl#{row}" for row in range(2, 6)]
     assert told(reader)[2][1] == "field /day holds no date"
 
 

@@ -19,7 +19,8 @@ def people_lines(changes: TableChanges) -> str:
     """`update   shop.orders id=7 status="paid" total="12.50"`; a delete shows its key."""
     table = printable(str(changes.schema.table))
     if changes.is_truncate:
-        return f"truncate {table}\n"
+        share = (f" {printable(name)}={value}" for name, value in _share(changes).items())
+        return f"truncate {table}{''.join(share)}\n"
     head = _joined(pc.utf8_rpad(WORDS.take(changes.operations), WORD_WIDTH), f" {table}")
     cells = [_joined(f" {printable(name)}=", cells) for name, cells in _cells(changes)]
     return _text(head, *_shown(changes, cells), "\n")
@@ -30,7 +31,9 @@ def json_lines(changes: TableChanges) -> str:
     whatever is neither a number, a truth nor a composition is text."""
     table, at = quoted(str(changes.schema.table)), _places(changes)
     if changes.is_truncate:
-        return _text(f'{{"op": "truncate", "table": {table}, "row": null, "at": ', at, "}\n")
+        share = ", ".join(f"{quoted(name)}: {value}" for name, value in _share(changes).items())
+        row = f"{{{share}}}" if share else "null"
+        return _text(f'{{"op": "truncate", "table": {table}, "row": {row}, "at": ', at, "}\n")
     cells = [
         _joined(f"{', ' if number else ''}{quoted(name)}: ", cells)
         for number, (name, cells) in enumerate(_cells(changes))
@@ -38,6 +41,11 @@ def json_lines(changes: TableChanges) -> str:
     words = WORDS.take(changes.operations)
     head = _joined('{"op": "', words, f'", "table": {table}, "row": {{')
     return _text(head, *_shown(changes, cells), '}, "at": ', at, "}\n")
+
+
+def _share(changes: TableChanges) -> dict[str, str]:
+    """Of a truncate what all rows have that go; nothing when every row goes."""
+    return {name: quoted(str(value)) for name, value in changes.truncated_where.items()}
 
 
 def _cells(changes: TableChanges) -> list[tuple[str, pa.Array]]:

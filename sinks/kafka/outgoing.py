@@ -12,6 +12,7 @@ import pyarrow as pa
 from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Cell, TableChanges, source_times
+from core_log.errors import SinkRejected
 from core_log.log import TopicPartition
 from core_log.partitioning import partitions_of
 from core_log.rows.codec import RowCodec
@@ -39,6 +40,12 @@ class Outgoing:
         """A truncate goes into every partition, as it does in our own log."""
         described = with_source(changes, pipeline)
         encoded = self.codec.encode(described, now_us=now_ms * 1_000)
+        if changes.is_truncate and changes.truncated_where:
+            raise SinkRejected(
+                "a truncate of one share of a table has no form in a topic",
+                hint="leave this table out, or let each share keep a topic of its own",
+                table=str(changes.schema.table),
+            )
         if changes.is_truncate:
             places = [(number, None) for number in range(self.partition_count)]
         else:

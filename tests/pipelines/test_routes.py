@@ -3,11 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, SinkRejected
+from core_log.rows.codecs import codec_for
+from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId
 from pipelines.routes import Routes
 from pipelines.spec import RouteRule
 from pipelines.transforms.after_log import AfterLog
+from sinks.console.lines import json_lines, people_lines
+from sinks.kafka.outgoing import Outgoing
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
@@ -60,6 +64,29 @@ def test_a_truncate_of_one_shard_empties_its_own_share_only() -> None:
 
     assert found.is_truncate
     assert found.truncated_where == {"tenant_id": "2"}
+
+
+def test_a_sink_shows_the_share_that_a_truncate_empties_or_refuses_it() -> None:
+    truncate = only(
+        AfterLog([], [SHARDS]).apply(
+            changes_of(schema_of(ROW, table="tenant_2.people"), (TRUNCATE, {}), first_offset=5)
+        )
+    )
+    outgoing = Outgoing(
+        topic="people",
+        table=truncate.schema.table,
+        partition_count=1,
+        codec=codec_for(WireSettings(), topic="people"),
+        compression=0,
+        batch_bytes_max=1 << 20,
+    )
+
+    assert people_lines(truncate) == 'truncate crm.people tenant_id="2"\n'
+    assert '"op": "truncate", "table": "crm.people", "row": {"tenant_id": "2"}' in json_lines(
+        truncate
+    )
+    with pytest.raises(SinkRejected, match="one share of a table"):
+        list(outgoing.encode(truncate, pipeline="shop", now_ms=0))
 
 
 def test_a_table_without_a_key_gets_the_column_and_no_key() -> None:

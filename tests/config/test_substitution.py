@@ -140,3 +140,14 @@ def test_a_default_is_no_secret() -> None:
     redaction = replaced("a: ${env:NOTHING:-the-default}").redaction
 
     assert redaction.scrub("the-default") == "the-default"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_the_database_driver_is_given_the_password_as_it_is(password: str) -> None:
+    from sqlalchemy.engine import make_url
+
+    document = parse_document(b"a: mysql+pymysql://app:${env:PASSWORD}@h/shop", Path("p.yaml"))
+
+    found = substitute(document, {"PASSWORD": password})
+
+    assert make_url(plain(found.document.root)["a"]).password == password

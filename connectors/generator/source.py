@@ -41,6 +41,8 @@ class GeneratorSource:
         history, settings = self._history, self._settings
         at, named = self._resume(resume_from)
         last = None if settings.total is None else end_of(history, settings.total)
+        if last is None and self._context.until_end:
+            last = history.opening  # what comes after it is made when it is asked for
         pace = Pace(self._context.clock, settings.rate)
         while last is None or at < last:
             room = settings.batch_rows

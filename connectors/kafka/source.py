@@ -52,12 +52,17 @@ class KafkaSource:
         reading = Reading(self._settings, self._context, resume_from)
         try:
             refreshed_ms: int | None = None
-            while True:
+            ends: dict[TopicPartition, int] | None = None
+            while ends is None or not reading.has_reached(ends):
                 now_ms = self._context.clock.monotonic_ms()
                 if refreshed_ms is None or now_ms - refreshed_ms >= self._settings.refresh_every_ms:
                     refreshed_ms = now_ms
                     if found := await reading.look(log, await self._topics(log)):
                         yield ChangeBatch((), found)
+                if self._context.until_end and ends is None:
+                    bounds = await log.bounds(reading.offsets)
+                    ends = {each: bound.stable for each, bound in bounds.items()}
+                    continue
                 if not reading.offsets:
                     await asyncio.sleep(FETCH_WAIT_MS / 1_000)
                     continue
@@ -206,6 +211,9 @@ class Reading:
             if learnt and self._stored.get(f"schema/{topic}") != learnt:
                 positions[f"schema/{topic}"] = self._stored[f"schema/{topic}"] = learnt
         return ChangeBatch(tuple(tables), positions, tuple(rejects))
+
+    def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return all(self.offsets[partition] >= end for partition, end in ends.items())
 
     def schema_of(self, topic: str) -> TableSchema | None:
         return self._reader(topic).schema

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -195,6 +196,16 @@ async def test_the_rows_that_are_there_at_first_are_reported_until_all_are_read(
         "orders": 1_000,
         "order_lines": 2_500,
     }
+
+
+async def test_asked_for_what_is_there_it_tells_what_was_there_at_first() -> None:
+    endless = SHOP.model_copy(update={"total": None})
+
+    source = GeneratorSource(endless, replace(context(), until_end=True))
+    told = [after async for after in iterate(source, {})]
+
+    assert sum(len(changes) for after in told for changes in after.batch.tables) == 4_025
+    assert {changes.source["snapshot"] for a in told for changes in a.batch.tables} == {"true"}
 
 
 def test_as_many_changes_are_due_as_the_rate_says() -> None:

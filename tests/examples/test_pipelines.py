@@ -1,0 +1,54 @@
+"""Every pipeline of examples/ runs as its README says."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connectors.generator.settings import GeneratorSettings
+from connectors.generator.truth import truth
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))
+SAYS = {
+    "shop-to-sqlite": [
+        "{customers} rows",
+        "{products} rows",
+        "{orders} rows",
+        "{order_lines} rows",
+    ],
+    "files-to-parquet": ["1 12.5 2026-01-30", "after one more line:", "4 41.0 2026-02-01"],
+    "shop-to-kafka": ["outside.orders", "{orders} rows came back", "{order_lines} rows came back"],
+}
+TOTALS = {"shop-to-sqlite": 10_000, "shop-to-kafka": 6_000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pipeline_does_what_its_page_says(name: str, tmp_path: Path) -> None:
+    directory = tmp_path / name
+    shutil.copytree(EXAMPLES / name, directory, ignore=shutil.ignore_patterns("data", "lake"))
+    counts: dict[str, str] = {}
+    if name in TOTALS:
+        tables = truth(GeneratorSettings(size=1_000, total=TOTALS[name], rate=0))
+        counts = {table.name: f"{table.name}: {rows.num_rows:,}" for table, rows in tables.items()}
+
+    done = subprocess.run(
+        ["bash", directory / "run.sh"],
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    missing = [each for each in SAYS[name] if each.format(**counts) not in done.stdout]
+    assert not missing, done.stdout
+
+
+def test_every_example_has_a_page_and_is_told_what_to_say() -> None:
+    assert set(SAYS) == set(NAMES)
+    assert all((EXAMPLES / name / "README.md").is_file() for name in NAMES)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+from config.debezium import ELSEWHERE, OURS
 from config.json_schema import pipeline_schema
 from config.mistakes import did_you_mean
 from config.model_keys import fields_of
@@ -134,7 +135,16 @@ def file_page() -> str:
         sink_keys=key_table(_shared_keys(SinkUnit)),
         sources="\n".join(sources),
         sinks="\n".join(sinks),
+        debezium="\n".join(_debezium_rows()),
     )
+
+
+def _debezium_rows() -> Iterator[str]:
+    yield "| Debezium's key | Here |\n|---|---|"
+    for name, ours in OURS.items():
+        yield f"| `{name}` | `{'.'.join(ours.keys)}` |"
+    for name, hint in ELSEWHERE.items():
+        yield f"| `{name}` | {hint} |"
 
 
 def json_schema() -> dict[str, Any]:
@@ -232,8 +242,7 @@ sink:
   expressions/` that match the whole name, and by `!` in front of what is left out. Text that
   begins with `*` or `!` needs quotes in YAML.
 - **Relative paths** are meant from the directory of the file.
-- **Debezium's keys** (`table.include.list`, `snapshot.mode`, `slot.name`, ...) are taken in a
-  source that has a key for them; where one has another place here, the mistake says which.
+- **Debezium's keys** are taken in a source that has a key for them, see [below](#debeziums-keys).
 
 ## Secrets
 
@@ -269,4 +278,12 @@ Every source has these keys, too; where a type has another default, its page say
 
 `[]` stands for an element of a list, `<name>` for any name.
 
-{keys}"""
+{keys}
+## Debezium's keys
+
+In a source, Debezium's own spellings are taken where the type has a key for what they say; its
+lists of regular expressions become patterns. Of those that have another place here, the mistake
+says which.
+
+{debezium}
+"""

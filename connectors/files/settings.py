@@ -54,11 +54,9 @@ class CsvSettings(YamlSettings):
 
 
 class FilesSettings(YamlSettings):
-    """Exactly once: every row of every file enters the log once, whatever crashes in between.
-
-    That holds for files that are appended to, that are renamed (as log rotation does it) and that
-    never change, in the middle of a file as well: what has been taken of each file is committed
-    in the same transaction of the log as its rows. Rows are events of kind `c` (created). A file
+    """The promise holds for files that are appended to, that are renamed (as log rotation does
+    it) and that never change, in the middle of a file as well: what has been taken of each file
+    is committed in the same transaction of the log as its rows. Rows are events of kind `c` (created). A file
     is known by its place on the disk (inode; in S3 the ETag) and by checksums of what has been
     read:
 
@@ -82,7 +80,11 @@ class FilesSettings(YamlSettings):
 
     Types of columns that are not given are inferred from the first block that is read of a table,
     and stay: lines that do not fit them go to the dead-letter topic, columns that show up later
-    are added. Columns of JSON that hold objects or lists keep them as they are.
+    are added. A column of CSV in which the block has one value that is no number is text from
+    then on, and one whose numbers begin with zeros as well. Columns of JSON that hold objects or
+    lists keep them as they are; a field that such an object did not have in the first block is a
+    reason to set its line aside. Where that matters, give `columns`. A Parquet file that cannot
+    be cast to its table is set aside from that row on.
     """
 
     path: str = Field(

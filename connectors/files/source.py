@@ -1,4 +1,4 @@
-"""The files source: looks at the files again and again, and hands on what is new."""
+"""Files as a source, local or in S3: JSON lines, CSV, Parquet, text; new, growing, rotated."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -23,9 +23,11 @@ Result = TypeVar("Result")
 
 
 class FilesSource:
-    """Reads files, local or in S3: JSON lines, CSV, Parquet and text; new, growing and rewritten.
+    """Exactly once: every row of every file enters the log once, whatever crashes in between.
 
-    Reading and parsing happen in a thread, a batch at a time.
+    Reads JSON lines, CSV, Parquet and text, plain or compressed, from a directory or from S3, and
+    goes on with what is new. Reading and parsing happen in a thread, a batch at a time, so that
+    memory does not depend on how large a file is.
     """
 
     Settings = FilesSettings

@@ -28,11 +28,7 @@ class TableSettings(YamlSettings):
 
 
 class FilesSinkSettings(YamlSettings):
-    """Exactly once for readers who go by the manifest, nothing missing and nothing torn for all
-    others: files cannot be changed together, so a crash can leave files of a slice that is not
-    committed; they are removed or replaced under the same names when the sink runs again.
-
-    Every change becomes a row: this sink only appends. A delete has the columns that are known of
+    """Every change becomes a row: this sink only appends. A delete has the columns that are known of
     the row that went, the key at least, and `_headwater_op` says `d`; a truncate is a row of
     nulls with `t`. Files lie under `<path>/<table>/`, each holding one schema; when a table's
     shape changes, new files have the new one, and a reader takes the union.
@@ -72,7 +68,7 @@ class FilesSinkSettings(YamlSettings):
     open_files_max: int = Field(64, ge=1)
     """How many files are written at the same time; with more partitions than that, some get
     several smaller ones."""
-    buffer_bytes: SizeBytes = Field(64 << 20, ge=1 << 20)
+    buffer_bytes: SizeBytes = Field(32 << 20, ge=1 << 20)
     """How much is kept in memory before it becomes row groups of files."""
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The files sink: a slice becomes files, and the files count with one commit."""
+"""Files as a sink, local or in S3: every change appended, as Parquet or JSON lines."""
 
 import asyncio
 import hashlib
@@ -24,9 +24,12 @@ Result = TypeVar("Result")
 
 
 class FilesSink:
-    """Appends every change to files: Parquet or JSON lines, local or in S3.
+    """Exactly once for readers who go by the manifest; for all others nothing is missing and
+    nothing is torn.
 
-    Reading the slice, writing and sending happen in a thread, a batch at a time.
+    Files cannot be changed together, so that a crash can leave files of a slice that is not
+    committed; they are removed, or replaced under the same names, when the sink runs again.
+    Writing and sending happen in a thread, a batch at a time.
     """
 
     Settings = FilesSinkSettings

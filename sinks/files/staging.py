@@ -15,7 +15,7 @@ from sinks.files.manifest import CommittedFile
 from sinks.files.naming import table_directory
 from sinks.files.settings import FilesSinkSettings
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 8 << 20
 
 
 class Staged(NamedTuple):

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from pipelines.run import Look, Show
 
 
+def interval_ms(text: str) -> int:
+    from core_log.settings import parse_duration_ms
+
+    try:
+        found: int = parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if found < 1:
+        raise click.BadParameter("a pause has to be longer than nothing")
+    return found
+
+
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
 @click.option(
@@ -30,9 +42,17 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Directory of the log, in place of `log.path` of the file.",
 )
+@click.option(
+    "--log-every",
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    callback=lambda *given: interval_ms(given[-1]),
+    help="How often progress is logged where there is no terminal to draw on.",
+)
 @shared_options
 @click.pass_obj
-def run(output: Output, path: Path, once: bool, data: Path | None) -> None:
+def run(output: Output, path: Path, once: bool, data: Path | None, log_every: int) -> None:
     """Run a pipeline file, or all pipeline files of a directory.
 
     Where another run has this log already, the file is handed to it: what is new or edited is
@@ -72,7 +92,8 @@ def run(output: Output, path: Path, once: bool, data: Path | None) -> None:
             await asyncio.Event().wait()
         from pipelines.progress import ProgressView
 
-        await ProgressView(look, has_color=output.has_color).watch()
+        view = ProgressView(look, interval_ms=log_every, has_color=output.has_color)
+        await view.watch()
 
     shown: Show = show
     likely = data or (path if path.is_dir() else path.parent) / "data"

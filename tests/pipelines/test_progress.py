@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pipelines import exit_codes
 from pipelines.progress import ProgressView, drawn, is_drawable, log_lines
 from pipelines.quantities import count_text, duration_text, rate_text, size_text
 from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.status import StatusBoard
 from pipelines.status_screen import plain, screen, shortened
 from tests.fakes import SimulatedClock
+from tests.pipelines.conftest import Headwater
 
 START_MS = 1_700_000_000_000
 
@@ -238,3 +240,10 @@ def test_durations_have_one_unit(duration_ms: int | None, shown: str) -> None:
 
 def test_sizes_have_binary_units() -> None:
     assert (size_text(312 << 20), size_text(100), size_text(None)) == ("312.0 MiB", "100 B", "-")
+
+
+def test_how_often_progress_is_logged_is_a_duration(headwater: Headwater) -> None:
+    for given in ("soon", "0s", "10"):
+        ran = headwater("run", "--log-every", given)
+        assert ran.code == exit_codes.INVALID
+        assert "--log-every" in ran.remarks

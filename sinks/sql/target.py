@@ -42,6 +42,7 @@ class Target:
         self._generations: dict[TableId, int | None] = {}
         self._told: dict[TopicPartition, Stand] = {}
         self._locked: dict[TopicPartition, Row] = {}
+        self._stale: list[Row] = []
         self._fed: dict[str, tuple[TableId, int]] = {}
         self._drops: dict[TableId, Sequence[str]] = {}
         self._keys_since_truncate: dict[str, dict[TopicPartition, list[pa.RecordBatch]]] = {}
@@ -128,6 +129,8 @@ class Target:
                 self.connected(),
                 [(self._locked[part], self._moved(part, stand)) for part, stand in end.items()],
             )
+            # Only now, so that the generation of a table made in between is above theirs.
+            self.offsets.delete(self.connected(), self._stale)
             self._transaction.commit()
             self._transaction = None
             self._told |= end
@@ -212,7 +215,9 @@ class Target:
                 "the table that held this topic's rows has gone; it will be filled anew",
                 topic=gone[0].topic,
             )
-        self.offsets.delete(connection, stale)
+        self._stale = stale
+        if self.shadow is not None:  # they are of the very generation that begins now
+            self.offsets.delete(connection, stale)
         fresh = {part: self._fresh(part, stand) for part, stand in start.items()}
         new = [row for part, row in fresh.items() if part not in counting]
         try:

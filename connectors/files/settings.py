@@ -56,9 +56,9 @@ class CsvSettings(YamlSettings):
 class FilesSettings(YamlSettings):
     """The promise holds for files that are appended to, that are renamed (as log rotation does
     it) and that never change, in the middle of a file as well: what has been taken of each file
-    is committed in the same transaction of the log as its rows. Rows are events of kind `c` (created). A file
-    is known by its place on the disk (inode; in S3 the ETag) and by checksums of what has been
-    read:
+    is committed in the same transaction of the log as its rows. Rows are events of kind `c`
+    (created). A file is known by its place on the disk (inode; in S3 the ETag) and by checksums
+    of what has been read:
 
     - It grew: reading goes on after the last whole line.
     - It was renamed within `path` or its own directory: reading goes on under the new name, also

@@ -28,8 +28,8 @@ class TableSettings(YamlSettings):
 
 
 class FilesSinkSettings(YamlSettings):
-    """Every change becomes a row: this sink only appends. A delete has the columns that are known of
-    the row that went, the key at least, and `_headwater_op` says `d`; a truncate is a row of
+    """Every change becomes a row: this sink only appends. A delete has the columns that are known
+    of the row that went, the key at least, and `_headwater_op` says `d`; a truncate is a row of
     nulls with `t`. Files lie under `<path>/<table>/`, each holding one schema; when a table's
     shape changes, new files have the new one, and a reader takes the union.
 

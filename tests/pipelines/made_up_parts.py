@@ -1,10 +1,13 @@
 """A source and a sink with keys of every kind, to hold pipeline files against."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, SecretStr
 
+from connectors.source import SourceContext
 from core_log.settings import DurationMs, PatternTexts, SizeBytes, Texts, YamlSettings
+from core_log.table_schema import TableSchema
 
 
 class SlotSettings(YamlSettings):
@@ -48,6 +51,13 @@ class MadeUpSource:
     """Exactly nothing is read, once."""
 
     Settings = MadeUpSourceSettings
+
+    def __init__(self, settings: MadeUpSourceSettings, context: SourceContext) -> None:
+        self._url = settings.url.get_secret_value()
+
+    async def discover(self) -> Sequence[TableSchema]:
+        """Breaks as a careless driver does: with its address in its words."""
+        raise RuntimeError(f"no answer from {self._url}")
 
 
 class MadeUpSinkSettings(YamlSettings):

@@ -97,6 +97,17 @@ def test_a_secret_is_in_no_output_of_a_check(headwater: Headwater, options: Any)
     assert "canary" not in ran.data + ran.remarks
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_secret_is_in_no_traceback(headwater: Headwater, options: Any) -> None:
+    Path("pipeline.yaml").write_text(FILE)
+
+    ran = headwater("plan", "pipeline.yaml", *options)
+
+    assert ran.code == exit_codes.INTERNAL
+    assert "RuntimeError" in ran.remarks and "no answer from" in ran.remarks
+    assert "canary" not in ran.data + ran.remarks
+
+
 def test_a_written_file_is_right_but_for_what_only_its_owner_knows(headwater: Headwater) -> None:
     ran = headwater("init", "made-up", "made-up", "made-up")
 

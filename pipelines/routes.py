@@ -93,6 +93,7 @@ class Routes:
             raise ConfigError(
                 "two tables would become one, and nothing would tell their rows apart",
                 hint='add a column that does, such as add_key: {tenant_id: "$1"}',
+                table=str(table),
                 target=str(target.table),
                 tables=sorted((str(owner), str(table))),
             )

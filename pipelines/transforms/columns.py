@@ -10,7 +10,7 @@ from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError, DecodeError
 from core_log.rows.column_types import parse_type, type_text
 from core_log.table_schema import Column, TableSchema
-from pipelines.transforms.errors import rejection
+from pipelines.transforms.errors import at_table, rejection
 from pipelines.transforms.expressions import Expressions
 from pipelines.transforms.filtering import answers_of
 from pipelines.transforms.rows import failing_rows, is_operation, put_columns, with_columns
@@ -77,7 +77,10 @@ class Cast:
     and nothing is rounded or cut."""
 
     def __init__(self, types: Mapping[str, str], schema: TableSchema) -> None:
-        self._types = {name: parsed_type(text) for name, text in types.items()}
+        try:
+            self._types = {name: parsed_type(text) for name, text in types.items()}
+        except ConfigError as error:
+            raise at_table(error, schema) from None
         for name in set(types) & set(schema.key):
             if not _keeps_apart(schema.column(name).type, self._types[name]):
                 raise ConfigError(

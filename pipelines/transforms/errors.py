@@ -1,9 +1,10 @@
-"""How a transform fails for single rows: as records that can be set aside, while others go on."""
+"""How a transform fails: for single rows, which can be set aside, or for a table."""
 
 from collections.abc import Mapping
 
 from core_log.changes import TableChanges
-from core_log.errors import HeadwaterError, TransformFailed, TransformRejected
+from core_log.errors import ConfigError, HeadwaterError, TransformFailed, TransformRejected
+from core_log.table_schema import TableSchema
 
 
 def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -> HeadwaterError:
@@ -21,3 +22,9 @@ def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -
         partition=changes.log_partition.partition,
         reasons={changes.log_offsets[row].as_py(): reason for row, reason in reasons.items()},
     )
+
+
+def at_table(error: ConfigError, schema: TableSchema) -> ConfigError:
+    """A mistake of the file as it is met at a table, which can then be stopped alone."""
+    facts = {"table": str(schema.table)} | error.facts
+    return ConfigError(error.problem, hint=error.hint, **facts)

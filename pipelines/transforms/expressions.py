@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from core_log.errors import ConfigError, DecodeError, TransformFailed
 from core_log.rows.column_types import type_text
 from core_log.table_schema import TableSchema
+from pipelines.transforms.errors import at_table
 from pipelines.transforms.syntax import Syntax, read_syntax
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ class Expressions:
         that DuckDB does not know."""
         used: dict[str, str] = {}
         for text in texts.values():
-            for name in self.check(text).columns_of(schema):
+            try:
+                syntax = self.check(text)
+            except ConfigError as error:
+                raise at_table(error, schema) from None
+            for name in syntax.columns_of(schema):
                 if used.setdefault(name.lower(), name) != name:
                     raise ConfigError(
                         "the expression uses columns that differ in case only, which SQL cannot",

@@ -27,7 +27,7 @@ class UserFunction:
         self._call = _find(name, directory)
         self._wants_rows = _wants_rows(self._call)
 
-    def apply(self, rows: pa.Table) -> pa.Table:
+    def apply(self, rows: pa.Table, *, table: str) -> pa.Table:
         """As many rows in the same order; the function's own exceptions come as `Raised`."""
         given = rows.to_pylist() if self._wants_rows else rows
         try:
@@ -35,10 +35,11 @@ class UserFunction:
         except (Exception, SystemExit) as error:
             raise Raised(type(error).__name__) from None
         if self._wants_rows:
-            result = self._as_table(result, rows.schema)
+            result = self._as_table(result, rows.schema, table)
         if not isinstance(result, pa.Table):
             raise TransformFailed(
                 "a python transform returns what it was given: a table, or a list of rows",
+                table=table,
                 function=self.name,
                 returned=type(result).__name__,
             )
@@ -46,11 +47,12 @@ class UserFunction:
             raise TransformFailed(
                 "a python transform returns as many rows as it was given",
                 hint="leave rows out by a filter in a rule after it",
+                table=table,
                 function=self.name,
             )
         return result
 
-    def _as_table(self, result: Any, schema: pa.Schema) -> Any:
+    def _as_table(self, result: Any, schema: pa.Schema, table: str) -> Any:
         """Rows say no types, so they keep those that they came with."""
         if not isinstance(result, list):
             return result
@@ -58,6 +60,7 @@ class UserFunction:
             raise TransformFailed(
                 "a python transform of rows cannot make new columns",
                 hint="add the column in a rule before it, such as add: {label: NULL::VARCHAR}",
+                table=table,
                 function=self.name,
                 column=min(strange),
             )
@@ -79,7 +82,7 @@ class Python:
         self._function, self._given = function, schema
         # What the function does to an empty table tells which columns it makes.
         try:
-            made = function.apply(schema.arrow.empty_table()).schema
+            made = function.apply(schema.arrow.empty_table(), table=str(schema.table)).schema
         except Raised as raised:
             raise TransformFailed(
                 "a python transform fails on a table without rows",
@@ -107,13 +110,13 @@ class Python:
         return replace(changes, schema=self.schema, rows=rows, before=None)
 
     def _replaced(self, changes: TableChanges) -> TableChanges:
-        table = pa.Table.from_batches([changes.rows])
+        table, name = pa.Table.from_batches([changes.rows]), str(changes.schema.table)
         try:
-            made = self._checked(table, self._function.apply(table))
+            made = self._checked(table, self._function.apply(table, table=name))
         except Raised:
             failed = failing_rows(
                 table.num_rows,
-                lambda first, count: self._function.apply(table.slice(first, count)),
+                lambda first, count: self._function.apply(table.slice(first, count), table=name),
                 Raised,
             )
             if not failed:

@@ -46,6 +46,7 @@ CONFINED = {
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
     r"secrets": r"core_log/(broker/running|storage/key_digests)\.py|pipelines/.*",
     r"boto3|botocore": r"core_log/s3/",
+    r"duckdb": r"core_log/rows/|pipelines/transforms/",
     r"confluent_kafka|kafka|aiokafka|hypothesis|pytest": r"$",
 }
 """Module, third-party or of the world, to the paths (from their beginning) that may import it."""

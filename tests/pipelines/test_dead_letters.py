@@ -1,9 +1,12 @@
 """A record that cannot be applied is kept byte for byte, once, with where it was and why."""
 
+from typing import Any
+
 import pytest
 
 from core_log import records
 from core_log.changes import Reject
+from core_log.errors import DecodeError, RecordsRejected, TransformRejected
 from core_log.log import TopicPartition
 from core_log.record_headers import header_lists
 from core_log.table_schema import TableId
@@ -147,3 +150,16 @@ def test_the_budget_counts_failures_among_the_last_records(
         budget.add(seen, failed=failed)
 
     assert budget.is_exhausted is is_exhausted
+
+
+def test_the_stage_says_who_could_not_take_the_record() -> None:
+    facts: dict[str, Any] = {"topic": "t", "partition": 0, "reasons": {}}
+    undecoded = RecordsRejected("x", **facts)
+    undecoded.__cause__ = DecodeError("x")
+
+    stages = [
+        Stage.of(each)
+        for each in (TransformRejected("x", **facts), undecoded, RecordsRejected("x", **facts))
+    ]
+
+    assert stages == [Stage.TRANSFORM, Stage.DECODING, Stage.SINK]

@@ -181,8 +181,10 @@ def test_a_truncate_has_the_columns_that_the_rows_have() -> None:
 def test_a_rule_that_does_not_fit_its_table_is_refused(
     rule: dict[str, object], problem: str
 ) -> None:
-    with pytest.raises(ConfigError, match=problem):
+    with pytest.raises(ConfigError, match=problem) as caught:
         after_log(**rule).schema(ORDERS)
+
+    assert caught.value.facts["table"] == "public.orders", "so that it can be stopped alone"
 
 
 def test_a_rule_for_many_tables_changes_columns_only_where_they_are() -> None:

@@ -137,8 +137,10 @@ def test_rows_on_which_it_raises_are_named_and_their_values_are_not(
 def test_what_it_may_not_return_fails_its_table_in_words(
     after_log: Callable[[str], AfterLog], function: str, problem: str
 ) -> None:
-    with pytest.raises(TransformFailed, match=problem):
+    with pytest.raises(TransformFailed, match=problem) as caught:
         after_log(function).apply(changes_of(ORDERS, (INSERT, {"id": 1})))
+
+    assert caught.value.facts["table"] == "public.orders"
 
 
 def test_rows_cannot_make_columns_and_the_way_to_make_them_is_said(

@@ -8,6 +8,7 @@ import pytest
 
 from core_log.errors import RowsRejected
 from core_log.rows.codecs import codec_for
+from core_log.rows.json_objects import read_together
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column
 from tests.core_log.rows.tables import changes, one_column, table
@@ -186,6 +187,18 @@ def test_a_value_beyond_its_mode_is_refused_by_its_row() -> None:
         codec_for(WireSettings(time="nanoseconds"), topic="t").encode(what, now_us=1)
 
     assert caught.value.reasons == {1: "column 'v' holds no timestamp(s)"}
+
+
+def test_text_that_speaks_of_nulls_does_not_make_reading_slow() -> None:
+    """Columns of documents are full of it, and one by one they would take very long."""
+    kind = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.string()))])
+    names = ['{"a":null}', None, ":null:null", '"', "{'b':null}"]
+    texts = [json.dumps({"name": name, "tags": [name]}, separators=(",", ":")) for name in names]
+
+    columns = read_together(pa.array(texts), kind)
+
+    assert columns[0].to_pylist() == names
+    assert columns[1].to_pylist() == [[name] for name in names]
 
 
 def test_flat_rows_are_as_strict() -> None:

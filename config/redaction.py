@@ -9,6 +9,8 @@ MASK = "***"
 EMBEDDED_MIN = 6
 """Shorter secrets are only found where they stand as a word: `dev` is not taken out of `device`."""
 LINE_MIN = 12
+SECRET_MIN = 3
+NO_SECRET = re.compile(r"\d{1,5}|\d+(ms|s|m|h|d|w|B|KiB|MiB|GiB)|true|false", re.IGNORECASE)
 PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/?#:@]*:([^\s/?#]+)@")
 
 
@@ -39,7 +41,10 @@ class Redaction:
 
 def secrets_in(value: str) -> set[str]:
     """What must stay unsaid of a value that came from a reference: all of it, the password of a
-    URL on its own, and every long line of a key file."""
+    URL on its own, and every long line of a key file. What is too short to be a secret, such as
+    the number of workers, would only blot out other numbers."""
+    if len(value) < SECRET_MIN or NO_SECRET.fullmatch(value):
+        return set()
     found = {value} | passwords_in(value)
     lines = value.splitlines()
     if len(lines) > 1:

@@ -249,7 +249,8 @@ sink:
 Secrets come by reference: `${{env:NAME}}`, `${{env:NAME:-default}}` and `${{file:path}}` (a final
 newline is left out). `$${{` stands for `${{`. References are allowed in every value, not in keys,
 and what comes out of one is text. It is resolved when a command needs it, and never printed: what
-it stood for, and every password in a URL, is replaced by `***` in errors, logs and tracebacks.
+it stood for, and every password in a URL, is replaced by `***` in errors, logs and tracebacks; only
+what is shorter than three characters, a number of up to five digits, a duration or a size is not.
 
 Inside the user and password of a URL, and after its `?`, what a reference stands for is
 percent-encoded, so that a password may hold `@`, `/` and `%`:

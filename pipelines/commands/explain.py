@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from connectors import SOURCES
 from core_log.errors import ConfigError
+from pipelines.completing import completing
 from pipelines.output import Output, shared_options
+from sinks import SINKS
 
 if TYPE_CHECKING:
     from config.reference import Key
@@ -16,7 +19,9 @@ WIDTH = 92
 
 
 @click.command()
-@click.argument("what", metavar="[TYPE[.KEY]]", required=False)
+@click.argument(
+    "what", metavar="[TYPE[.KEY]]", required=False, shell_complete=completing(SOURCES, SINKS)
+)
 @click.option("--json-schema", is_flag=True, help="Print the JSON Schema of the file, for editors.")
 @shared_options
 @click.pass_obj

@@ -4,15 +4,18 @@ from pathlib import Path
 
 import click
 
+from connectors import SOURCES
 from core_log.errors import ConfigError
+from pipelines.completing import completing
 from pipelines.output import Output, shared_options
+from sinks import SINKS
 
 BEGINNING = ("generator", "console")
 """Runs as it is, without any system."""
 
 
 @click.command()
-@click.argument("types", metavar="[TYPE]...", nargs=-1)
+@click.argument("types", metavar="[TYPE]...", nargs=-1, shell_complete=completing(SOURCES, SINKS))
 @click.option(
     "-f",
     "--file",

@@ -58,6 +58,13 @@ def test_a_short_secret_is_only_taken_out_where_it_is_a_word() -> None:
     assert redaction.scrub("dev: a device, password=dev") == f"{MASK}: a device, password={MASK}"
 
 
+@pytest.mark.parametrize("value", ["3", "65535", "true", "5s", "64MiB", "eu", ""])
+def test_what_is_no_secret_does_not_blot_out_other_words(value: str) -> None:
+    text = f"{value} tables of {value}"
+
+    assert Redaction(secrets_in(value)).scrub(text) == text
+
+
 def test_without_secrets_nothing_is_changed() -> None:
     assert Redaction(["", " "]).scrub("all of it") == "all of it"
 

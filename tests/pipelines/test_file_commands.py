@@ -236,3 +236,14 @@ def test_editors_get_a_schema_that_takes_what_check_takes(headwater: Headwater) 
     file["source"] = {"type": "made-up", "url": "x", "tabels": "a"}
     wrong = {"/".join(map(str, each.absolute_path)) for each in validator.iter_errors(file)}
     assert wrong == {"log/history", "source"}
+
+
+@pytest.mark.parametrize("command", ["init", "explain"])
+def test_a_shell_completes_types(command: str) -> None:
+    from click.shell_completion import ShellComplete
+
+    from pipelines.cli import cli
+
+    offered = ShellComplete(cli, {}, "headwater", "X").get_completions([command], "ge")
+
+    assert [each.value for each in offered] == ["generator"]

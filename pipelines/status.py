@@ -88,7 +88,7 @@ class StatusBoard:
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         worst = min(units.values(), key=lambda unit: WORST_FIRST.index(unit.state))
         told = {
-            name: unit.tables_json(now_ms=now_ms, monotonic_ms=monotonic_ms)
+            name: unit.tables_json(self._ends, now_ms=now_ms, monotonic_ms=monotonic_ms)
             for name, unit in units.items()
         }
         tables = dict.fromkeys(table for lines in told.values() for table in lines)

@@ -9,8 +9,9 @@ SHARED_BY_UNIT_AND_TABLE = {
     "rows_per_s": "over the last 10 seconds",
     "bytes_per_s": "over the last 10 seconds",
     "lag_ms": (
-        "while all that is known has gone through: how long the last change took from its commit"
-        " at the source; else the age of the oldest change that has not; null before the first"
+        "the age of the oldest change that has not gone through; while all that is known has: how"
+        " long the last one took from its commit at the source, and 0 once nothing has come for 10"
+        " seconds; null before the first"
     ),
     "dead_letters": "records that went to the dead-letter topic since this process started",
 }

@@ -69,29 +69,30 @@ class TableStatus:
     row_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
     byte_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
 
-    def lag_ms(self, unit_state: State, *, now_ms: int) -> int | None:
-        """While everything known has passed, how long the last change took; else how old the
-        oldest change is that has not."""
+    def lag_ms(self, unit_state: State, *, is_at_rest: bool, now_ms: int) -> int | None:
+        """How old the oldest change is that has not passed; where everything known has, how long
+        the last one took, and nothing once that was a while ago."""
         if self.committed_ms is None or self.moved_ms is None:
             return None
         waiting_since = self.behind_since_ms
         if waiting_since is None and unit_state in (State.RETRYING, State.QUARANTINED):
             waiting_since = self.committed_ms
-        end_ms, start_ms = (
-            (self.moved_ms, self.committed_ms) if waiting_since is None else (now_ms, waiting_since)
-        )
-        return max(end_ms - start_ms, 0)
+        if waiting_since is not None:
+            return max(now_ms - waiting_since, 0)
+        return 0 if is_at_rest else max(self.moved_ms - self.committed_ms, 0)
 
-    def json(self, unit_state: State, *, now_ms: int, monotonic_ms: int) -> Json:
+    def json(self, unit_state: State, *, may_rest: bool, now_ms: int, monotonic_ms: int) -> Json:
+        rows_per_s = self.row_rate.per_s(now_ms=monotonic_ms)
+        is_at_rest = may_rest and not rows_per_s
         return {
             "state": (self.state or unit_state).value,
             "reason": self.reason,
             "since_ms": self.since_ms,
             "rows": self.rows,
             "bytes": self.bytes,
-            "rows_per_s": round(self.row_rate.per_s(now_ms=monotonic_ms), 1),
+            "rows_per_s": round(rows_per_s, 1),
             "bytes_per_s": round(self.byte_rate.per_s(now_ms=monotonic_ms), 1),
-            "lag_ms": self.lag_ms(unit_state, now_ms=now_ms),
+            "lag_ms": self.lag_ms(unit_state, is_at_rest=is_at_rest, now_ms=now_ms),
             "committed_ms": self.committed_ms,
             "moved_ms": self.moved_ms,
             "dead_letters": self.dead_letters,
@@ -157,9 +158,14 @@ class UnitStatus:
         table.dead_letters += report.records
         table.problem = report.problem
 
-    def tables_json(self, *, now_ms: int, monotonic_ms: int) -> dict[str, Json]:
+    def tables_json(
+        self, ends: Mapping[str, int], *, now_ms: int, monotonic_ms: int
+    ) -> dict[str, Json]:
+        may_rest = not self._lag_records(ends)
         return {
-            name: table.json(self.state, now_ms=now_ms, monotonic_ms=monotonic_ms)
+            name: table.json(
+                self.state, may_rest=may_rest, now_ms=now_ms, monotonic_ms=monotonic_ms
+            )
             for name, table in self.tables.items()
         }
 

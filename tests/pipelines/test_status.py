@@ -114,10 +114,21 @@ def test_a_table_at_rest_is_not_behind(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.clock.advance(40)
     watched.moved("sql", committed_ms=START_MS)
+    at_once = watched.orders["lag_ms"]
     watched.clock.advance(3_600_000)
 
-    assert watched.orders["lag_ms"] == 40
-    assert watched.pipeline["units"]["sql"]["lag_ms"] == 40
+    assert at_once == 40
+    assert watched.orders["lag_ms"] == 0
+    assert watched.pipeline["units"]["sql"]["lag_ms"] == 0
+
+
+def test_a_sink_that_stands_still_with_records_to_come_is_not_at_rest(watched: Watched) -> None:
+    watched.moved("sql", committed_ms=START_MS - 500)
+    watched.say(Stood("shop", "sql", {"shop.orders-0": "10"}))
+    watched.board.know_ends({"shop.orders-0": 100})
+    watched.clock.advance(3_600_000)
+
+    assert watched.orders["lag_ms"] == 500
 
 
 def test_lag_is_not_claimed_before_anything_went_through(watched: Watched) -> None:

@@ -130,7 +130,7 @@ METRICS = (
         "gauge",
         TABLE,
         "From the commit at the source until a change had gone through; while changes wait, the"
-        " age of the oldest of them.",
+        " age of the oldest of them; 0 when nothing has come for a while.",
         _per_table("lag_ms", 0.001),
     ),
     MetricSpec(

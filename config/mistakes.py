@@ -26,6 +26,8 @@ class Mistake:
     place: Place | None
     problem: str
     hint: str = ""
+    variable: str = ""
+    """The name of a variable of the environment, where it is missing."""
 
     @property
     def where(self) -> str:

@@ -126,6 +126,7 @@ class _Filling:
                     node.place,
                     f"the environment has no {found['name']}",
                     f"export {found['name']}=...",
+                    variable=found["name"],
                 )
             )
             return None

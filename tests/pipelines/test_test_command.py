@@ -134,6 +134,18 @@ def test_a_test_that_cannot_run_says_why(
     assert "FAIL  broken" in ran.data and problem in ran.data
 
 
+def test_secrets_are_not_needed(headwater: Headwater, tmp_path: Path) -> None:
+    tests = "\n  - name: x\n    given: [{table: x, after: {id: 1}}]\n    expect: {x: [{id: 1}]}\n"
+    path = file_with(tmp_path, tests)
+    head = "pipeline: {name: '${env:NO_NAME:-shop}', salt: '${env:NO_SALT}'}"
+    path.write_text(path.read_text().replace("pipeline: shop", head))
+
+    ran = headwater("test", path, "--json")
+
+    assert ran.code == exit_codes.OK, ran.remarks
+    assert list(ran.envelope["data"]) == ["shop"], "a default is a default all the same"
+
+
 def test_a_file_without_tests_passes_and_says_so(headwater: Headwater, tmp_path: Path) -> None:
     path = file_with(tmp_path, " []\n")
 

@@ -52,11 +52,13 @@ def component_of(kind: str, *, is_source: bool) -> type[Any]:
 def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) -> LoadedPart | None:
     """A source or a sink; what is wrong with it is told to `validator`."""
     word = "source" if is_source else "sink"
-    if isinstance(node, ScalarNode) and not node.is_unset:
-        validator.tell(node.place, "should be keys with values", f"write `type:` below `{word}:`")
+    if not isinstance(node, MappingNode):
+        if not isinstance(node, ScalarNode) or not node.is_unset:
+            hint = f"write `type:` below `{word}:`"
+            validator.tell(node.place, "should be keys with values", hint)
         return None
-    kind = node.values.get("type") if isinstance(node, MappingNode) else None
-    if not isinstance(node, MappingNode) or not isinstance(kind, ScalarNode):
+    kind = node.values.get("type")
+    if not isinstance(kind, ScalarNode):
         validator.tell_at(at, f"the key 'type' is missing in {word!r}", "headwater explain")
         return None
     if kind.is_unset:

@@ -147,6 +147,14 @@ tests:
             ],
         ),
         (
+            "pipeline: shop\nsource: [{type: made-up}]\nsink: [x, [y]]\n",
+            [
+                "pipeline.yaml:2:9: should be keys with values - write `type:` below `source:`",
+                "pipeline.yaml:3:8: should be keys with values - write `type:` below `sink:`",
+                "pipeline.yaml:3:11: should be keys with values - write `type:` below `sink:`",
+            ],
+        ),
+        (
             "pipeline: shop\nsource: {url: x}\nsink: {type: made-upp}\n",
             [
                 "pipeline.yaml:2:9: the key 'type' is missing in 'source' - headwater explain",

@@ -139,8 +139,6 @@ class Directory:
         choice = self._choice()
         try:
             return sorted(self._walk(choice, choice.root, "", 0, tracked))
-        except FileNotFoundError:
-            return []
         except OSError as error:
             raise SourceUnavailable(
                 "the directory cannot be read", path=choice.root, reason=error.strerror
@@ -175,7 +173,11 @@ class Directory:
     def _walk(
         self, choice: Choice, directory: str, above: str, depth: int, tracked: Collection[str]
     ) -> Iterator[Entry]:
-        with os.scandir(directory) as found:
+        try:
+            found = os.scandir(directory)
+        except FileNotFoundError:  # not there yet, or no longer
+            return
+        with found:
             for each in found:
                 name = above + os.fsencode(each.name).decode("utf-8", "backslashreplace")
                 if each.is_dir(follow_symlinks=False):

@@ -89,6 +89,16 @@ def test_a_hash_is_the_same_for_the_same_value_and_the_key_may_be_hashed() -> No
     assert hidden.schema.column("id").type == pa.string()
 
 
+@pytest.mark.parametrize("salt", [b"", b"s", b"s" * 64, b"s" * 65, b"s" * 200])
+def test_a_hash_is_what_the_standard_says_whatever_the_salt(salt: bytes) -> None:
+    rule = TransformRule(table=("*",), mask={"email": "hash"})
+
+    hidden = BeforeLog([rule], salt=salt).apply(changes_of(USERS, (INSERT, ANNA)))
+
+    expected = hmac.new(salt, b"anna@example.org", hashlib.sha256).hexdigest()
+    assert hidden.rows.column("email").to_pylist() == [expected]
+
+
 def test_truncating_counts_characters() -> None:
     transform = before_log(mask={"email": "truncate(3)"})
 

@@ -1,0 +1,54 @@
+"""One unit of a pipeline alone in a process, over a broker that is not: how long it takes."""
+
+# python -m benchmarks.pipeline_unit FILE UNIT; prints one line of JSON.
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from core_log.client import KafkaLog
+from core_log.clock import SystemClock
+from pipelines.build import ensure_topics, run_unit
+from pipelines.control import Desired
+from pipelines.loading import load
+from pipelines.log_clients import kafka_settings
+from pipelines.reports import Moved, Report
+
+
+async def measure(path: Path, unit: str) -> dict[str, float]:
+    """Rows and seconds of one whole life of the unit, from its first step to its last commit."""
+    [loaded] = load(path, environment=os.environ)
+    log = KafkaLog(kafka_settings(loaded, loaded.spec.log.bootstrap))
+    rows = 0
+
+    def count(report: Report) -> None:
+        nonlocal rows
+        if isinstance(report, Moved):
+            rows += report.rows
+
+    await ensure_topics(loaded, log)
+    begun, cpu = time.perf_counter(), time.process_time()
+    await run_unit(
+        loaded,
+        unit,
+        log,
+        desired=lambda: Desired(loaded.name),
+        clock=SystemClock(),
+        report=count,
+        until_end=True,
+    )
+    seconds = time.perf_counter() - begun
+    await log.close()
+    return {
+        "rows": rows,
+        "seconds": seconds,
+        "per_second": rows / seconds,
+        "unit_cpu_s": time.process_time() - cpu,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), sys.argv[2]))))

@@ -19,6 +19,9 @@ CLOSING = ord("}")
 WORD_BYTES = 8
 TIME_DIGITS = 16
 """Of microseconds between the years 2001 and 2286."""
+ZEROS, TOPS = np.uint64(0x3030303030303030), np.uint64(0x8080808080808080)
+TO_TOP = np.uint64(0x7676767676767676)
+"""Lifts a byte above nine to its top bit."""
 LAYOUTS_MAX = 24
 """So many widths of what stands behind the rows are tried before the parser is asked."""
 
@@ -44,9 +47,8 @@ def cut(texts: pa.StringArray) -> Layout | None:
     if sources is None:
         return None
     operations, times = text.find(OPERATION, sources), text.find(COMMITTED, sources)
-    is_deleted = text.holds(BEFORE, text.starts) & text.holds(NO_AFTER, sources - len(NO_AFTER))
-    is_ours = is_deleted | text.holds(NO_BEFORE, text.starts)
-    if operations is None or times is None or not is_ours.all():
+    is_deleted = ~text.holds(NO_BEFORE, text.starts)
+    if operations is None or times is None or not text.are_deletes(is_deleted, sources):
         return None
     committed_us = text.numbers(times + len(COMMITTED))
     if committed_us is None or (data[offsets[1:] - 1] != CLOSING).any():
@@ -63,6 +65,17 @@ class _Text(NamedTuple):
     data: Bytes
     starts: Int64s
     ends: Int64s
+
+    @property
+    def words(self) -> Words:
+        """The eight bytes from each place on, as one number."""
+        count = len(self.data) - WORD_BYTES + 1
+        found: Words = np.ndarray((count,), "<u8", buffer=self.data, strides=(1,))
+        return found
+
+    def are_deletes(self, chosen: Mask, sources: Int64s) -> bool:
+        starts, ends = self.starts[chosen], sources[chosen] - len(NO_AFTER)
+        return bool(self.holds(BEFORE, starts).all() and self.holds(NO_AFTER, ends).all())
 
     def find(self, mark: bytes, after: Int64s) -> Int64s | None:
         """Where `mark` first stands in each value, from `after` on.
@@ -95,9 +108,7 @@ class _Text(NamedTuple):
         last = len(self.data) - max(len(mark), WORD_BYTES)
         is_there: Mask = (places >= 0) & (places <= last)
         inside = np.where(is_there, places, 0)
-        words: Words = np.ndarray(
-            (len(self.data) - WORD_BYTES + 1,), "<u8", buffer=self.data, strides=(1,)
-        )
+        words = self.words
         for offset in range(0, len(mark), WORD_BYTES):
             part = mark[offset : offset + WORD_BYTES]
             kept = (1 << 8 * len(part)) - 1
@@ -110,14 +121,21 @@ class _Text(NamedTuple):
         """The numbers of sixteen digits that stand there."""
         if (places + TIME_DIGITS >= self.ends).any():
             return None
-        digits = self.data[places[:, None] + np.arange(TIME_DIGITS)] - np.uint8(ord("0"))
+        high, low = (self.words[places + offset] - ZEROS for offset in (0, WORD_BYTES))
         follows = self.data[places + TIME_DIGITS]
         is_ended = (follows == ord(",")) | (follows == CLOSING)
-        if (digits > 9).any() or not is_ended.all():
+        if ((high | low | (high + TO_TOP) | (low + TO_TOP)) & TOPS).any() or not is_ended.all():
             return None
-        powers = 10 ** np.arange(TIME_DIGITS - 1, -1, -1, dtype=np.int64)
-        numbers: Int64s = digits.astype(np.int64) @ powers
+        numbers: Int64s = (_eight_digits(high) * 10**WORD_BYTES + _eight_digits(low)).view(np.int64)
         return numbers
+
+
+def _eight_digits(words: Words) -> Words:
+    """Numbers of a digit a byte, the first one lowest: neighbours joined three times."""
+    pairs = (words * 10 + (words >> 8)) & 0x00FF00FF00FF00FF
+    fours = (pairs * 100 + (pairs >> 16)) & 0x0000FFFF0000FFFF
+    whole: Words = (fours * 10_000 + (fours >> 32)) & 0xFFFFFFFF
+    return whole
 
 
 def _between(texts: pa.StringArray, starts: Int64s, ends: Int64s) -> pa.StringArray:

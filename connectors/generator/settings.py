@@ -28,7 +28,7 @@ class GeneratorSettings(YamlSettings):
     """Changes per second; 0 is as fast as the log takes them. What is there before the first
     change always comes as fast as it can."""
     transaction_rows: int = Field(1_000, ge=1)
-    """Changes per transaction of the wide table. Those of the shop have one to six."""
+    """Changes per transaction of the wide table. Those of the shop have two to six."""
     updates: float = Field(0.2, ge=0, lt=1)
     """Share of updates among the changes of the wide table; the shop has its own mix."""
     deletes: float = Field(0.0, ge=0, le=0.5)

@@ -1,9 +1,4 @@
-"""A shop as a function of time: any stretch of its history can be made without what came before.
-
-Its clockwork is a cycle of eight transactions, and each cycle has the same number of changes of
-each table: four orders come in, orders of certain older cycles move on, customers come and go,
-and one order that was never paid is forgotten.
-"""
+"""A shop as a function of time: any stretch of its history can be made without what came before."""
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations
@@ -43,7 +38,11 @@ READ, INSERT, UPDATE, DELETE = Operation.READ, Operation.INSERT, Operation.UPDAT
 
 
 class Shop:
-    """Cycles are counted from the first order on; the first `self.window` of them are already
+    """Its clockwork is a cycle of eight transactions, and each cycle has the same number of changes
+    of each table: four orders come in, orders of certain older cycles move on, customers come and
+    go, and one old order is forgotten with its lines.
+
+    Cycles are counted from the first order on; the first `self.window` of them are already
     over when the history begins. `size` is the number of orders at that moment."""
 
     def __init__(self, *, seed: int, size: int) -> None:

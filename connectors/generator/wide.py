@@ -1,8 +1,4 @@
-"""One table of ten columns for load: columns are cut from pools that are made once.
-
-The value of a column in the n-th change is a function of n alone, and repeats itself after a
-prime number of changes that is different for each column, so that a cut copies nothing.
-"""
+"""One table of ten columns for load: columns are cut from pools that are made once."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -38,7 +34,8 @@ WIDE = TableSchema(
     ("id",),
 )
 PERIODS = (65_537, 65_539, 65_543, 65_551, 65_557, 65_563, 65_579, 65_581, 65_587)
-"""Of the columns behind the key."""
+"""Of the columns behind the key: a column's value in the n-th change is a function of n alone, and
+comes again after so many changes, so that a cut copies nothing."""
 START_US = 1_767_225_600_000_000  # 2026-01-01
 INSERT, UPDATE, DELETE = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 

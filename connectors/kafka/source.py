@@ -39,7 +39,12 @@ CONTENT_BYTES_MAX = 64 << 10
 
 class KafkaSource:
     """Exactly once: offsets are positions. Reads only what is committed, as a plain reader: no
-    group, so nobody else's group is disturbed and nothing is left behind at the cluster."""
+    group, so nobody else's group is disturbed and nothing is left behind at the cluster.
+
+    Connections are plain so far: neither SASL nor TLS is spoken. Of Debezium's `source` block only
+    the time of the commit is kept. Values without Connect's schemas have their columns inferred
+    from the first that come; new members are added as columns, and what does not fit is set aside.
+    """
 
     Settings = KafkaSourceSettings
 

@@ -1,6 +1,5 @@
 """YAML keys of `type: kafka`, as a sink."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -21,7 +20,7 @@ class KafkaSinkSettings(YamlSettings):
     topic may have become underscores."""
     partitions: int = Field(1, ge=1)
     """Partitions of topics that are created. One that exists keeps those that it has."""
-    config: Mapping[str, str] = Field(default_factory=dict)
+    config: dict[str, str] = Field({}, examples=[{"cleanup.policy": "compact"}])
     """Configuration of topics that are created, by Kafka's names, such as `cleanup.policy`."""
     value: ValueFormat = "debezium-json"
     """How keys and values are written."""

@@ -22,7 +22,14 @@ EXAMINE_FOR_MS = 5_000
 class KafkaSink:
     """Exactly once where the cluster has transaction.version 2. Rows and what has been applied of
     the log commit in one transaction of the cluster; a second sink of the same pipeline and name
-    fences the first."""
+    fences the first.
+
+    On older clusters it is at least once. What has been applied stands in a compacted topic
+    `headwater.PIPELINE.NAME.applied` of that cluster. Connections are plain so far: neither SASL
+    nor TLS is spoken. Of the `source` block only the time of the commit is the source's own, and
+    the connector is `headwater`. A truncate is a record with the key `{"__headwater":"truncate"}`
+    in every partition, since compacted topics take no record without a key.
+    """
 
     Settings = KafkaSinkSettings
 
@@ -180,7 +187,7 @@ class KafkaSink:
         if topic not in await self._topics():
             await self._note_created(topic)
             wanted = TopicSettings(
-                name=topic, partitions=settings.partitions, config=dict(settings.config)
+                name=topic, partitions=settings.partitions, config=settings.config
             )
             await log.ensure_topic(wanted)
         return await log.partition_count(topic)

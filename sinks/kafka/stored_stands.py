@@ -1,8 +1,4 @@
-"""What a sink has applied and made, kept in a compacted topic beside its data.
-
-Offsets of a consumer group would not do: the cluster takes them only for topics of its own, and
-forgets them a week after the group was last seen.
-"""
+"""What a sink has applied and made, kept in a compacted topic beside its data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +14,8 @@ from core_log.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.settings import TopicSettings
 from sinks.sink import Stand, Stands
 
+# Offsets of a consumer group would not do: a cluster takes them only for topics of its own, and
+# forgets them a week after the group was last seen.
 FORMAT_VERSION = 1
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 

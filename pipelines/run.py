@@ -51,6 +51,8 @@ class Wanted:
 
     load: Callable[[], Sequence[LoadedPipeline]]
     show: Show
+    keep_unsaid: Callable[[Sequence[LoadedPipeline]], None] = lambda _: None
+    """Told of every pipeline, so that its secrets stay out of what is said."""
     data: Path | None = None
     """In place of what the files say."""
     likely_data: Path | None = None
@@ -86,6 +88,7 @@ class _Run:
                 self._processes.prepare()
                 await asyncio.sleep(0)  # the worker imports while the files are read here
             loaded = self._wanted.load()
+            self._wanted.keep_unsaid(loaded)
             data = self._wanted.data or loaded[0].log_path
             found = await self._claim_or_attend(loaded, data)
             if not isinstance(found, Claim):
@@ -184,6 +187,7 @@ class _Run:
         """What another `headwater run` was given to run."""
         given = orjson.loads(body)
         loaded = [LoadedPipeline.from_wire(base64.b64decode(each)) for each in given["pipelines"]]
+        self._wanted.keep_unsaid(loaded)
         applied = await self._pipelines.apply(loaded, until_end=given["until_end"])
         for word, units in applied.as_json().items():
             if units and word != "unchanged":

@@ -1,7 +1,7 @@
 """What the owner and its worker processes say to each other, one JSON object a line."""
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -17,7 +17,7 @@ class Start:
     """Run a unit. Secrets are inside, so this goes over a pipe and nowhere else."""
 
     unit: UnitId
-    pipeline: bytes
+    pipeline: bytes = field(repr=False)
     """`LoadedPipeline.to_wire()`."""
     bootstrap: tuple[str, ...]
     until_end: bool

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from core_log.errors import DecodeError
 from pipelines.worker_lines import Leave, Order, Word, decode_word, encode_order
 
 logger = logging.getLogger(__name__)
@@ -77,8 +78,14 @@ class WorkerProcess:
     async def _hear_words(self, hear: Callable[[Word], None]) -> None:
         assert self._process.stdout is not None, "started with a pipe"
         while line := await self._process.stdout.readline():
-            if line.endswith(b"\n"):  # what a killed process could not finish was never said
-                hear(decode_word(line))
+            if not line.endswith(b"\n"):
+                return  # what a killed process could not finish was never said
+            try:
+                word = decode_word(line)
+            except DecodeError as error:
+                logger.warning("worker process %d: %s", self.pid, error)
+            else:
+                hear(word)
 
     async def _pass_on_stderr(self) -> None:
         assert self._process.stderr is not None, "started with a pipe"

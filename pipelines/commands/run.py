@@ -62,6 +62,7 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
     once, and nothing is lost or doubled by that either. Without PATH it is ./pipeline.yaml.
     """
     from config.log_format import set_up_logging
+    from config.redaction import Redaction
     from pipelines.run import Wanted
     from pipelines.run import run as run_pipelines
     from pipelines.signals import run_until_signal
@@ -70,25 +71,28 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
     level = logging.DEBUG if output.verbosity else quiet
     set_up_logging(level, scrub=lambda text: output.scrub(text))
 
+    prints_rows, secrets = False, Redaction()
+
     def load_files() -> "Sequence[LoadedPipeline]":
-        from pipelines.loading import load, redaction_of
+        from pipelines.loading import load
 
-        loaded = load(path, environment=os.environ)
-        output.scrub = redaction_of(loaded).scrub
-        show_nothing_over_rows(loaded)
-        return loaded
-
-    prints_rows = False
-
-    def show_nothing_over_rows(loaded: "Sequence[LoadedPipeline]") -> None:
         nonlocal prints_rows
+        loaded = load(path, environment=os.environ)
         kinds = {sink.kind for each in loaded for sink in each.sinks}
         prints_rows = "console" in kinds and sys.stdout.isatty()
+        return loaded
+
+    def keep_unsaid(loaded: "Sequence[LoadedPipeline]") -> None:
+        from pipelines.loading import redaction_of
+
+        nonlocal secrets
+        secrets = secrets.joined([redaction_of(loaded)])
+        output.scrub = secrets.scrub
 
     async def show(look: "Look") -> None:
         import asyncio
 
-        if output.is_quiet or prints_rows:
+        if output.is_quiet or prints_rows:  # a picture would be drawn over the rows
             await asyncio.Event().wait()
         from pipelines.progress import ProgressView
 
@@ -97,6 +101,8 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
 
     shown: Show = show
     likely = data or (path if path.is_dir() else path.parent) / "data"
-    wanted = Wanted(load_files, shown, data=data, likely_data=likely, once=once)
+    wanted = Wanted(
+        load_files, shown, keep_unsaid=keep_unsaid, data=data, likely_data=likely, once=once
+    )
     snapshot = run_until_signal(run_pipelines(wanted))
     output.result(snapshot, [])

@@ -1,0 +1,73 @@
+"""A data directory has one owner, whatever log it uses, and everybody can find it."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core_log.endpoint import FILE_NAME, Endpoint
+from core_log.errors import DirectoryInUse
+from pipelines.claim import COMING, claim, find_owner, join_broker
+from pipelines.spec import PipelineSpec
+
+
+def a_pipeline(**log: object) -> Any:
+    """What a claim needs of a loaded pipeline."""
+    spec = PipelineSpec.model_validate({"pipeline": "shop", "log": log})
+    return SimpleNamespace(name="shop", spec=spec)
+
+
+EMBEDDED: dict[str, object] = {"type": "embedded"}
+CLUSTER: dict[str, object] = {"type": "kafka", "bootstrap": ["127.0.0.1:1", "127.0.0.1:2"]}
+
+
+@pytest.mark.parametrize("log", [EMBEDDED, CLUSTER], ids=["embedded", "kafka"])
+async def test_the_owner_is_alone_and_is_found(tmp_path: Path, log: dict[str, object]) -> None:
+    loaded = a_pipeline(**log)
+    claimed = await claim(loaded, tmp_path)
+    assert claimed.tell_http is not None
+
+    with pytest.raises(DirectoryInUse):
+        await claim(loaded, tmp_path)
+    starting = find_owner(tmp_path)
+    claimed.tell_http("127.0.0.1:7777")
+    ready = find_owner(tmp_path)
+    mode = (tmp_path / FILE_NAME).stat().st_mode & 0o777
+    await claimed.close()
+
+    assert starting is not None and starting.http == COMING
+    assert ready == Endpoint(
+        os.getpid(), claimed.bootstrap[0], http="127.0.0.1:7777", token=claimed.token
+    )
+    assert mode == 0o600 and len(claimed.token) >= 20
+    assert find_owner(tmp_path) is None
+
+
+@pytest.mark.parametrize("log", [EMBEDDED, CLUSTER], ids=["embedded", "kafka"])
+async def test_a_directory_that_was_given_up_can_be_had(
+    tmp_path: Path, log: dict[str, object]
+) -> None:
+    loaded = a_pipeline(**log)
+    await (await claim(loaded, tmp_path)).close()
+
+    again = await claim(loaded, tmp_path)
+    await again.close()
+
+    assert again.bootstrap
+
+
+async def test_a_client_of_a_broker_tells_nobody_of_a_console() -> None:
+    joined = join_broker(a_pipeline(), Endpoint(1, "127.0.0.1:1"))
+
+    await joined.close()
+
+    assert joined.tell_http is None and joined.bootstrap == ("127.0.0.1:1",)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": 0}'])
+def test_what_is_no_endpoint_names_no_owner(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+
+    assert find_owner(tmp_path) is None

@@ -240,7 +240,7 @@ def change_offsets(world: World) -> set[int]:
 
 
 @pytest.mark.property
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 8)
 @given(steps=STEPS, chosen=st.sets(st.integers(0, 12)))
 async def test_after_putting_everything_back_the_target_is_the_source(
     steps: list[tuple[str, int]], chosen: set[int]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_log.changes import Operation, TableChanges
@@ -202,6 +202,7 @@ ROWS = st.fixed_dictionaries({"id": st.integers(0, 4), "a": VALUES, "b": VALUES}
 
 
 @pytest.mark.property
+@settings(max_examples=settings().max_examples // 3)
 @given(condition=CONDITIONS, rows=st.lists(ROWS, min_size=1, max_size=20))
 def test_a_filter_answers_as_three_valued_logic_does(condition: Condition, rows: list[Row]) -> None:
     text, answer = condition
@@ -253,6 +254,7 @@ def kept(
 
 
 @pytest.mark.property
+@settings(max_examples=settings().max_examples // 3)
 @given(condition=CONDITIONS, happened=HISTORIES, length=st.integers(1, 7))
 def test_folding_the_filtered_log_gives_the_filtered_table(
     condition: Condition, happened: list[tuple[Operation, Row]], length: int
@@ -266,6 +268,7 @@ def test_folding_the_filtered_log_gives_the_filtered_table(
 
 
 @pytest.mark.property
+@settings(max_examples=settings().max_examples // 3)
 @given(condition=CONDITIONS, happened=HISTORIES, slept_at=st.integers(0, 12))
 def test_a_target_that_slept_through_compaction_is_filtered_right_as_well(
     condition: Condition, happened: list[tuple[Operation, Row]], slept_at: int

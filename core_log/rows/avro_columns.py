@@ -33,7 +33,7 @@ class AvroReader:
         """One value between each start and its end; they lie behind each other in `data`."""
         try:
             column, found = _Columns(data, self.names).read(self.schema, starts, ends)
-        except (DecodeError, IndexError) as error:
+        except (DecodeError, IndexError, RecursionError) as error:
             raise ValueError("these bytes are no value of the schema") from error
         if (found != ends).any():
             raise ValueError("bytes are left over")

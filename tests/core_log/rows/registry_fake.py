@@ -1,6 +1,7 @@
 """A schema registry in memory that answers over HTTP as Confluent's does."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,9 +42,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"id": number})
 
     def look_up(self) -> None:
-        number = int(self.path.rpartition("/")[2])
-        if number in self.server.schemas:
-            self._answer({"schema": self.server.schemas[number]})
+        asked = re.match(r"/schemas/ids/(\d+)", self.path)
+        if asked is not None and int(asked[1]) in self.server.schemas:
+            self._answer({"schema": self.server.schemas[int(asked[1])]})
         else:
             self._answer({"error_code": 40403}, status=404)
 

@@ -247,6 +247,16 @@ def test_no_cut_or_changed_byte_does_worse_than_be_refused(shared: RegistryFake)
                 continue
 
 
+def test_a_schema_that_holds_itself_is_no_table(registry: RegistryFake) -> None:
+    avro = codec(registry)
+    values = avro.encode(customers((1, "a")), now_us=NOW_US).values
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": "Node"}]}
+    registry.schemas[int.from_bytes(values[0].as_py()[1:5])] = json.dumps(node)
+
+    with pytest.raises(RowsRejected):
+        avro.decode(pa.nulls(1, pa.binary()), values, CUSTOMERS)
+
+
 def test_a_table_with_other_columns_is_refused(registry: RegistryFake) -> None:
     avro = codec(registry)
     values = avro.encode(customers((1, "a")), now_us=NOW_US).values

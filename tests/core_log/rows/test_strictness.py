@@ -137,6 +137,17 @@ def test_a_field_that_is_there_twice_is_refused() -> None:
     assert caught.value.reasons == {0: "field 'id' is there twice"}
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")])
+def test_no_depth_brings_a_reader_down(opening: str, closing: str) -> None:
+    deep = opening * 100_000 + "1" + closing * 100_000
+    text = json.dumps(event(GOOD | {"name": "here"})).replace('"here"', deep).encode()
+
+    with pytest.raises(RowsRejected) as caught:
+        decode(event(GOOD), text)
+
+    assert list(caught.value.reasons) == [1]
+
+
 def test_every_bad_record_is_named() -> None:
     documents = [event(GOOD | {"total": "x"} if place % 3 == 0 else GOOD) for place in range(10)]
 

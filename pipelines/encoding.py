@@ -26,6 +26,7 @@ from core_log.rows.codec import (
 from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId, TableSchema
+from pipelines.busy_work import beside
 from pipelines.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
 from pipelines.topics import TopicRules
 
@@ -87,20 +88,29 @@ class Encoder:
         if is_new:
             for batch in encode_schema(stored):
                 yield Portion(schemas_home(route.topic), batch, is_data=False)
+        for portion in await beside(
+            lambda: self._portions(route, changes, stored, now_ms), changes.rows.nbytes
+        ):
+            yield portion
+
+    def _portions(
+        self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
+    ) -> list[Portion]:
         encoded = route.codec.encode(changes, now_us=now_ms * 1_000)
         if changes.is_truncate:
-            for portion in self._marker(route, encoded, changes, stored, now_ms):
-                yield portion
-            return
+            return self._marker(route, encoded, changes, stored, now_ms)
+        portions: list[Portion] = []
         headers = headers_of(changes, encoded, stored.id)
         for partition, rows in self._spread(route, encoded):
             keys, values, theirs = encoded.keys, encoded.values, headers
             if rows is not None:
                 keys, values, theirs = keys.take(rows), values.take(rows), theirs.take(rows)
-            for batch in records.encode(
+            batches = records.encode(
                 keys, values, timestamps_ms=now_ms, headers=theirs, compression=self._compression
-            ):
-                yield Portion(TopicPartition(route.topic, partition), batch)
+            )
+            home = TopicPartition(route.topic, partition)
+            portions += [Portion(home, batch) for batch in batches]
+        return portions
 
     def _spread(
         self, route: _Route, encoded: Encoded

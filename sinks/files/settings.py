@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from core_log.s3.settings import S3Settings
-from core_log.settings import PatternText, SizeBytes, Texts, YamlSettings
+from core_log.settings import DurationMs, PatternText, SizeBytes, Texts, YamlSettings
 
 Compression = Literal["none", "gzip", "zstd", "snappy"]
 
@@ -42,7 +42,8 @@ class FilesSinkSettings(YamlSettings):
     gives a table as it is committed, and `files(path, "orders")` the names of its files for other
     tools.
 
-    A path holds one files sink per pipeline, and a table belongs to one pipeline. In S3 the store
+    `schema_changes` has no say here, since no file is ever altered. A path holds one files sink per
+    pipeline, and a table belongs to one pipeline. In S3 the store
     has to know conditional writes (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do.
     """
 
@@ -61,6 +62,9 @@ class FilesSinkSettings(YamlSettings):
     """Settings per table, by patterns over its name (`schema.table`); the first that matches."""
     roll: RollSettings = RollSettings()
     """When a file is full and the next one begins."""
+    commit_every_ms: DurationMs = 10_000
+    """How long changes are gathered before they are committed together; 0s commits each at once,
+    and makes a file of each."""
     metadata_columns: bool = True
     """Whether rows have `_headwater_op` (c, u, d, r or t, as in Debezium's events),
     `_headwater_offset` (where the change stands in its partition of the log) and

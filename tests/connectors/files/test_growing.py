@@ -78,11 +78,13 @@ class LoggingProgram:
         self._reader.read_all()
 
     def copy(self) -> None:
-        """The same content under a new inode, as a synchronising tool leaves it."""
+        """The same content under a new inode, as a synchronising tool leaves it. Renamed before
+        anybody looked, nothing would tell it from a new file."""
         fresh = self.path.with_name(".fresh")
         shutil.copyfile(self.path, fresh)
         fresh.rename(self.path)
         self._write("")
+        self._reader.read_all()
 
     def _write(self, text: str) -> None:
         with self.path.open("ab") as file:

@@ -1,5 +1,6 @@
 """Writes changes to topics of another cluster, with what has been applied in one transaction."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from sinks.kafka.outgoing import Outgoing
 
 EXAMINE_FOR_MS = 5_000
+GONE_WAIT_MS, GONE_LOOKS_MAX = 50, 400
 
 
 class KafkaSink:
@@ -104,9 +106,18 @@ class KafkaSink:
         dropped = [*sorted(remembered.created & there), self.stands_topic]
         for topic in dropped:
             await log.topics.delete(topic)
+        await self._until_gone(set(dropped))
         self._writer = None
         self._outgoing.clear()
         return [f"topic {topic}" for topic in dropped]
+
+    async def _until_gone(self, topics: set[str]) -> None:
+        """Apache Kafka answers before every broker has heard of it."""
+        for _ in range(GONE_LOOKS_MAX):
+            if not topics & await self._topics():
+                return
+            await asyncio.sleep(GONE_WAIT_MS / 1_000)
+        raise SinkUnavailable("the cluster takes its time to delete topics", topics=sorted(topics))
 
     async def close(self) -> None:
         if self._log is not None:

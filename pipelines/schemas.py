@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Positions
-from core_log.errors import DecodeError
+from core_log.errors import ConfigError, DecodeError
 from core_log.log import Log, TopicPartition
 from core_log.rows.schema_text import schema_from_json, schema_to_json
 from core_log.rows.settings import WireSettings
@@ -129,6 +129,13 @@ class SchemaBook:
                 self._newest[stored.topic] = stored
             self._read.add(home)
         newest = self._newest.get(topic)
+        if newest is not None and newest.pipeline != self._pipeline:
+            raise ConfigError(
+                "another pipeline writes this topic",
+                hint="give log.topic another form, or drop the other pipeline first",
+                topic=topic,
+                other=newest.pipeline,
+            )
         if newest is not None and newest.schema == schema and newest.wire == wire:
             return newest, False
         stored = StoredSchema(

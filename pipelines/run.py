@@ -19,6 +19,7 @@ from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnav
 from pipelines.claim import COMING, Claim, claim, find_owner, join_broker
 from pipelines.internal_topics import internal_topics
 from pipelines.loading import LoadedPipeline
+from pipelines.log_address import is_running
 from pipelines.log_clients import kafka_settings, opening
 from pipelines.processes import WorkerProcesses
 from pipelines.report_stream import ReportStream
@@ -130,7 +131,10 @@ class _Run:
             attended = await attend(endpoint, loaded, self._wanted)
             if attended is not None:
                 return attended
-            logger.info("process %d is gone: this one takes over", endpoint.pid)
+            if is_running(endpoint.pid):  # it is stopping, or too busy to answer
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                logger.info("process %d is gone: this one takes over", endpoint.pid)
 
     async def _own(self, claimed: Claim, loaded: Sequence[LoadedPipeline]) -> Snapshot:
         units = Units(

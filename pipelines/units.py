@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError
 from core_log.log import Log
 from pipelines.control import RESTART, Desired, DesiredState, control_topic
 from pipelines.reports import Reporter, State
@@ -203,8 +202,8 @@ class _Unit:
         await self._is_informed.wait()
         try:
             await desired.follow()
-        except HeadwaterError as error:
-            logger.error("%s no longer hears of pauses and restarts: %s", self._job.unit, error)
+        except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
+            logger.exception("%s no longer hears of pauses and restarts", self._job.unit)
 
     async def _until_other(self, desired: DesiredState, name_of: Callable[[Desired], str]) -> None:
         """Waits until `name_of` what is wanted is another than it is now."""

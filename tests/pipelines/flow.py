@@ -23,7 +23,7 @@ from pipelines.set_aside import SetAsideRecords
 from pipelines.slicing import SliceLimits, Slicer
 from pipelines.spec import StopAfter
 from pipelines.topics import TopicRules
-from sinks.sink import Slice, Stand, Stands
+from sinks.sink import Sink, Slice, Stand, Stands
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog
 
@@ -204,7 +204,7 @@ class World:
         await self.deliver(fuse)
 
     async def ingest(self, fuse: Fuse) -> None:
-        self.source = ScriptedSource(self.script, fuse)
+        self.source = self.new_source(fuse)
         await ingest(
             PIPELINE,
             self.source,
@@ -219,6 +219,9 @@ class World:
         sink = MemorySink(self.target, fuse)
         await deliver(self.delivery(sink, records=records), until_end=True)
 
+    def new_source(self, fuse: Fuse) -> ScriptedSource:
+        return ScriptedSource(self.script, fuse)
+
     def encoder(self) -> Encoder:
         return Encoder(
             self.log,
@@ -228,7 +231,7 @@ class World:
             compression=Compression.NONE,
         )
 
-    def delivery(self, sink: MemorySink, *, records: int) -> Delivery:
+    def delivery(self, sink: Sink, *, records: int) -> Delivery:
         set_aside = SetAsideRecords(
             self.log,
             PIPELINE,

@@ -46,9 +46,12 @@ def cut(texts: pa.StringArray) -> Layout | None:
     sources = text.find(SOURCE, text.starts)
     if sources is None:
         return None
-    operations, times = text.find(OPERATION, sources), text.find(COMMITTED, sources)
+    times = text.find(COMMITTED, sources)
+    operations = text.find(OPERATION, sources, is_last=True)  # only numbers follow it
     is_deleted = ~text.holds(NO_BEFORE, text.starts)
     if operations is None or times is None or not text.are_deletes(is_deleted, sources):
+        return None
+    if (times > operations).any():  # that is when the event was made, not its commit
         return None
     committed_us = text.numbers(times + len(COMMITTED))
     if committed_us is None or (data[offsets[1:] - 1] != CLOSING).any():
@@ -77,28 +80,31 @@ class _Text(NamedTuple):
         starts, ends = self.starts[chosen], sources[chosen] - len(NO_AFTER)
         return bool(self.holds(BEFORE, starts).all() and self.holds(NO_AFTER, ends).all())
 
-    def find(self, mark: bytes, after: Int64s) -> Int64s | None:
-        """Where `mark` first stands in each value, from `after` on.
+    def find(self, mark: bytes, after: Int64s, *, is_last: bool = False) -> Int64s | None:
+        """Where `mark` first, or last, stands in each value, from `after` on.
 
         One value is searched, and its neighbours are asked whether it stands as far from their
         ends, since what follows a row is of few different widths.
         """
         found = np.full(len(self.starts), -1, np.int64)
         missing = np.arange(len(self.starts))
-        for distance in self._distances(mark, after, found):
+        for distance in self._distances(mark, after, found, is_last=is_last):
             places = self.ends[missing] - distance
             is_there = self.holds(mark, places) & (places >= after[missing])
             found[missing[is_there]] = places[is_there]
             missing = missing[~is_there]
         return found if not len(missing) else None
 
-    def _distances(self, mark: bytes, after: Int64s, found: Int64s) -> Iterator[int]:
+    def _distances(
+        self, mark: bytes, after: Int64s, found: Int64s, *, is_last: bool
+    ) -> Iterator[int]:
         for _ in range(LAYOUTS_MAX):
             row = int(np.argmin(found))
             if found[row] >= 0:
                 return
             start, end = int(after[row]), int(self.ends[row])
-            place = self.data[start:end].tobytes().find(mark)
+            text = self.data[start:end].tobytes()
+            place = text.rfind(mark) if is_last else text.find(mark)
             if place < 0:
                 return
             yield end - start - place

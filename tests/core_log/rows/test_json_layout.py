@@ -40,6 +40,19 @@ def test_rows_of_many_widths_are_cut_where_they_end() -> None:
     assert layout.committed_us.tolist() == times
 
 
+@pytest.mark.parametrize("fields", [{}, {"a": 1}, {"op": "d", "ts_ms": 5}])
+def test_fields_of_the_source_are_not_taken_for_those_of_the_event(fields: dict[str, Any]) -> None:
+    source = {"ts_us": 1_700_000_000_000_001} | fields
+    columns = [pa.array([1, 2]), pa.array(["a", None])]
+    codec = codec_for(WireSettings(), topic="t")
+
+    written = codec.encode(changes(SCHEMA, columns, source=source), now_us=1_800_000_000_000_002)
+    read = codec.decode(written.keys, written.values, SCHEMA)
+
+    assert read.committed_us.to_pylist() == [source["ts_us"]] * 2
+    assert read.operations.to_pylist() == [Operation.INSERT] * 2
+
+
 @pytest.mark.parametrize("start", [0, 1])
 def test_text_that_looks_like_the_end_of_a_row_is_none(start: int) -> None:
     texts = pa.array([OURS % ROW, OURS % '{"id":2}']).slice(start)

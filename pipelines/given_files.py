@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from core_log.errors import ConfigError
 from pipelines.loading import LoadedPipeline, check, load, redaction_of
 from pipelines.output import Output
 
@@ -19,3 +20,16 @@ def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> l
     loaded = load(path, environment=environment)
     output.scrub = redaction_of(loaded).scrub
     return loaded
+
+
+def load_named(output: Output, path: Path, pipeline: str) -> LoadedPipeline:
+    """The pipeline of that name among those that the files hold."""
+    found = {each.name: each for each in load_given(output, path)}
+    if pipeline not in found:
+        raise ConfigError(
+            "the file holds no pipeline of that name",
+            hint=f"it holds {', '.join(found)}",
+            file=str(path),
+            pipeline=pipeline,
+        )
+    return found[pipeline]

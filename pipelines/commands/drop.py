@@ -66,17 +66,9 @@ def drop(
 def _loaded(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
-    from pipelines.given_files import load_given
+    from pipelines.given_files import load_named
 
-    found = {each.name: each for each in load_given(output, address.file)}
-    if pipeline not in found:
-        raise ConfigError(
-            "the file holds no pipeline of that name",
-            hint=f"it holds {', '.join(found)}; --log DIR takes down what is in a log alone",
-            file=str(address.file),
-            pipeline=pipeline,
-        )
-    return found[pipeline]
+    return load_named(output, address.file, pipeline)
 
 
 async def _drop(

@@ -47,7 +47,7 @@ async def _rebuild(
     output: Output, address: LogAddress, target: str, sink: str | None, swap: bool
 ) -> dict[str, Any]:
     from core_log.clock import SystemClock
-    from pipelines.given_files import load_given
+    from pipelines.given_files import load_named
     from pipelines.rebuild import find_rebuilding, rebuild
 
     pipeline, table = split_target(target)
@@ -57,17 +57,10 @@ async def _rebuild(
         raise ConfigError(
             "only a pipeline file says where its targets are", hint="name it: -f FILE"
         )
-    found = {each.name: each for each in load_given(output, address.file)}
-    if pipeline not in found:
-        raise ConfigError(
-            "the file holds no pipeline of that name",
-            hint=f"it holds {', '.join(found)}",
-            file=str(address.file),
-            pipeline=pipeline,
-        )
+    loaded = load_named(output, address.file, pipeline)
     is_running = pipeline in await running_pipelines(address)
     async with address.open_or_own() as log:
-        rebuilding = await find_rebuilding(found[pipeline], log, table=table, sink=sink)
+        rebuilding = await find_rebuilding(loaded, log, table=table, sink=sink)
         rebuilt = await rebuild(
             rebuilding,
             log,

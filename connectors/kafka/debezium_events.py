@@ -22,7 +22,6 @@ from connectors.kafka.settings import KafkaSourceSettings
 from core_log.changes import Operation
 from core_log.errors import DecodeError, RowsRejected
 from core_log.records import Columns
-from core_log.rows.codec import RowCodec
 from core_log.rows.codecs import codec_for
 from core_log.rows.schema_text import schema_from_json
 from core_log.table_schema import TableId, TableSchema
@@ -37,20 +36,20 @@ SAMPLE = 1_000
 class Run:
     """Records that are read together: of one schema, or a truncate alone."""
 
-    places: pa.Int64Array
-    is_truncate: bool
-    problem: str
-    """Why none of them can be read; mostly empty."""
+    places: npt.NDArray[np.int64]
+    is_truncate: bool = False
+    problem: str = ""
+    """Why none of them can be read."""
 
 
 class DebeziumReader:
     """Events by their own schema where they carry one, else by one that was inferred once."""
 
     def __init__(self, settings: KafkaSourceSettings, topic: str, learnt: str) -> None:
-        self._settings, self._topic = settings, topic
+        self._settings = settings
         self.table, self._key = table_of(topic), settings.key
         self._prefix: bytes | None = None
-        self._codecs: dict[bool, RowCodec] = {}
+        self._codec = codec_for(settings.wire, topic=topic)
         self.schema: TableSchema | None = None
         if learnt:
             self.schema = schema_from_json(json.loads(learnt))[0]
@@ -60,7 +59,7 @@ class DebeziumReader:
         """Nothing where every record says it itself."""
         if self.schema is None or self._prefix is not None:
             return ""
-        return text_of(self.schema, self._settings.wire(has_schemas=False))
+        return text_of(self.schema, self._settings.wire)
 
     def decode(self, columns: Columns, *, partition: int) -> Decoded:
         self._key = self._key or key_columns(columns.keys)
@@ -68,7 +67,7 @@ class DebeziumReader:
         portions: list[Portion] = []
         rejected: dict[int, str] = {}
         places = pc.indices_nonzero(values.is_valid()).to_numpy().astype(np.int64)
-        for run in self._runs(values.take(pa.array(places)), places):
+        for run in self._runs(_at(values, places), places):
             decoded = self._decode_run(columns, run)
             portions += decoded.portions
             rejected |= decoded.rejected
@@ -77,18 +76,26 @@ class DebeziumReader:
     def _runs(self, values: pa.BinaryArray, places: npt.NDArray[np.int64]) -> Iterator[Run]:
         """Stretches that are read together: of one schema, and a truncate alone."""
         start = 0
-        truncates = set(np.flatnonzero(np.asarray(_truncates(values))).tolist())
         while start < len(places):
-            is_alone = start in truncates
-            end = min((each for each in truncates if each > start), default=len(places))
-            end = start + 1 if is_alone else end
-            problem = ""
             try:
-                end = start + self._same_schema(values.slice(start, end - start))
+                end = start + self._same_schema(values.slice(start))
             except DecodeError as error:
-                end, problem = start + 1, error.problem
-            yield Run(pa.array(places[start:end]), is_truncate=is_alone, problem=problem)
+                yield Run(places[start : start + 1], problem=error.problem)
+                start += 1
+                continue
+            payloads = self._payloads(values.slice(start, end - start))
+            for truncate in np.flatnonzero(np.asarray(_truncates(payloads))) + start:
+                if start < truncate:
+                    yield Run(places[start:truncate])
+                yield Run(places[truncate : truncate + 1], is_truncate=True)
+                start = int(truncate) + 1
+            if start < end:
+                yield Run(places[start:end])
             start = end
+
+    def _payloads(self, values: pa.BinaryArray) -> pa.BinaryArray:
+        """Without the schema, which has been read and is not parsed for every record."""
+        return values if self._prefix is None else pc.binary_slice(values, len(self._prefix), -1)
 
     def _same_schema(self, values: pa.BinaryArray) -> int:
         """How many of the first values have the schema of the very first, which is learnt."""
@@ -106,44 +113,50 @@ class DebeziumReader:
 
     def _decode_run(self, columns: Columns, run: "Run") -> Decoded:
         places, problem = run.places, run.problem
-        values = columns.values.take(places)
+        values = self._payloads(_at(columns.values, places))
         if self.schema is None:
             self.schema = inferred_schema(values[:SAMPLE].to_pylist(), self._key, self.table)
         if self.schema is None and run.is_truncate:
             return Decoded([], {})  # of a table of which nothing was seen yet
         if self.schema is None or problem:
             reason = problem or "there is no row to learn the columns from"
-            return Decoded([], dict.fromkeys(places.to_pylist(), reason))
+            return Decoded([], dict.fromkeys(places.tolist(), reason))
         if run.is_truncate:
-            return Decoded([_truncate(self.schema, places)], {})
-        return self._decode_rows(columns, places, self.schema)
+            return Decoded([_truncate(self.schema, pa.array(places))], {})
+        return self._decode_rows(columns.keys, values, pa.array(places), self.schema)
 
-    def _decode_rows(self, columns: Columns, places: pa.Int64Array, schema: TableSchema) -> Decoded:
-        keys, values = columns.keys.take(places), columns.values.take(places)
+    def _decode_rows(
+        self,
+        keys: pa.BinaryArray,
+        values: pa.BinaryArray,
+        places: pa.Int64Array,
+        schema: TableSchema,
+    ) -> Decoded:
+        """`values` are those at `places`; `keys` are all there are."""
         try:
-            changes = self._codec(has_schemas=self._prefix is not None).decode(keys, values, schema)
+            changes = self._codec.decode(keys.take(places), values, schema)
         except RowsRejected as error:
-            return self._without_bad(columns, places, error)
+            return self._without_bad(keys, values, places, error)
         committed = changes.committed_us
         portion = Portion(schema, changes.rows, changes.operations, places, committed)
         return Decoded([portion], {})
 
-    def _codec(self, *, has_schemas: bool) -> RowCodec:
-        if has_schemas not in self._codecs:
-            wire = self._settings.wire(has_schemas=has_schemas)
-            self._codecs[has_schemas] = codec_for(wire, topic=self._topic)
-        return self._codecs[has_schemas]
-
-    def _without_bad(self, columns: Columns, places: pa.Int64Array, error: RowsRejected) -> Decoded:
+    def _without_bad(
+        self,
+        keys: pa.BinaryArray,
+        values: pa.BinaryArray,
+        places: pa.Int64Array,
+        error: RowsRejected,
+    ) -> Decoded:
         """The rest once more: what was named may not be all. Where new members are what is wrong,
         and nobody sent a schema, the table is widened first."""
-        if self._prefix is None and self._learn_more(columns.values.take(places)):
-            return self._decode_rows(columns, places, self._known())
+        if self._prefix is None and self._learn_more(values):
+            return self._decode_rows(keys, values, places, self._known())
         bad = {places[row].as_py(): why for row, why in error.reasons.items()}
-        good = places.take(without(len(places), error.reasons))
+        good = without(len(places), error.reasons)
         if not len(good):
             return Decoded([], bad)
-        rest = self._decode_rows(columns, good, self._known())
+        rest = self._decode_rows(keys, values.take(good), places.take(good), self._known())
         return Decoded(rest.portions, bad | dict(rest.rejected))
 
     def _known(self) -> TableSchema:
@@ -168,6 +181,13 @@ def table_of(topic: str) -> TableId:
     _, _, rest = topic.partition(".")
     namespace, _, name = (rest or topic).rpartition(".")
     return TableId(namespace, name)
+
+
+def _at(column: pa.BinaryArray, places: npt.NDArray[np.int64]) -> pa.BinaryArray:
+    """Neighbours are cut out and not copied."""
+    if len(places) and places[-1] - places[0] == len(places) - 1:
+        return column.slice(int(places[0]), len(places))
+    return column.take(pa.array(places))
 
 
 def _truncate(schema: TableSchema, places: pa.Int64Array) -> Portion:

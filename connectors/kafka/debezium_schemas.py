@@ -1,6 +1,7 @@
 """Finds the table's schema in Debezium's events: beside them, or in what their rows look like."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ from core_log.errors import DecodeError
 from core_log.table_schema import Column, TableId, TableSchema
 
 OPENING = '{"schema":'
+PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:')
 ROWS = ("after", "before")
 
 
 class Framed(NamedTuple):
-    """What all records of one schema begin with, schema included, up to their payload."""
+    """What all records of one schema begin with, up to their payload; a brace follows that."""
 
     prefix: bytes
     schema: TableSchema
@@ -32,14 +34,16 @@ def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> Framed:
     try:
         text = value.decode()
         document, end = json.JSONDecoder().raw_decode(text, len(OPENING))
+        payload = PAYLOAD.match(text, end)
+        if payload is None:
+            raise ValueError("the payload does not follow the schema")
         row = next(each for each in document["fields"] if each.get("field") == "after")
         columns = columns_of(row["fields"])
     except (ValueError, KeyError, TypeError, StopIteration, UnicodeDecodeError):
         raise DecodeError("a value's schema is none of Debezium's envelope") from None
     known = {column.name for column in columns}
-    return Framed(
-        text[:end].encode(), TableSchema(table, columns, tuple(n for n in key if n in known))
-    )
+    schema = TableSchema(table, columns, tuple(name for name in key if name in known))
+    return Framed(text[: payload.end()].encode(), schema)
 
 
 def inferred_schema(

@@ -38,10 +38,7 @@ class KafkaSourceSettings(YamlSettings):
     retry_for_ms: DurationMs = 60_000
     """How long a request is repeated before the cluster counts as unavailable."""
 
-    def wire(self, *, has_schemas: bool) -> WireSettings:
-        return WireSettings(
-            value="debezium-json",
-            has_schemas=has_schemas,
-            decimal=self.decimal,
-            binary=self.binary,
-        )
+    @property
+    def wire(self) -> WireSettings:
+        """Without schemas: those that stand beside values are taken off before they are read."""
+        return WireSettings(value="debezium-json", decimal=self.decimal, binary=self.binary)

@@ -234,6 +234,27 @@ async def test_bad_events_are_set_aside_too(cluster: Cluster) -> None:
     assert [change.row["id"] for change in changes] == [0, 1, 2]
 
 
+async def test_values_of_another_kind_between_events_are_set_aside(cluster: Cluster) -> None:
+    topic = await cluster.topic("public.orders")
+    wire = WireSettings(has_schemas=True)
+    others = (
+        b'{"schema":{"type":"string","optional":false},"payload":"heartbeat"}',
+        b'{"schema":{"type":',
+        b"\xff\xfe",
+    )
+    for number, other in enumerate(others):
+        change = changes_of(PLAIN, ("c", {"id": number, "note": "x", "rate": 1.5}))
+        await cluster.append_changes(topic, change, wire)
+        await cluster.append(topic, (b"{}", other))
+    await cluster.append_changes(topic, changes_of(PLAIN, ("t", {})), wire)
+
+    told = await read(cluster.source(), changes=4)
+
+    assert sum(len(after.batch.rejects) for after in told) == 3
+    [changes] = flat(told).values()
+    assert [change.row["id"] for change in changes] == [0, 1, 2, None]
+
+
 async def test_json_rows_may_lack_members_and_bring_new_ones(cluster: Cluster) -> None:
     topic = await cluster.topic("orders")
     await cluster.append(topic, (b"1", b'{"id":1,"a":true}'), (b"2", b'{\n"id": 2,\n"b": [1.5]}'))

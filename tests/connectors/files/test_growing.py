@@ -270,6 +270,18 @@ def test_a_deleted_file_leaves_its_rows_and_a_new_one_of_its_name_is_read(tmp_pa
     assert reader.lines() == ["one", "two", "three"]
 
 
+def test_a_number_of_the_disk_that_is_used_again_is_no_rename(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"one\ntwo\n")
+    reader = log_reader(tmp_path)
+    reader.read()
+    (tmp_path / "a.log").rename(tmp_path / "b.log")
+    (tmp_path / "b.log").write_bytes(b"nothing of what had been there\n")
+
+    reader.read_all()
+
+    assert reader.lines() == ["one", "two", "nothing of what had been there"]
+
+
 def test_a_compressed_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> None:
     file = tmp_path / "a.log.gz"
     file.write_bytes(gzip.compress(b"one\ntwo\n"))

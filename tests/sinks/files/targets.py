@@ -113,15 +113,16 @@ class BreakingStore:
             self._check()
 
 
-class CreatingStore:
-    """Another store but for how it creates what must not be there yet."""
+class AlteredStore:
+    """Another store but for some of its operations."""
 
-    def __init__(self, inner: Store, create: Callable[[str, bytes], bool]) -> None:
-        self._inner, self.create = inner, create
+    def __init__(self, inner: Store, operations: dict[str, Callable[..., object]]) -> None:
+        self._inner = inner
+        self.__dict__ |= operations
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def creating(inner: Store, create: Callable[[str, bytes], bool]) -> Store:
-    return cast(Store, CreatingStore(inner, create))
+def altered(inner: Store, **operations: Callable[..., object]) -> Store:
+    return cast(Store, AlteredStore(inner, operations))

@@ -13,7 +13,7 @@ from sinks.files.stores import LocalStore, S3Store, Store
 from sinks.sink import Sink, Slice, Stand
 from tests.contract.sink_suite import AUDIT, ORDERS
 from tests.moto_server import client_of
-from tests.sinks.files.targets import BreakingStore, FilesBench, creating
+from tests.sinks.files.targets import BreakingStore, FilesBench, altered
 from tests.slices import ScriptedTopic, together
 
 STEPS_MAX = 40
@@ -128,10 +128,38 @@ async def test_a_run_that_was_overtaken_takes_its_files_back(tmp_path: Path) -> 
         return store.create(name, content)
 
     with pytest.raises(Fenced):
-        await bench.sink(creating(store, overtake)).apply(part)
+        await bench.sink(altered(store, create=overtake)).apply(part)
 
     ids = sorted(row["id"] for row in await bench.rows("public.orders"))
     assert ids == list(range(8))
+    assert data_files(store) == committed_names(bench)
+
+
+async def test_a_run_that_goes_on_after_it_was_overtaken_takes_its_files_back(
+    tmp_path: Path,
+) -> None:
+    bench = FilesBench(str(tmp_path / "out"))
+    store = LocalStore(Path(bench.path))
+    orders, audit = history()
+    part = first_slice(orders, audit)
+    orders.append(ORDERS, ("c", {"id": 7, "note": "b"}))
+    longer = together(orders.slice(start={0: 0}), audit.slice(start={0: 0}))
+    overtakers = [bench.sink(store)]
+
+    def publish(name: str, path: Path) -> None:
+        if overtakers:
+            asyncio.run(overtakers.pop().apply(longer))
+        store.publish(name, path)
+
+    def scratch(writer: str) -> Path:  # on another machine, so that nobody else can remove it
+        directory = tmp_path / writer
+        directory.mkdir()
+        return directory
+
+    with pytest.raises(Fenced):
+        await bench.sink(altered(store, publish=publish, scratch=scratch)).apply(part)
+
+    assert len(await bench.rows("public.orders")) == 8
     assert data_files(store) == committed_names(bench)
 
 
@@ -144,7 +172,7 @@ async def test_a_commit_whose_answer_got_lost_counts_once(tmp_path: Path) -> Non
     def create(name: str, content: bytes) -> bool:
         return store.create(name, content) and "/commits/" not in name
 
-    sink = bench.sink(creating(store, create))
+    sink = bench.sink(altered(store, create=create))
 
     await sink.apply(part)
 

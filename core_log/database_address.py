@@ -16,7 +16,7 @@ DRIVERS = {
     "mariadb+pymysql": "mysql+pymysql",
 }
 """Which driver is meant where an address names none."""
-TIMEOUTS = {"postgresql": "connect_timeout", "mysql": "connect_timeout", "sqlite": "timeout"}
+TIMEOUTS = {"psycopg": "connect_timeout", "pymysql": "connect_timeout", "pysqlite": "timeout"}
 """How the drivers call, in seconds, the time they wait for a connection or a lock."""
 
 
@@ -27,9 +27,9 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
 
     url = url_of(address, directory=directory)
     arguments: dict[str, Any] = {}
-    if url.get_backend_name() in TIMEOUTS:
-        arguments[TIMEOUTS[url.get_backend_name()]] = max(1, timeout_ms // 1_000)
     try:
+        if url.get_driver_name() in TIMEOUTS:
+            arguments[TIMEOUTS[url.get_driver_name()]] = max(1, timeout_ms // 1_000)
         return sa.create_engine(
             url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )

@@ -32,6 +32,7 @@ def running_postgres() -> Iterator[str]:
             "shared_buffers=64MB",
             "max_wal_size=2GB",
             "wal_level=logical",
+            "timezone=Asia/Tokyo",
         ):
             command += ["-c", setting]
         with _serving(command, log=directory / "log") as server:
@@ -70,7 +71,8 @@ def running_mariadb() -> Iterator[str]:
                    "--bind-address=127.0.0.1", f"--socket={directory}/socket",
                    f"--pid-file={directory}/pid", "--innodb-flush-log-at-trx-commit=0",
                    "--innodb-buffer-pool-size=64M", "--innodb-flush-method=nosync",
-                   "--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--skip-name-resolve"]  # fmt: skip
+                   "--innodb-file-per-table=0", "--innodb-log-file-size=8M",
+                   "--default-time-zone=+09:00", "--skip-name-resolve"]  # fmt: skip
         with _serving(command, log=directory / "log") as server:
             login: dict[str, Any] = {"host": "127.0.0.1", "port": port, "user": "root"}
             _wait_for(server, lambda: pymysql.connect(**login).close(), pymysql.OperationalError)

@@ -89,7 +89,7 @@ class Database:
             try:
                 rows, end = self._read(connection, wanted, statement)
             finally:
-                connection.rollback()
+                connection.connection.rollback()  # no transaction stays open between questions
         return rows, end
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def connect_to(engine: "sa.Engine", dialect: Dialect) -> "sa.Connection":
     connection = engine.connect()
     try:
         dialect.prepare(connection)
-        connection.commit()
+        connection.connection.commit()  # SQLAlchemy knows nothing of what was done by hand
     except BaseException:
         connection.close()
         raise

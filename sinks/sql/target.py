@@ -157,7 +157,7 @@ class Target:
         with translated(self.dialect):
             for statement in statements:
                 run(self.connected(), statement)
-            self.connected().commit()
+            self.connected().connection.commit()
 
     def shaping(self, schema: TableSchema) -> Shaping:
         connection = self.connected()
@@ -202,7 +202,7 @@ class Target:
         for statement in statements:
             run(self.connected(), statement)
         if statements:
-            self.connected().commit()
+            self.connected().connection.commit()
             self.tables.forget()
 
     def _lock(self, connection: "sa.Connection", start: Stands) -> None:

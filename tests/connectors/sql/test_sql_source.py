@@ -137,12 +137,12 @@ async def test_a_snapshot_can_be_asked_for(shop: Shop) -> None:
 THINGS = (
     "CREATE TABLE things (id INTEGER PRIMARY KEY, small SMALLINT, big BIGINT, yes BOOLEAN, "
     "price DECIMAL(10,2), huge DECIMAL(30,4), real_ DOUBLE PRECISION, text_ TEXT, raw {raw}, "
-    "day DATE, at {at}, clock {clock})"
+    "day DATE, at {at}, clock {clock}, since {since})"
 )
 KINDS_OF = {
-    "sqlite": {"raw": "BLOB", "at": "TIMESTAMP", "clock": "TIME"},
-    "postgresql": {"raw": "BYTEA", "at": "TIMESTAMP", "clock": "TIME"},
-    "mariadb": {"raw": "BLOB", "at": "DATETIME(6)", "clock": "TIME(6)"},
+    "sqlite": {"raw": "BLOB", "at": "TIMESTAMP", "clock": "TIME", "since": "TIMESTAMP"},
+    "postgresql": {"raw": "BYTEA", "at": "TIMESTAMP", "clock": "TIME", "since": "TIMESTAMPTZ"},
+    "mariadb": {"raw": "BLOB", "at": "DATETIME(6)", "clock": "TIME(6)", "since": "DATETIME(6)"},
 }
 HUGE = "12345678901234567890123456.1234"
 
@@ -154,13 +154,15 @@ async def test_values_keep_their_types(shop: Shop) -> None:
         THINGS.format(**KINDS_OF[shop.kind]),
         f"INSERT INTO things VALUES (1, -7, 9223372036854775807, TRUE, 12.30, {huge}, 0.1, "
         f"'a,\"b\"\n100% ü', {raw}, '2026-02-28', '2026-02-28 23:59:59.123456', "
-        "'23:59:59.500000')",
+        f"'23:59:59.500000', '2026-02-28 12:00:00{'+00' if shop.kind == 'postgresql' else ''}')",
         "INSERT INTO things (id, text_) VALUES (2, '')",
     )
 
     told, _ = await one_round(shop.source())
 
     (_, first), (_, second) = told
+    assert first.pop("since").replace(tzinfo=UTC) == datetime(2026, 2, 28, 12, tzinfo=UTC)
+    assert second.pop("since") is None
     assert first == {
         "id": 1,
         "small": -7,

@@ -1,0 +1,118 @@
+"""A database that goes away in the middle is waited for, and nothing it says gives a row away."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core_log.changes import TableChanges
+from core_log.errors import RecordsRejected, SinkUnavailable
+from sinks.sink import Slice
+from tests.contract.sink_suite import ORDERS, by_id
+from tests.sinks.sql.databases import POISONS, SqlBench
+from tests.slices import ScriptedTopic
+
+ENDINGS = {
+    "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+}
+
+
+async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_and_is_made_anew(
+    bench: SqlBench,
+) -> None:
+    if bench.kind == "sqlite":
+        pytest.skip("there is no connection to break")
+    topic = ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    sink = bench.sink(chunk_rows=1)
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+    topic.append(ORDERS, ("c", {"id": 3, "note": "c"}))
+    part = topic.slice()
+
+    with pytest.raises(SinkUnavailable):
+        await sink.apply(_interrupted(bench, part))
+    left = await bench.rows("public.orders")
+    stood = await sink.applied([topic.name])
+    await sink.apply(part)
+    await sink.close()
+
+    assert [row["id"] for row in left] == [1]
+    assert stood == part.start
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [1, 2, 3]
+
+
+def _interrupted(bench: SqlBench, part: Slice) -> Slice:
+    async def read(_: Slice) -> AsyncIterator[TableChanges]:
+        async for changes in part.changes():
+            yield changes
+            _end_other_connections(bench)
+
+    return replace(part, read=read)
+
+
+def _end_other_connections(bench: SqlBench) -> None:
+    if bench.kind in ENDINGS:
+        bench.execute(ENDINGS[bench.kind])
+        return
+    with bench.engine.connect() as connection:
+        own = connection.exec_driver_sql("SELECT CONNECTION_ID()").scalar()
+        others = connection.exec_driver_sql(
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE()"
+        ).scalars()
+        for number in [each for each in others if each != own]:
+            connection.exec_driver_sql(f"KILL {number}")
+
+
+async def test_what_is_said_of_a_record_never_holds_its_values(bench: SqlBench) -> None:
+    schema, value = POISONS[bench.kind]
+    topic = ScriptedTopic()
+    topic.append(schema, ("c", {"id": 7_654_321, "x": value}))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+
+    with pytest.raises(RecordsRejected) as caught:
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    said = f"{caught.value}{caught.value.reasons}{caught.value.__cause__}"
+    assert "7654321" not in said and "7_654_321" not in said
+    assert caught.value.reasons[0]
+
+
+async def test_an_unreachable_database_is_unavailable_and_its_password_stays_secret(
+    tmp_path: Path,
+) -> None:
+    urls = ("postgresql", "mysql")
+    for kind in urls:
+        bench = SqlBench(kind, f"{kind}://u:canary%40secret@127.0.0.1:1/nothing", tmp_path)
+        sink = bench.sink()
+
+        with pytest.raises(SinkUnavailable) as caught:
+            await sink.applied(["a"])
+        findings = await sink.examine()
+        await sink.close()
+
+        said = f"{caught.value!r}{caught.value}{findings}{sink._settings}"
+        assert "canary" not in said
+        assert findings[0].is_fatal
+
+
+async def test_only_the_records_that_do_not_fit_are_named_among_many(bench: SqlBench) -> None:
+    schema, value = POISONS[bench.kind]
+    topic = ScriptedTopic()
+    bad = {17, 256, 999}
+    topic.append(
+        schema, *(("c", {"id": n, "x": value if n in bad else None}) for n in range(1_000))
+    )
+    sink = bench.sink()
+    await sink.applied([topic.name])
+
+    with pytest.raises(RecordsRejected) as caught:
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    assert caught.value.reasons.keys() == bad

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -139,22 +139,9 @@ class Bucket:
         with self._failures():
             self._client.list_objects_v2(Bucket=self.name, MaxKeys=1)
 
-    @cached_property
+    @property
     def _client(self) -> Any:
-        settings = self._settings
-        config = Config(
-            connect_timeout=settings.timeout_ms / 1_000,
-            read_timeout=settings.timeout_ms / 1_000,
-            retries={"total_max_attempts": settings.retries + 1, "mode": "standard"},
-            s3={"addressing_style": "path" if settings.path_style else "auto"},
-        )
-        session = boto3.session.Session(
-            aws_access_key_id=secret(settings.access_key),
-            aws_secret_access_key=secret(settings.secret_key),
-            aws_session_token=secret(settings.session_token),
-            region_name=settings.region or None,
-        )
-        return session.client("s3", endpoint_url=settings.endpoint or None, config=config)
+        return client_of(self._settings)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -183,6 +170,25 @@ class Bucket:
     def _failure(self, problem: str, reason: str, *, passes: bool) -> HeadwaterError:
         kind = self._unavailable if passes else self._rejected
         return kind(problem, bucket=self.name, reason=reason, endpoint=self._settings.endpoint)
+
+
+@cache
+def client_of(settings: S3Settings) -> Any:
+    """One per way to reach a store, since making one costs more than many requests; threads may
+    share it."""
+    config = Config(
+        connect_timeout=settings.timeout_ms / 1_000,
+        read_timeout=settings.timeout_ms / 1_000,
+        retries={"total_max_attempts": settings.retries + 1, "mode": "standard"},
+        s3={"addressing_style": "path" if settings.path_style else "auto"},
+    )
+    session = boto3.session.Session(
+        aws_access_key_id=secret(settings.access_key),
+        aws_secret_access_key=secret(settings.secret_key),
+        aws_session_token=secret(settings.session_token),
+        region_name=settings.region or None,
+    )
+    return session.client("s3", endpoint_url=settings.endpoint or None, config=config)
 
 
 def code_of(error: ClientError) -> str:

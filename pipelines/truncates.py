@@ -1,8 +1,4 @@
-"""Where a table was truncated, for topics whose partitions must agree about it.
-
-A truncate stands in every partition. Were partitions read one after the other and each of its
-markers obeyed, the second marker would empty the table of rows that came after the first.
-"""
+"""Where a table was truncated, for topics whose partitions must agree about it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +29,9 @@ class Range:
 
 async def find_barriers(log: Log, ranges: Mapping[TopicPartition, Range]) -> Sequence[Barrier]:
     """The truncates in the partitions of one topic, oldest first.
+
+    A truncate stands in every partition. Were they read one after the other and each of its markers
+    obeyed, the second would empty the table of rows that came after the first.
 
     Compaction can have taken older markers from some of the partitions, never the newest: so they
     are matched from the end. What cannot be matched is followed by one that can.

@@ -171,6 +171,12 @@ def pipeline_schema() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
+def sql_types_page() -> str:
+    from sinks.sql.type_page import type_page
+
+    return type_page()
+
+
 def component_pages() -> dict[str, Callable[[], str]]:
     """One page per source and sink of ours."""
 
@@ -213,6 +219,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/pipeline-file.md": pipeline_file_page,
     "docs/pipeline.schema.json": pipeline_schema,
     **component_pages(),
+    "docs/sinks/sql-types.md": sql_types_page,
     "docs/metrics.md": metrics_page,
     "docs/status.md": status_page,
     "docs/http-api.md": http_api_page,

@@ -61,6 +61,8 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     """
     slicer = delivery.slicer
     await slicer.start(await _stands(delivery))
+    if until_end:
+        slicer.hurry()
     state = None
     while True:
         wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING

@@ -1,7 +1,7 @@
 """Cuts the log into the slices that a sink applies: always at commit boundaries of the source."""
 
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core_log.changes import TableChanges
 from core_log.clock import Clock
@@ -91,6 +91,10 @@ class Slicer:
         """Whether everything that had been decided before the start, and every boundary known
         since then, has been applied."""
         return not self._decided and not self._moves(held) and not self._commits.has_more
+
+    def hurry(self) -> None:
+        """From now on every slice is due at once."""
+        self._limits = replace(self._limits, wait_ms=0)
 
     async def next(self, held: Collection[str] = ()) -> Slice | None:
         """The next slice that is due, without the topics in `held`; None when there was none

@@ -11,7 +11,7 @@ from sinks.sql.rendering import copy_text, sqlite_rows, statements, text_of, val
 TEXTS = st.lists(st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]))))
 
 
-@given(st.lists(st.one_of(st.none(), st.decimals(-(10**8), 10**8, places=7)), min_size=1))
+@given(st.lists(st.one_of(st.none(), st.decimals(1 - 10**8, 10**8 - 1, places=7)), min_size=1))
 def test_decimals_of_fifteen_digits_are_the_nearest_doubles(values: list[Decimal | None]) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array(values, pa.decimal128(15, 7))], names=["x"])
 

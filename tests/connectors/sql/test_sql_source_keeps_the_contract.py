@@ -1,5 +1,7 @@
 """The `sql` source keeps every promise of a source that repeats what it cannot be sure of."""
 
+from pathlib import Path
+
 import pytest
 
 from connectors.source import Source
@@ -7,10 +9,6 @@ from tests.connectors.sql.shop import Shop
 from tests.contract.source_suite import SourceGround, SourceSuite
 
 ORDERS = 25
-CONNECTIONS = {
-    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()",
-    "mariadb": "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE()",
-}
 
 
 class SqlGround:
@@ -45,10 +43,11 @@ class SqlGround:
             ]
 
     def held(self) -> object:
-        if self._shop.kind not in CONNECTIONS:
-            return None
-        with self._shop.engine.connect() as connection:
-            return connection.exec_driver_sql(CONNECTIONS[self._shop.kind]).scalar()
+        """Sockets and files of this process: a server notices a little later that one is closed."""
+        places = (
+            str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()
+        )
+        return sum(place.startswith("socket:") or place.endswith(".db") for place in places)
 
 
 class TestSqlSource(SourceSuite):

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from core_log.client import KafkaLog
 from core_log.clock import SystemClock
-from pipelines.build import ensure_topics, run_unit
-from pipelines.control import Desired
-from pipelines.loading import load
-from pipelines.log_clients import kafka_settings
-from pipelines.reports import Moved, Report
+from pipelines.file.loading import load
+from pipelines.journal.control import Desired
+from pipelines.loops.build import ensure_topics, run_unit
+from pipelines.running.log_clients import kafka_settings
+from pipelines.watching.reports import Moved, Report
 
 
 async def measure(path: Path, unit: str) -> dict[str, float]:

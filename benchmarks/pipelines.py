@@ -344,8 +344,8 @@ def page(found: dict[str, list[Figures]], rounds: int) -> str:
         "",
         f"Written by `benchmarks/pipelines.py`: {rounds} rounds, {os.cpu_count()} cores, a "
         "broker process and a worker",
-        "process, zstd, fsync on, decimals as strings. Medians, with the least, the largest and the "
-        "number of rounds.",
+        "process, zstd, fsync on, decimals as strings. Medians, with the least, the largest and "
+        "the number of rounds.",
         "",
         "| What | To reach | Measured | Verdict |",
         "| --- | --- | --- | --- |",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ from core_log.table_schema import TableId, TableSchema
 Positions = Mapping[str, str]
 """Named parts of where a source stands (`stream`, `file/a.csv`), opaque to all but the source."""
 
-Cell = pa.Array | str | int | bool | None
+Cell: TypeAlias = pa.Array | str | int | bool | None
 """A column with a value per change, or the one value that all of them share."""
 
 

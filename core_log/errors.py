@@ -110,7 +110,7 @@ class RowsRejected(DecodeError):
     given. Where very many are bad, only the first are named: what is left may hold more."""
 
     def __init__(self, problem: str, *, reasons: Mapping[int, str], **facts: object) -> None:
-        super().__init__(problem, rows=len(reasons), **facts)
+        super().__init__(problem, hint="", rows=len(reasons), **facts)
         self.reasons = reasons
 
 

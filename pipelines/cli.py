@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import click
 
 from core_log.errors import ConfigError, HeadwaterError, StorageFailed
-from pipelines import exit_codes
-from pipelines.exit_codes import Interrupted
-from pipelines.output import (
+from pipelines.terminal import exit_codes
+from pipelines.terminal.exit_codes import Interrupted
+from pipelines.terminal.output import (
     Output,
     close_stdout_quietly,
     default_color,

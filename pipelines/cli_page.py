@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import click
 
 from pipelines.cli import COMMANDS, cli
-from pipelines.exit_codes import MEANINGS
-from pipelines.output import shared_options
+from pipelines.terminal.exit_codes import MEANINGS
+from pipelines.terminal.output import shared_options
 
 OPENING = """\
 # The command line

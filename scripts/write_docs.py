@@ -97,7 +97,7 @@ def settings_table(model: type[BaseModel]) -> str:
 
 
 def metrics_page() -> str:
-    from pipelines.metrics import METRICS
+    from pipelines.watching.metrics import METRICS
 
     rows = [
         (f"`{each.name}`", each.kind, ", ".join(each.labels) or "none", each.meaning)
@@ -115,7 +115,7 @@ def metrics_page() -> str:
 
 
 def status_page() -> str:
-    from pipelines.status_fields import FIELDS
+    from pipelines.watching.status_fields import FIELDS
 
     return page(
         "What status says",
@@ -129,7 +129,7 @@ def status_page() -> str:
 
 
 def http_api_page() -> str:
-    from pipelines.http_routes import ROUTES
+    from pipelines.watching.http_routes import ROUTES
 
     rows = [
         (each.method, f"`{each.path.replace('{table:path}', '{table}')}`", each.meaning)
@@ -160,13 +160,13 @@ def command_line_page() -> str:
 
 
 def pipeline_file_page() -> str:
-    from pipelines.file_reference import file_page
+    from pipelines.file.reference import file_page
 
     return file_page()
 
 
 def pipeline_schema() -> str:
-    from pipelines.file_reference import json_schema
+    from pipelines.file.reference import json_schema
 
     return json.dumps(json_schema(), indent=2) + "\n"
 
@@ -181,7 +181,7 @@ def component_pages() -> dict[str, Callable[[], str]]:
     """One page per source and sink of ours."""
 
     def writer(kind: str, *, is_source: bool) -> Callable[[], str]:
-        from pipelines.file_reference import component, component_page
+        from pipelines.file.reference import component, component_page
 
         return lambda: component_page(component(kind, is_source=is_source))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from core_log.changes import Positions, TableChanges
 from core_log.clock import Clock
 from core_log.finding import Finding
-from core_log.log import Log, Offsets, TopicPartition
+from core_log.log import Log, TopicPartition
 from core_log.table_schema import TableId, TableSchema
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from core_log.errors import ConfigError
-from pipelines.output import Output, shared_options
+from pipelines.terminal.output import Output, shared_options
 
 if TYPE_CHECKING:
     from core_log.settings import BrokerSettings
@@ -46,7 +46,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     """
     from config.log_format import set_up_logging
     from core_log.broker.serve import serve
-    from pipelines.signals import run_until_signal
+    from pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)
     quiet = logging.ERROR if output.is_quiet else logging.INFO

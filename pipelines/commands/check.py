@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.output import Output, counted, shared_options
+from pipelines.terminal.output import Output, counted, shared_options
 
 
 @click.command()
@@ -23,7 +23,7 @@ def check(output: Output, path: Path, allow_unset: bool) -> None:
     All mistakes are told at once, each with its file, line and column; exit code 2 says that there
     are some. Without PATH it is ./pipeline.yaml.
     """
-    from pipelines.loading import check as check_files
+    from pipelines.file.loading import check as check_files
 
     found = check_files(
         path, environment=os.environ, may_be_unset=allow_unset, reads_expressions=True

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from core_log.errors import ConfigError, LogRejected
-from pipelines.confirming import confirm, yes_option
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, counted, printable, shared_options, table
-from pipelines.signals import run_until_signal
-from pipelines.times import time_text
+from pipelines.terminal.confirming import confirm, yes_option
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, counted, printable, shared_options, table
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
-    from pipelines.dead_letters import DeadLetter, StoredLetter
-    from pipelines.redrive import Redriven
-    from pipelines.schemas import SchemaReader
+    from pipelines.journal.schemas import SchemaReader
+    from pipelines.letters.letters import DeadLetter, StoredLetter
+    from pipelines.letters.redrive import Redriven
 
 PIPELINE = click.argument("pipeline")
 TABLE = click.option("--table", "of_table", metavar="TABLE", help="Only letters of this table.")
@@ -92,7 +92,7 @@ def show(
     """Show the dead letters of PIPELINE: what is wrong, where they come from, what they hold."""
 
     async def work() -> list[tuple[dict[str, object], list[str]]]:
-        from pipelines.schemas import SchemaReader
+        from pipelines.journal.schemas import SchemaReader
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             schemas = SchemaReader(log)
@@ -129,7 +129,7 @@ def redrive(
     """
 
     async def work() -> "list[Redriven]":
-        from pipelines.redrive import redrive as put_back
+        from pipelines.letters.redrive import redrive as put_back
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await chosen(log, pipeline, of_table, numbers, limit)
@@ -179,7 +179,7 @@ def drop(
     confirm(f"drop {which} of {pipeline}?", yes=yes)
 
     async def work() -> "list[StoredLetter]":
-        from pipelines.dead_letters import dead_letter_home, encode_removals
+        from pipelines.letters.letters import dead_letter_home, encode_removals
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await chosen(log, pipeline, of_table, numbers, limit)
@@ -212,8 +212,8 @@ async def chosen(
     limit: int | None,
 ) -> "list[StoredLetter]":
     """The letters that the options mean, oldest first."""
-    from pipelines.dead_letters import read_letters
-    from pipelines.table_names import find_table
+    from pipelines.letters.letters import read_letters
+    from pipelines.terminal.table_names import find_table
 
     try:
         letters = await read_letters(log, pipeline)
@@ -246,7 +246,7 @@ async def told(
     stored: "StoredLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """A letter for programs, and the same in lines for people."""
-    from pipelines.letter_content import content_of
+    from pipelines.letters.content import content_of
 
     letter, content = stored.letter, await content_of(stored.letter, schemas)
     place = (

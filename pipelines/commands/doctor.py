@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from core_log.errors import LogUnavailable
-from pipelines.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
-from pipelines.output import DependencyMissing, DifferencesFound, Output, counted, shared_options
-from pipelines.signals import run_until_signal
+from pipelines.terminal.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
+from pipelines.terminal.output import (
+    DependencyMissing,
+    DifferencesFound,
+    Output,
+    counted,
+    shared_options,
+)
+from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from pipelines.examining import Examined
-    from pipelines.loading import LoadedPipeline
+    from pipelines.file.loading import LoadedPipeline
+    from pipelines.preview.examining import Examined
 
 
 @click.command()
@@ -49,13 +55,13 @@ def doctor(output: Output, path: Path | None) -> None:
 def _loaded(output: Output, path: Path | None) -> "list[LoadedPipeline]":
     if path is None:
         return []
-    from pipelines.given_files import load_given
+    from pipelines.file.given_files import load_given
 
     return load_given(output, path)
 
 
 async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
-    from pipelines.examining import SPARK, examine_machine, examine_pipeline
+    from pipelines.preview.examining import SPARK, examine_machine, examine_pipeline
 
     embedded = {each.log_path for each in pipelines if each.spec.log.type == "embedded"}
     directories = sorted(embedded) if pipelines else [DEFAULT_DATA]
@@ -69,7 +75,7 @@ async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
 
 async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
     """Only where somebody runs: taking over a log at rest would be more than to look."""
-    from pipelines.examining import Examined, examine_log
+    from pipelines.preview.examining import Examined, examine_log
 
     found: list[Examined] = []
     names = [pipeline.name for pipeline in pipelines]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from core_log.errors import ConfigError, HeadwaterError
-from pipelines.confirming import confirm, yes_option
-from pipelines.log_address import LogAddress, file_option
-from pipelines.output import Output, shared_options
-from pipelines.signals import run_until_signal
-from pipelines.wishing import check_pipeline, now_ms, running_pipelines
+from pipelines.terminal.confirming import confirm, yes_option
+from pipelines.terminal.log_address import LogAddress, file_option
+from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.wishing import check_pipeline, now_ms, running_pipelines
 
 if TYPE_CHECKING:
-    from pipelines.loading import LoadedPipeline
+    from pipelines.file.loading import LoadedPipeline
 
 
 @click.command()
@@ -66,7 +66,7 @@ def drop(
 def _loaded(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
-    from pipelines.given_files import load_named
+    from pipelines.file.given_files import load_named
 
     return load_named(output, address.file, pipeline)
 
@@ -79,8 +79,8 @@ async def _drop(
     *,
     with_data: bool,
 ) -> list[str]:
-    from pipelines.dropping import drop_from_log
-    from pipelines.inventory import leavings_of
+    from pipelines.journal.dropping import drop_from_log
+    from pipelines.journal.inventory import leavings_of
 
     if pipeline in await running_pipelines(address):
         raise ConfigError(
@@ -107,7 +107,7 @@ async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[st
     """First, while the log still knows the pipeline: what cannot be reached now is tried again by
     the next run of this command."""
     from core_log.clock import SystemClock
-    from pipelines.build import make_sink, make_source
+    from pipelines.loops.build import make_sink, make_source
 
     gone: list[str] = []
     for part in loaded.sinks if with_data else ():

@@ -8,8 +8,8 @@ import click
 
 from connectors import SOURCES
 from core_log.errors import ConfigError
-from pipelines.completing import completing
-from pipelines.output import Output, shared_options
+from pipelines.file.completing import completing
+from pipelines.terminal.output import Output, shared_options
 from sinks import SINKS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
     if json_schema:
         import json
 
-        from pipelines.file_reference import json_schema as schema_of_files
+        from pipelines.file.reference import json_schema as schema_of_files
 
         schema = schema_of_files()
         output.result(schema, [json.dumps(schema, indent=2)])
@@ -48,9 +48,9 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
 def _list_all(output: Output) -> None:
     from config.model_keys import fields_of
     from config.reference import one_line
-    from pipelines.file_reference import kinds
-    from pipelines.output import table
-    from pipelines.spec import PipelineSpec
+    from pipelines.file.reference import kinds
+    from pipelines.file.spec import PipelineSpec
+    from pipelines.terminal.output import table
 
     rows = [
         (word, kind, _summary(kind, is_source=is_source))
@@ -68,7 +68,7 @@ def _list_all(output: Output) -> None:
 def _summary(kind: str, *, is_source: bool) -> str:
     """What cannot be loaded is listed all the same: it may be another package's."""
     from config.reference import summary_of
-    from pipelines.loaded_parts import component_of
+    from pipelines.file.loaded_parts import component_of
 
     try:
         return summary_of(component_of(kind, is_source=is_source))
@@ -79,8 +79,8 @@ def _summary(kind: str, *, is_source: bool) -> str:
 def _tell(output: Output, what: str) -> None:
     from config.model_keys import fields_of
     from config.reference import keys_below, keys_called, keys_of, summary_of
-    from pipelines.file_reference import find_components
-    from pipelines.spec import PipelineSpec
+    from pipelines.file.reference import find_components
+    from pipelines.file.spec import PipelineSpec
 
     name, _, path = what.partition(".")
     wanted = ""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from core_log.errors import ConfigError
-from pipelines.confirming import confirm, yes_option
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, counted, shared_options, table
-from pipelines.signals import run_until_signal
-from pipelines.starting_points import resolve
+from pipelines.terminal.confirming import confirm, yes_option
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, counted, shared_options, table
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.starting_points import resolve
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog

@@ -6,8 +6,8 @@ import click
 
 from connectors import SOURCES
 from core_log.errors import ConfigError
-from pipelines.completing import completing
-from pipelines.output import Output, shared_options
+from pipelines.file.completing import completing
+from pipelines.terminal.output import Output, shared_options
 from sinks import SINKS
 
 BEGINNING = ("generator", "console")
@@ -33,7 +33,7 @@ def init(output: Output, types: tuple[str, ...], file: Path, force: bool) -> Non
     The first TYPE is the source, the others are sinks; a made-up shop on the console without any.
     What is required stands there to be filled in, the rest is commented out with its default.
     """
-    from pipelines.file_reference import commented_file, component
+    from pipelines.file.reference import commented_file, component
 
     kinds = types or BEGINNING
     if len(kinds) == 1:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.output import DifferencesFound, Output, counted, shared_options, table
-from pipelines.times import time_text
+from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options, table
+from pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from core_log.batch import BatchHeader
@@ -154,7 +154,7 @@ def batch_facts(header: "BatchHeader") -> dict[str, object]:
 
 def show_records(output: Output, place: dict[str, object], data: memoryview) -> None:
     from core_log.plain_records import decode_batch, decode_marker
-    from pipelines.record_lines import record_data, record_line
+    from pipelines.terminal.record_lines import record_data, record_line
 
     number = int(str(place["partition"]))
     header, records = decode_batch(data)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_log.errors import ConfigError
-from pipelines.confirming import confirm, yes_option
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, counted, printable, shared_options, table
-from pipelines.signals import run_until_signal
-from pipelines.wishing import check_pipeline, now_ms, running_pipelines
+from pipelines.terminal.confirming import confirm, yes_option
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, counted, printable, shared_options, table
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.wishing import check_pipeline, now_ms, running_pipelines
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -111,8 +111,8 @@ def _parse(text: str) -> tuple[str, str | None]:
 
 
 async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
-    from pipelines.inventory import GROUP_PREFIX, leavings_of
-    from pipelines.positions import load_positions
+    from pipelines.journal.inventory import GROUP_PREFIX, leavings_of
+    from pipelines.journal.positions import load_positions
 
     running = await running_pipelines(address)
     async with address.open_or_own() as log:
@@ -127,7 +127,7 @@ async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
 
 
 async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
-    from pipelines.unit_status import records_behind
+    from pipelines.watching.unit_status import records_behind
 
     committed = await log.committed_offsets(group)
     shown = {each: at for each, at in committed.items() if not each.topic.startswith("__")}
@@ -149,7 +149,7 @@ async def _move(
 ) -> Mapping[str, str]:
     """Writes under the source's own name, which fences one that runs all the same; returns what
     was there before."""
-    from pipelines.positions import encode_positions, load_positions, positions_home
+    from pipelines.journal.positions import encode_positions, load_positions, positions_home
 
     running = await running_pipelines(address)
     _refuse_at_work(pipeline, running)

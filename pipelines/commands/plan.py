@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.output import Output, counted, printable, shared_options, table
+from pipelines.terminal.output import Output, counted, printable, shared_options, table
 
 if TYPE_CHECKING:
-    from pipelines.plan import Difference, Plan
-    from pipelines.sampling import Sample
+    from pipelines.preview.plan import Difference, Plan
+    from pipelines.preview.sampling import Sample
 
 
 @click.command()
@@ -35,10 +35,10 @@ def plan(output: Output, path: Path, sample: int | None) -> None:
 
 async def _plan(output: Output, path: Path, sample: int | None) -> None:
     from core_log.clock import SystemClock
-    from pipelines.given_files import load_given
-    from pipelines.log_as_found import log_as_found
-    from pipelines.plan import plan_of
-    from pipelines.sampling import sample_of
+    from pipelines.file.given_files import load_given
+    from pipelines.preview.plan import plan_of
+    from pipelines.preview.sampling import sample_of
+    from pipelines.terminal.log_as_found import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []

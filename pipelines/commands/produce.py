@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_log.errors import ConfigError
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, counted, shared_options
-from pipelines.signals import run_until_signal
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, counted, shared_options
+from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -68,7 +68,7 @@ def produce(
 
 
 async def append_stdin(address: LogAddress, appended: "Appended") -> None:
-    from pipelines.stdin_lines import handfuls
+    from pipelines.terminal.stdin_lines import handfuls
 
     async with address.open(retry_for_ms=RETRY_FOR_MS) as log:
         await appended.begin(log)

@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from core_log.errors import ConfigError
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, shared_options
-from pipelines.signals import run_until_signal
-from pipelines.table_names import split_target
-from pipelines.wishing import running_pipelines
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import split_target
+from pipelines.terminal.wishing import running_pipelines
 
 
 @click.command()
@@ -47,8 +47,8 @@ async def _rebuild(
     output: Output, address: LogAddress, target: str, sink: str | None, swap: bool
 ) -> dict[str, Any]:
     from core_log.clock import SystemClock
-    from pipelines.given_files import load_named
-    from pipelines.rebuild import find_rebuilding, rebuild
+    from pipelines.file.given_files import load_named
+    from pipelines.loops.rebuild import find_rebuilding, rebuild
 
     pipeline, table = split_target(target)
     if not table:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.output import Output, shared_options
+from pipelines.terminal.output import Output, shared_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.loading import LoadedPipeline
-    from pipelines.run import Look, Show
+    from pipelines.file.loading import LoadedPipeline
+    from pipelines.running.run import Look, Show
 
 
 def interval_ms(text: str) -> int:
@@ -63,9 +63,9 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
     """
     from config.log_format import set_up_logging
     from config.redaction import Redaction
-    from pipelines.run import Wanted
-    from pipelines.run import run as run_pipelines
-    from pipelines.signals import run_until_signal
+    from pipelines.running.run import Wanted
+    from pipelines.running.run import run as run_pipelines
+    from pipelines.terminal.signals import run_until_signal
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     level = logging.DEBUG if output.verbosity else quiet
@@ -74,7 +74,7 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
     prints_rows, secrets = False, Redaction()
 
     def load_files() -> "Sequence[LoadedPipeline]":
-        from pipelines.loading import load
+        from pipelines.file.loading import load
 
         nonlocal prints_rows
         loaded = load(path, environment=os.environ)
@@ -83,7 +83,7 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
         return loaded
 
     def keep_unsaid(loaded: "Sequence[LoadedPipeline]") -> None:
-        from pipelines.loading import redaction_of
+        from pipelines.file.loading import redaction_of
 
         nonlocal secrets
         secrets = secrets.joined([redaction_of(loaded)])
@@ -94,7 +94,7 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
 
         if output.is_quiet or prints_rows:  # a picture would be drawn over the rows
             await asyncio.Event().wait()
-        from pipelines.progress import ProgressView
+        from pipelines.watching.progress import ProgressView
 
         view = ProgressView(look, interval_ms=log_every, has_color=output.has_color)
         await view.watch()

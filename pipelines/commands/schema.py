@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_log.errors import ConfigError
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, printable, shared_options, table
-from pipelines.signals import run_until_signal
-from pipelines.table_names import find_table, split_target
-from pipelines.times import time_text
-from pipelines.wishing import check_pipeline, running_pipelines
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, printable, shared_options, table
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import find_table, split_target
+from pipelines.terminal.times import time_text
+from pipelines.terminal.wishing import check_pipeline, running_pipelines
 
 if TYPE_CHECKING:
     from core_log.table_schema import Column
-    from pipelines.schemas import StoredSchema
+    from pipelines.journal.schemas import StoredSchema
 
 TARGET = click.argument("target", metavar="PIPELINE/TABLE")
 HEAD = ("ID", "SINCE", "COLUMNS", "KEY", "CHANGE")
@@ -153,8 +153,8 @@ def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
 
 
 async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
-    from pipelines.inventory import schemas_of
-    from pipelines.schemas import read_schemas, schemas_home
+    from pipelines.journal.inventory import schemas_of
+    from pipelines.journal.schemas import read_schemas, schemas_home
 
     pipeline, given = split_target(target)
     if not given:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_log.errors import ConfigError
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, envelope, printable, shared_options
-from pipelines.signals import run_until_signal
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, envelope, printable, shared_options
+from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from pipelines.owner_client import Owner
+    from pipelines.running.owner_client import Owner
 
 WATCH_MS = 2_000
 PIPED_WIDTH = 120
@@ -63,8 +63,8 @@ def chosen(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, An
 
 
 def _lines(output: Output, snapshot: Mapping[str, Any], *, with_positions: bool) -> Iterator[str]:
-    from pipelines.progress import speaks_unicode
-    from pipelines.status_screen import screen
+    from pipelines.watching.progress import speaks_unicode
+    from pipelines.watching.status_screen import screen
 
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
     for line in screen(snapshot, width=width, has_unicode=speaks_unicode(sys.stdout.encoding)):
@@ -90,7 +90,7 @@ def _positions(snapshot: Mapping[str, Any]) -> Iterator[str]:
 
 async def _watch(output: Output, owner: "Owner", pipeline: str | None) -> None:
     """On a terminal drawn in place; elsewhere one answer after the other."""
-    from pipelines.progress import ProgressView, is_drawable
+    from pipelines.watching.progress import ProgressView, is_drawable
 
     async def look() -> Mapping[str, Any]:
         return chosen(await asyncio.to_thread(owner.status), pipeline)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.log_address import LogAddress, log_options
-from pipelines.output import Output, envelope, shared_options
-from pipelines.signals import run_until_signal
-from pipelines.starting_points import LATEST, no_partition, resolve
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, envelope, shared_options
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.starting_points import LATEST, no_partition, resolve
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -79,7 +79,7 @@ class Printer:
     def show(self, fetched: "Fetched", offset: int) -> None:
         """The records of a stretch at or above `offset`; its first batch may begin before."""
         from core_log.plain_records import decode_batch, iterate_batches
-        from pipelines.record_lines import record_data, record_line
+        from pipelines.terminal.record_lines import record_data, record_line
 
         number = fetched.partition.partition
         lines: list[str] = []

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.output import DifferencesFound, Output, counted, shared_options
+from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options
 
 if TYPE_CHECKING:
-    from pipelines.loading import LoadedPipeline
-    from pipelines.worked_examples import Outcome, TableDifference
+    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.worked_examples import Outcome, TableDifference
 
 
 @click.command()
@@ -24,7 +24,7 @@ def test(output: Output, path: Path) -> None:
     and routes, and become tables: no source, log or sink is touched, and variables that are not
     set do no harm. Exit code 4 when a table is not as expected.
     """
-    from pipelines.given_files import load_given
+    from pipelines.file.given_files import load_given
 
     outcomes = {
         each.name: run_examples(each) for each in load_given(output, path, reaches_systems=False)
@@ -44,10 +44,10 @@ def test(output: Output, path: Path) -> None:
 
 
 def run_examples(loaded: "LoadedPipeline") -> "list[Outcome]":
-    from pipelines.build import wire_of
+    from pipelines.file.worked_examples import Examples
+    from pipelines.loops.build import wire_of
     from pipelines.transforms.after_log import AfterLog
     from pipelines.transforms.before_log import BeforeLog, salt_of
-    from pipelines.worked_examples import Examples
 
     spec = loaded.spec
     # Each test has transforms of its own: which tables have been seen is remembered by routes.
@@ -89,7 +89,7 @@ def row_diff(difference: "TableDifference") -> Iterator[str]:
     """Rows that agree are shown as well: without them nobody sees which row is meant."""
     from difflib import SequenceMatcher
 
-    from pipelines.shown_rows import row_line
+    from pipelines.letters.shown_rows import row_line
 
     expected = [row_line(row) for row in difference.expected]
     found = [row_line(row) for row in difference.found]

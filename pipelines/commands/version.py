@@ -4,7 +4,7 @@ import platform
 
 import click
 
-from pipelines.output import Output, shared_options
+from pipelines.terminal.output import Output, shared_options
 
 
 @click.command()

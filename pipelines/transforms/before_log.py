@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from core_log.changes import TableChanges
 from core_log.errors import ConfigError
 from core_log.table_schema import TableSchema
-from pipelines.spec import PipelineHead, TransformRule
+from pipelines.file.spec import PipelineHead, TransformRule
 from pipelines.transforms.by_schema import BySchema
 from pipelines.transforms.masks import masked_column, masked_values
 from pipelines.transforms.tables import RuleTables

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from core_log.errors import ConfigError
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId, TableSchema
-from pipelines.spec import TransformRule
+from pipelines.file.spec import TransformRule
 
 WILD = re.compile(r"[*?/!\\]")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core_log.endpoint import FILE_NAME, decode_endpoint
 from core_log.errors import DecodeError
-from pipelines.exit_codes import TERMINATED
+from pipelines.terminal.exit_codes import TERMINATED
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S_MAX = 60

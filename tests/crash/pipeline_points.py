@@ -26,7 +26,7 @@ from core_log.log import (
 from core_log.settings import TopicSettings
 from core_log.storage.files import Bytes, File, Files
 from core_log.table_schema import TableSchema
-from pipelines.internal_topics import COMMITS, POSITIONS, SCHEMAS
+from pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
 from sinks.sink import Sink, Slice, Stands
 
 

@@ -12,9 +12,9 @@ from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.settings import BrokerSettings
 from core_log.storage.files import OsFiles
-from pipelines.build import run_unit
-from pipelines.control import Desired
-from pipelines.loading import LoadedPart, LoadedPipeline, load
+from pipelines.file.loading import LoadedPart, LoadedPipeline, load
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
 from tests.crash.pipeline_points import (
     Fuse,
     KillingFiles,

@@ -15,9 +15,9 @@ from core_log.log import TopicPartition
 from core_log.record_headers import header_column
 from core_log.rows.codec import AT_HEADER
 from core_log.settings import BrokerSettings
-from pipelines.decided import read_decided
-from pipelines.loading import load
-from pipelines.schemas import topics_of
+from pipelines.file.loading import load
+from pipelines.journal.decided import read_decided
+from pipelines.journal.schemas import topics_of
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 from tests.crash.pipeline_points import POINTS, Point
 from tests.crash.pipeline_process import run_pipeline

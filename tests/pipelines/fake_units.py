@@ -17,10 +17,10 @@ from config.redaction import Redaction
 from core_log.clock import Clock
 from core_log.errors import SinkRejected
 from core_log.log import Log
-from pipelines.control import Desired
-from pipelines.reports import Moved, Reporter, State, StateChanged
-from pipelines.spec import PipelineSpec
-from pipelines.worker import work
+from pipelines.file.spec import PipelineSpec
+from pipelines.journal.control import Desired
+from pipelines.running.worker import work
+from pipelines.watching.reports import Moved, Reporter, State, StateChanged
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.fake_units")
 

@@ -13,16 +13,16 @@ from core_log.finding import Finding
 from core_log.log import TopicPartition
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column, TableId, TableSchema
-from pipelines.control import Desired
-from pipelines.deliver import Delivery, deliver
-from pipelines.encoding import Encoder
-from pipelines.ingest import IngestLimits, ingest
-from pipelines.internal_topics import internal_topics
-from pipelines.reading import SliceReader
-from pipelines.set_aside import SetAsideRecords
-from pipelines.slicing import SliceLimits, Slicer
-from pipelines.spec import StopAfter
-from pipelines.topics import TopicRules
+from pipelines.file.spec import StopAfter
+from pipelines.journal.control import Desired
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.loops.deliver import Delivery, deliver
+from pipelines.loops.encoding import Encoder
+from pipelines.loops.ingest import IngestLimits, ingest
+from pipelines.loops.reading import SliceReader
+from pipelines.loops.set_aside import SetAsideRecords
+from pipelines.loops.slicing import SliceLimits, Slicer
+from pipelines.loops.topics import TopicRules
 from sinks.sink import Sink, Slice, Stand, Stands
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.settings import BrokerSettings
-from pipelines.http_api import Answering, HttpApi
-from pipelines.report_stream import ReportStream
-from pipelines.status import StatusBoard
+from pipelines.watching.http_api import Answering, HttpApi
+from pipelines.watching.report_stream import ReportStream
+from pipelines.watching.status import StatusBoard
 
 T = TypeVar("T")
 

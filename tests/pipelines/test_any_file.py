@@ -12,8 +12,8 @@ from config.mistakes import MistakesFound
 from config.model_keys import annotation_of, fields_of, nested_models
 from connectors import SOURCES
 from core_log.errors import ConfigError
-from pipelines.loading import load
-from pipelines.spec import PipelineSpec, SinkUnit, SourceUnit
+from pipelines.file.loading import load
+from pipelines.file.spec import PipelineSpec, SinkUnit, SourceUnit
 from sinks import SINKS
 from tests.pipelines import made_up_parts
 

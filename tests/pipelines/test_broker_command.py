@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import exit_codes
+from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.running import address_of, end, start_broker
 

@@ -9,8 +9,8 @@ import pytest
 
 from core_log.endpoint import FILE_NAME, Endpoint
 from core_log.errors import DirectoryInUse
-from pipelines.claim import COMING, claim, find_owner, join_broker
-from pipelines.spec import PipelineSpec
+from pipelines.file.spec import PipelineSpec
+from pipelines.running.claim import COMING, claim, find_owner, join_broker
 
 
 def a_pipeline(**log: object) -> Any:

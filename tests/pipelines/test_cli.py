@@ -12,9 +12,9 @@ import pytest
 
 from core_log import errors
 from core_log.errors import ConfigError, CorruptLog, DirectoryInUse, HeadwaterError, LogUnavailable
-from pipelines import exit_codes
 from pipelines.cli import COMMANDS, check_config_is_ours, cli
-from pipelines.output import Output, printable, table
+from pipelines.terminal import exit_codes
+from pipelines.terminal.output import Output, printable, table
 from tests.pipelines.conftest import Headwater
 
 ROOT = Path(__file__).resolve().parents[2]

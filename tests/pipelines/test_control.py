@@ -11,8 +11,8 @@ from core_log.embedded import EmbeddedLog
 from core_log.errors import DecodeError
 from core_log.settings import BrokerSettings
 from core_log.table_schema import TableId
-from pipelines import control
-from pipelines.control import (
+from pipelines.journal import control
+from pipelines.journal.control import (
     Desired,
     DesiredState,
     Wish,

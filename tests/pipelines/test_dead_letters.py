@@ -10,8 +10,8 @@ from core_log.errors import DecodeError, RecordsRejected, TransformRejected
 from core_log.log import TopicPartition
 from core_log.record_headers import header_lists
 from core_log.table_schema import TableId
-from pipelines.dead_letter_budget import DeadLetterBudget
-from pipelines.dead_letters import (
+from pipelines.letters.budget import DeadLetterBudget
+from pipelines.letters.letters import (
     DeadLetter,
     Stage,
     append_letters,

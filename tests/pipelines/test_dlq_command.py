@@ -14,17 +14,17 @@ from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from core_log.settings import BrokerSettings, TopicSettings
 from core_log.table_schema import TableId
-from pipelines import exit_codes
-from pipelines.dead_letters import (
+from pipelines.journal.decided import read_decided
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from pipelines.letters.letters import (
     DeadLetter,
     Stage,
     append_letters,
     dead_letter_topic,
     encode_rejects,
 )
-from pipelines.decided import read_decided
-from pipelines.internal_topics import internal_topics
-from pipelines.schemas import StoredSchema, encode_schema, schemas_home
+from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.transforms.given import INSERT, changes_of, schema_of
 

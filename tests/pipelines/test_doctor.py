@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import examining, exit_codes
+from pipelines.preview import examining
+from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.owning import owning
 
@@ -97,7 +98,7 @@ def test_pipelines_that_no_file_speaks_of_are_orphans(headwater: Headwater, tmp_
     file = pipeline(tmp_path)
     with owning(tmp_path / "data") as owner:
         paused = headwater("pause", "shop", "--data", tmp_path / "data")
-        from pipelines.control import pause_wish, write_control
+        from pipelines.journal.control import pause_wish, write_control
 
         for name in ("shop", "left-over"):
             wish = pause_wish(table="", is_paused=True, id="1")

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from connectors import SOURCES
-from pipelines import exit_codes
-from pipelines.file_reference import our_components
+from pipelines.file.reference import our_components
+from pipelines.terminal import exit_codes
 from sinks import SINKS
 from tests.pipelines import made_up_parts
 from tests.pipelines.conftest import Headwater

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.finishing import finished
+from pipelines.loops.finishing import finished
 
 
 class Slice:

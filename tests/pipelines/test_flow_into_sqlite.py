@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
 from core_log.table_schema import Column, TableId, TableSchema
-from pipelines.deliver import deliver
+from pipelines.loops.deliver import deliver
 from sinks.sink import SinkContext
 from sinks.sql.settings import SqlSettings
 from sinks.sql.sink import SqlSink

@@ -17,16 +17,16 @@ from core_log.embedded import EmbeddedLog
 from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, SinkUnavailable
 from core_log.log import TopicPartition
 from core_log.settings import BrokerSettings, TopicSettings
-from pipelines import report_stream
-from pipelines.control import desired
-from pipelines.http_api import Answering, HttpApi
-from pipelines.http_routes import BODY_BYTES_MAX
-from pipelines.internal_topics import POSITIONS, internal_topics
-from pipelines.owner_client import Owner, path_of
-from pipelines.positions import encode_positions, positions_home
-from pipelines.report_stream import ReportStream
-from pipelines.reports import Moved, State, StateChanged, Stood
-from pipelines.status import StatusBoard
+from pipelines.journal.control import desired
+from pipelines.journal.internal_topics import POSITIONS, internal_topics
+from pipelines.journal.positions import encode_positions, positions_home
+from pipelines.running.owner_client import Owner, path_of
+from pipelines.watching import report_stream
+from pipelines.watching.http_api import Answering, HttpApi
+from pipelines.watching.http_routes import BODY_BYTES_MAX
+from pipelines.watching.report_stream import ReportStream
+from pipelines.watching.reports import Moved, State, StateChanged, Stood
+from pipelines.watching.status import StatusBoard
 from tests.builders import START_MS, batch
 
 TOKEN = "the-token-of-this-test"

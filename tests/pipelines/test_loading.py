@@ -9,8 +9,8 @@ import pytest
 from config.mistakes import MistakesFound
 from connectors import SOURCES
 from core_log.errors import ConfigError
-from pipelines.loading import Checked, LoadedPipeline, check, load
-from pipelines.spec import Backoff
+from pipelines.file.loading import Checked, LoadedPipeline, check, load
+from pipelines.file.spec import Backoff
 from sinks import SINKS
 from tests.pipelines import made_up_parts
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core_log.plain_records import PlainRecord, encode_batch, encode_marker
-from pipelines import exit_codes
+from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 
 TIME_MS = 1_700_000_000_000

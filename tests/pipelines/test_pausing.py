@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from core_log.errors import SourceUnavailable
-from pipelines import pausing
-from pipelines.control import Desired
-from pipelines.pausing import unless_paused
-from pipelines.reports import Report, State, StateChanged
+from pipelines.journal.control import Desired
+from pipelines.loops import pausing
+from pipelines.loops.pausing import unless_paused
+from pipelines.watching.reports import Report, State, StateChanged
 
 
 @dataclass

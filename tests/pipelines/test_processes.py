@@ -18,11 +18,11 @@ import pytest
 from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.settings import BrokerSettings
-from pipelines.control import RESTART, Wish, write_control
-from pipelines.processes import Posting, WorkerProcesses
-from pipelines.reports import Report, State, StateChanged
-from pipelines.supervisor import Ended, Surroundings, UnitId
-from pipelines.units import Job, Listeners
+from pipelines.journal.control import RESTART, Wish, write_control
+from pipelines.running.processes import Posting, WorkerProcesses
+from pipelines.running.supervisor import Ended, Surroundings, UnitId
+from pipelines.running.units import Job, Listeners
+from pipelines.watching.reports import Report, State, StateChanged
 from tests.pipelines.fake_units import COMMAND, FakePipeline
 from tests.pipelines.running import PATIENCE_S, ROOT
 

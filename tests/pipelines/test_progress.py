@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines import exit_codes
-from pipelines.progress import ProgressView, drawn, is_drawable, log_lines
-from pipelines.quantities import count_text, duration_text, rate_text, size_text
-from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
-from pipelines.status import StatusBoard
-from pipelines.status_screen import plain, screen, shortened
+from pipelines.terminal import exit_codes
+from pipelines.watching.progress import ProgressView, drawn, is_drawable, log_lines
+from pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
+from pipelines.watching.reports import Moved, Read, SetAside, State, StateChanged, Stood
+from pipelines.watching.status import StatusBoard
+from pipelines.watching.status_screen import plain, screen, shortened
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
 
@@ -179,7 +179,7 @@ async def test_log_lines_scroll_by_above_the_picture(monkeypatch: pytest.MonkeyP
 async def test_without_a_terminal_there_is_one_line_per_interval(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "pipelines.progress")
+    caplog.set_level(logging.INFO, "pipelines.watching.progress")
     enough, rounds, stream = asyncio.Event(), 0, io.StringIO()
 
     async def look() -> Any:

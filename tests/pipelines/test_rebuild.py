@@ -17,10 +17,10 @@ from core_log.embedded import EmbeddedLog
 from core_log.errors import ConfigError
 from core_log.settings import BrokerSettings
 from core_log.table_schema import TableId
-from pipelines.build import run_unit
-from pipelines.control import Desired
-from pipelines.loading import LoadedPipeline, load
-from pipelines.rebuild import Rebuilt, find_rebuilding, rebuild
+from pipelines.file.loading import LoadedPipeline, load
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
+from pipelines.loops.rebuild import Rebuilt, find_rebuilding, rebuild
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 
 PIPELINE = """

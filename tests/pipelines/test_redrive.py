@@ -13,16 +13,16 @@ from core_log.log import TopicPartition
 from core_log.plain_records import PlainRecord, encode_batch
 from core_log.record_headers import header_lists
 from core_log.rows.codec import TRUNCATE_KEY
-from pipelines.dead_letters import (
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.letters.letters import (
     DeadLetter,
     Stage,
     append_letters,
     dead_letter_topic,
     read_letters,
 )
-from pipelines.deliver import deliver as run
-from pipelines.internal_topics import internal_topics
-from pipelines.redrive import Fate, redrive
+from pipelines.letters.redrive import Fate, redrive
+from pipelines.loops.deliver import deliver as run
 from tests.memory_log import Fuse, MemoryTransaction
 from tests.pipelines.flow import PIPELINE, MemorySink, Transaction, World, fold
 

@@ -7,9 +7,9 @@ from core_log.errors import ConfigError, SinkRejected
 from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId
-from pipelines.routes import Routes
-from pipelines.spec import RouteRule
+from pipelines.file.spec import RouteRule
 from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.routes import Routes
 from sinks.console.lines import json_lines, people_lines
 from sinks.kafka.outgoing import Outgoing
 from tests.pipelines.transforms.given import (

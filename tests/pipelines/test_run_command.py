@@ -14,7 +14,7 @@ import pytest
 
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
-from pipelines import exit_codes
+from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.running import PATIENCE_S, end, start
 
@@ -211,7 +211,11 @@ def workers_of(pid: int) -> list[int]:
         with suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
             command = (path.parent / "cmdline").read_bytes()
-            if int(fields[1]) == pid and fields[0] != "Z" and b"pipelines.worker" in command:
+            if (
+                int(fields[1]) == pid
+                and fields[0] != "Z"
+                and b"pipelines.running.worker" in command
+            ):
                 found.append(int(path.parent.name))
     return sorted(found)
 

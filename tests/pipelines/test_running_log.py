@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 
-from pipelines import exit_codes
+from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.running import PATIENCE_S, address_of, end, running, start_broker
 

@@ -7,8 +7,14 @@ import pytest
 from core_log.errors import ConfigError, DecodeError
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableSchema
-from pipelines.internal_topics import internal_topics
-from pipelines.schemas import SchemaBook, SchemaReader, encode_schema, schemas_home, topics_of
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.schemas import (
+    SchemaBook,
+    SchemaReader,
+    encode_schema,
+    schemas_home,
+    topics_of,
+)
 from tests.memory_log import MemoryLog
 from tests.pipelines.flow import schema_of
 

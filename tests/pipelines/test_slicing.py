@@ -10,10 +10,10 @@ from core_log.changes import TableChanges
 from core_log.log import TopicPartition
 from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
-from pipelines.commits import Commit, Stretch, commits_home, encode_commit
-from pipelines.internal_topics import internal_topics
-from pipelines.schemas import StoredSchema, encode_schema, schemas_home
-from pipelines.slicing import Slicer, SliceLimits
+from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from pipelines.loops.slicing import SliceLimits, Slicer
 from sinks.sink import Slice, Stand, Stands
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
@@ -54,9 +54,7 @@ class SlicedLog:
             for batch in encode_commit(commit, now_ms=0):
                 await transaction.append(HOME, batch)
 
-    async def slicer(
-        self, stands: Stands, *, records_due: int = 1, wait_ms: int = 0
-    ) -> Slicer:
+    async def slicer(self, stands: Stands, *, records_due: int = 1, wait_ms: int = 0) -> Slicer:
         limits = SliceLimits(records=records_due, bytes=1 << 30, wait_ms=wait_ms)
         slicer = Slicer(self.log, "shop", limits=limits, read=nothing, clock=self.clock)
         await slicer.start(stands)
@@ -118,7 +116,12 @@ def test_small_transactions_share_a_slice_until_it_is_due() -> None:
 
     slices = asyncio.run(story())
 
-    assert [ends(part) for part in slices] == [{ORDERS: 8}, {ORDERS: 17}, {ORDERS: 26}, {ORDERS: 29}]
+    assert [ends(part) for part in slices] == [
+        {ORDERS: 8},
+        {ORDERS: 17},
+        {ORDERS: 26},
+        {ORDERS: 29},
+    ]
 
 
 def test_the_first_change_after_quiet_goes_at_once_and_the_next_one_waits() -> None:

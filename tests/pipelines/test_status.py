@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
-from pipelines.status import StatusBoard
-from pipelines.status_fields import FIELDS
+from pipelines.watching.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.watching.status import StatusBoard
+from pipelines.watching.status_fields import FIELDS
 from tests.fakes import SimulatedClock
 
 ORDERS = "public.orders"

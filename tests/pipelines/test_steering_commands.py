@@ -13,15 +13,15 @@ from core_log.log import Log, TopicPartition
 from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
 from core_log.table_schema import Column, TableId, TableSchema
-from pipelines import exit_codes
-from pipelines.commits import commits_home
-from pipelines.control import desired
-from pipelines.dead_letters import dead_letter_topic
-from pipelines.internal_topics import internal_topics
-from pipelines.inventory import leavings_of, pipelines_in, schemas_of
-from pipelines.positions import encode_positions, load_positions, positions_home
-from pipelines.reports import Moved, State, StateChanged, Stood
-from pipelines.schemas import StoredSchema, encode_schema, schemas_home
+from pipelines.journal.commits import commits_home
+from pipelines.journal.control import desired
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
+from pipelines.journal.positions import encode_positions, load_positions, positions_home
+from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from pipelines.letters.letters import dead_letter_topic
+from pipelines.terminal import exit_codes
+from pipelines.watching.reports import Moved, State, StateChanged, Stood
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.owning import OwnerThread, owning
 

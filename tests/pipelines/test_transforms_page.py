@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines import exit_codes
-from pipelines.spec import TransformRule
+from pipelines.file.spec import TransformRule
+from pipelines.terminal import exit_codes
 from pipelines.transforms.after_log import AfterLog
 from tests.architecture.sources import ROOT
 from tests.pipelines.conftest import Headwater

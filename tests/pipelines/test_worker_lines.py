@@ -3,9 +3,8 @@
 import pytest
 
 from core_log.errors import DecodeError
-from pipelines.reports import Moved, State
-from pipelines.supervisor import Ended, UnitId
-from pipelines.worker_lines import (
+from pipelines.running.supervisor import Ended, UnitId
+from pipelines.running.worker_lines import (
     Gone,
     Leave,
     Order,
@@ -17,6 +16,7 @@ from pipelines.worker_lines import (
     encode_order,
     encode_word,
 )
+from pipelines.watching.reports import Moved, State
 
 UNIT = UnitId("shop", "sql")
 ORDERS: list[Order] = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError, RecordsRejected, TransformFailed
-from pipelines.spec import TransformRule
+from pipelines.file.spec import TransformRule
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.expressions import Expressions
 from tests.pipelines.transforms.given import (

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.errors import ConfigError, RecordsRejected, TransformFailed
-from pipelines.spec import TransformRule
+from pipelines.file.spec import TransformRule
 from pipelines.transforms.after_log import AfterLog
 from tests.pipelines.transforms.given import (
     DELETE,

@@ -1,0 +1,1 @@
+"""The pipeline file: its keys, its loading, and what can be checked of it offline."""

@@ -1,0 +1,120 @@
+"""What no single key can be wrong about: keys that contradict each other, and pipelines that do."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from core_log.patterns import Pattern
+from pipelines.file.spec import LogSettings
+
+if TYPE_CHECKING:
+    from pipelines.file.loading import LoadedPipeline
+
+Problem = tuple[tuple[str | int, ...], str, str]
+"""The keys that lead to it in the file, what is so, and what to do."""
+
+
+def problems_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
+    """What one file can be told without any system."""
+    spec = pipeline.spec
+    yield from _of_log(spec.log)
+    if spec.verify is not None and bool(spec.verify.every_ms) == bool(spec.verify.cron):
+        yield ("verify",), "a time is given by either `every` or `cron`", "keep one of them"
+    for at, rule in enumerate(spec.transform):
+        both = sorted(set(rule.mask) & set(rule.drop))
+        if both:
+            yield ("transform", at, "drop"), f"{both[0]!r} is masked as well", "keep one of them"
+    for at, route in enumerate(spec.route):
+        yield from _of_groups(at, route.source, (route.to, *route.add_key.values()))
+    names = [test.name for test in spec.tests]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            yield ("tests", at, "name"), "two tests have this name", "give each its own"
+
+
+def remarks_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
+    """What is allowed, but seldom meant."""
+    spec = pipeline.spec
+    if not spec.pipeline.salt.get_secret_value():
+        for at, rule in enumerate(spec.transform):
+            if "hash" in rule.mask.values():
+                yield (
+                    ("transform", at, "mask"),
+                    "a hash without a salt can be found out by guessing",
+                    "pipeline: {name: ..., salt: ${env:SALT}}",
+                )
+    if spec.verify is not None:
+        yield ("verify",), "this version does not compare anything yet", "take it out for now"
+    bounds = spec.log.retention
+    if spec.log.cleanup == "compact" and (bounds.time_ms or bounds.size_bytes):
+        yield (
+            ("log", "retention"),
+            "retention does nothing where topics are only compacted",
+            "cleanup: compact,delete",
+        )
+
+
+def problems_between(
+    pipelines: Sequence["LoadedPipeline"],
+) -> Iterator[tuple["LoadedPipeline", str, str]]:
+    """What several files of one directory can be told."""
+    first_of: dict[str, LoadedPipeline] = {}
+    for each in pipelines:
+        if each.name in first_of:
+            problem = f"the pipeline {each.name!r} is in {first_of[each.name].path.name} as well"
+            yield each, problem, "give each pipeline its own name"
+        first_of.setdefault(each.name, each)
+        if pipelines and _log_of(each) != _log_of(pipelines[0]):
+            yield (
+                each,
+                f"its log is another one than that of {pipelines[0].path.name}",
+                "pipelines of one directory share type, path, listen, fsync and bootstrap of `log`",
+            )
+
+
+def remarks_between(
+    pipelines: Sequence["LoadedPipeline"],
+) -> Iterator[tuple["LoadedPipeline", str, str]]:
+    """Two pipelines must not write one topic: a reader could not tell whose position counts."""
+    first_of: dict[str, LoadedPipeline] = {}
+    for each in pipelines:
+        template = each.spec.log.topic
+        if "{pipeline}" in template:
+            continue
+        if template in first_of:
+            problem = f"its topics are named like those of {first_of[template].path.name}"
+            yield each, problem, "begin log.topic with {pipeline}, unless no table is in both"
+        first_of.setdefault(template, each)
+
+
+def _of_log(log: LogSettings) -> Iterator[Problem]:
+    if log.type == "kafka" and not log.bootstrap:
+        yield ("log", "bootstrap"), "a Kafka cluster needs an address", "bootstrap: HOST:PORT"
+    if log.type == "embedded" and log.bootstrap:
+        yield ("log", "bootstrap"), "the embedded log has no bootstrap", "write `type: kafka`"
+    is_avro = log.value.endswith("avro")
+    if is_avro and not log.registry:
+        yield ("log", "value"), "Avro needs a schema registry", "registry: http://HOST:PORT"
+    if is_avro and log.has_schemas:
+        yield ("log", "schemas"), "`schemas` is for JSON", "take it out, Avro has its registry"
+    if log.registry and not is_avro:
+        yield ("log", "registry"), "only Avro uses a registry", "take it out, or change `value`"
+
+
+def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]:
+    groups = Pattern(pattern).group_count
+    for text in texts:
+        for number in re.findall(r"\$(\d+)", text):
+            if not 1 <= int(number) <= groups:
+                yield (
+                    ("route", at, "from"),
+                    f"the pattern has no group {number}",
+                    f"it has {groups}; put what is meant between parentheses",
+                )
+
+
+def _log_of(pipeline: "LoadedPipeline") -> tuple[object, ...]:
+    log = pipeline.spec.log
+    if log.type == "kafka":
+        return (log.type, log.bootstrap)
+    return (log.type, pipeline.log_path, log.listen, log.fsync)

@@ -1,0 +1,35 @@
+"""Reads the pipeline files that a command was given, and keeps their secrets out of its output."""
+
+import os
+from pathlib import Path
+
+from core_log.errors import ConfigError
+from pipelines.file.loading import LoadedPipeline, check, load, redaction_of
+from pipelines.terminal.output import Output
+
+PLACEHOLDER = "not-set-here"
+
+
+def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> list[LoadedPipeline]:
+    """The pipelines of a file or a directory, with the references of this environment; a command
+    that reaches no system does not need those that are missing."""
+    environment = dict(os.environ)
+    if not reaches_systems:
+        missing = check(path, environment=environment, may_be_unset=True).unset
+        environment |= {each.variable: PLACEHOLDER for each in missing if each.variable}
+    loaded = load(path, environment=environment)
+    output.scrub = redaction_of(loaded).scrub
+    return loaded
+
+
+def load_named(output: Output, path: Path, pipeline: str) -> LoadedPipeline:
+    """The pipeline of that name among those that the files hold."""
+    found = {each.name: each for each in load_given(output, path)}
+    if pipeline not in found:
+        raise ConfigError(
+            "the file holds no pipeline of that name",
+            hint=f"it holds {', '.join(found)}",
+            file=str(path),
+            pipeline=pipeline,
+        )
+    return found[pipeline]

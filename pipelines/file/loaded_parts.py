@@ -1,0 +1,147 @@
+"""A source or a sink of a pipeline file: its class, and its settings checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from config.debezium import translate
+from config.document import MappingNode, Node, ScalarNode, plain
+from config.mistakes import MISTAKES_SHOWN_MAX, did_you_mean
+from config.model_keys import fields_of
+from config.registry import load_type
+from config.validation import Keys, Validator
+from connectors import SOURCES
+from core_log.errors import ConfigError
+from core_log.settings import Settings
+from pipelines.file.spec import SinkUnit, SourceUnit
+from sinks import SINKS
+
+SOURCE = "source"
+"""The name of the unit that reads the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPart:
+    """A source or a sink: its class and its settings, nothing opened yet."""
+
+    name: str
+    """The unit's name: `source`, or a sink's own."""
+    kind: str
+    """What `type:` says."""
+    component: type[Any]
+    """Made as `component(settings, context)`."""
+    settings: Settings
+    unit: SourceUnit | SinkUnit
+    """The keys that do not depend on the type. A component that declares one of them itself, such
+    as another default of `commit_every`, has it in `settings`; see `unit_setting`."""
+    content: Mapping[str, Any] = field(repr=False)
+    """The part as the file has it, resolved."""
+
+    def unit_setting(self, name: str) -> Any:
+        """A field of `unit`, from the component's settings where they declare it."""
+        return getattr(self.settings if hasattr(self.settings, name) else self.unit, name)
+
+
+def component_of(kind: str, *, is_source: bool) -> type[Any]:
+    """The class behind a `type:`."""
+    if is_source:
+        return load_type(kind, SOURCES, group="headwater.sources")
+    return load_type(kind, SINKS, group="headwater.sinks")
+
+
+def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) -> LoadedPart | None:
+    """A source or a sink; what is wrong with it is told to `validator`."""
+    word = "source" if is_source else "sink"
+    if not isinstance(node, MappingNode):
+        if not isinstance(node, ScalarNode) or not node.is_unset:
+            hint = f"write `type:` below `{word}:`"
+            validator.tell(node.place, "should be keys with values", hint)
+        return None
+    kind = node.values.get("type")
+    if not isinstance(kind, ScalarNode):
+        validator.tell_at(at, f"the key 'type' is missing in {word!r}", "headwater explain")
+        return None
+    if kind.is_unset:
+        return None
+    try:
+        component = component_of(kind.text, is_source=is_source)
+    except ConfigError as error:
+        validator.tell(kind.place, error.problem, error.hint)
+        return None
+    return _validated(validator, node, at, kind.text, component, is_source=is_source)
+
+
+def _validated(
+    validator: Validator,
+    node: MappingNode,
+    at: Keys,
+    kind: str,
+    component: type[Any],
+    *,
+    is_source: bool,
+) -> LoadedPart | None:
+    """Each key goes to the component if it declares it, else to what all units have."""
+    unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
+    own = set(fields_of(component.Settings))
+    shared = set(fields_of(unit_model)) - own | {"type"}
+    if is_source:
+        translated = translate(node, known=frozenset(own | shared))
+        for place, problem, hint in translated.mistakes:
+            validator.tell(place, problem, hint)
+        node = translated.node
+    left = [key for key in node.values if key not in own and key not in shared]
+    for key in left[:MISTAKES_SHOWN_MAX]:
+        validator.tell(
+            node.key_places[key],
+            f"there is no key {key!r}",
+            did_you_mean(key, sorted(own | shared)),
+        )
+    unit = validator.validate(unit_model, without(node, *(set(node.values) - shared)), at)
+    others = set(node.values) - own
+    settings = validator.validate(component.Settings, without(node, *others), at)
+    if unit is None or settings is None or left:
+        return None
+    name = SOURCE if is_source else (unit.name or kind)
+    return LoadedPart(name, kind, component, settings, unit, content=plain(node))
+
+
+def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> LoadedPart:
+    component = component_of(content["type"], is_source=is_source)
+    unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
+    own = set(fields_of(component.Settings))
+    shared = set(fields_of(unit_model)) - own | {"type"}
+    settings = component.Settings.model_validate(
+        {key: value for key, value in content.items() if key in own}, by_alias=True, by_name=False
+    )
+    unit = unit_model.model_validate(
+        {key: value for key, value in content.items() if key in shared},
+        by_alias=True,
+        by_name=False,
+    )
+    return LoadedPart(name, content["type"], component, settings, unit, content=content)
+
+
+def named_parts(
+    validator: Validator, parts: list[LoadedPart], places: list[Keys]
+) -> tuple[LoadedPart, ...] | None:
+    """Sinks without a name are called by their type, the second one `-2`."""
+    taken: set[str] = {SOURCE}
+    named: list[LoadedPart] = []
+    for part, at in zip(parts, places, strict=True):
+        assert isinstance(part.unit, SinkUnit), "sinks have the keys of sinks"
+        name, count = part.name, 1
+        while name in taken and not part.unit.name:
+            count += 1
+            name = f"{part.name}-{count}"
+        if name in taken:
+            validator.tell_at((*at, "name"), f"the name {name!r} is taken", "choose another one")
+            return None
+        taken.add(name)
+        named.append(replace(part, name=name))
+    return tuple(named)
+
+
+def without(mapping: MappingNode, *keys: str) -> MappingNode:
+    left_out = set(keys)
+    kept = {key: value for key, value in mapping.values.items() if key not in left_out}
+    return replace(mapping, values=kept)

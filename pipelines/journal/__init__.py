@@ -1,0 +1,1 @@
+"""What pipelines remember in the log itself."""

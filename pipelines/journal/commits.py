@@ -1,0 +1,104 @@
+"""What each transaction of a pipeline's source put into the log: the boundaries between slices."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from core_log import records
+from core_log.batch import Batch
+from core_log.changes import Positions
+from core_log.errors import DecodeError
+from core_log.log import TopicPartition
+from core_log.records import Columns
+from pipelines.journal.internal_topics import COMMITS, home_of
+
+FORMAT_VERSION = 1
+
+
+class Stretch(NamedTuple):
+    """What a transaction appended to one partition: from its first offset to its last plus one."""
+
+    first: int
+    end: int
+    records: int
+    bytes: int
+
+    def joined(self, later: "Stretch") -> "Stretch":
+        return Stretch(
+            self.first, later.end, self.records + later.records, self.bytes + later.bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transaction of the log."""
+
+    pipeline: str
+    committed_ms: int
+    """When the newest of its changes was committed at the source."""
+    positions: Positions
+    """Which parts of the source's position it moved, and where to."""
+    touched: Mapping[TopicPartition, Stretch]
+    truncated: frozenset[str] = frozenset()
+    """Topics of the tables that were truncated."""
+
+
+def commits_home(pipeline: str) -> TopicPartition:
+    return home_of(COMMITS, pipeline)
+
+
+def encode_commit(commit: Commit, *, now_ms: int) -> list[Batch]:
+    touched: dict[str, dict[str, Stretch]] = {}
+    for (topic, partition), stretch in commit.touched.items():
+        touched.setdefault(topic, {})[str(partition)] = stretch
+    value = orjson.dumps(
+        {
+            "version": FORMAT_VERSION,
+            "pipeline": commit.pipeline,
+            "committed_ms": commit.committed_ms,
+            "positions": dict(commit.positions),
+            "touched": {
+                topic: {partition: tuple(stretch) for partition, stretch in parts.items()}
+                for topic, parts in touched.items()
+            },
+            "truncated": sorted(commit.truncated),
+        }
+    )
+    return records.encode(
+        pa.array([commit.pipeline.encode()], pa.binary()),
+        pa.array([value], pa.binary()),
+        timestamps_ms=now_ms,
+    )
+
+
+def decode_commits(columns: Columns, pipeline: str) -> Iterator[tuple[int, Commit]]:
+    """The commits of one pipeline among those that share its partition, with their offsets."""
+    ours = pipeline.encode()
+    for offset, key, value in zip(
+        columns.offsets.tolist(), columns.keys.to_pylist(), columns.values.to_pylist(), strict=True
+    ):
+        if key == ours:
+            yield offset, _commit_of(orjson.loads(value))
+
+
+def _commit_of(said: Mapping[str, Any]) -> Commit:
+    if said["version"] > FORMAT_VERSION:
+        raise DecodeError(
+            "a commit was written by a newer Headwater",
+            hint="upgrade Headwater here",
+            pipeline=said["pipeline"],
+        )
+    return Commit(
+        pipeline=said["pipeline"],
+        committed_ms=said["committed_ms"],
+        positions=said["positions"],
+        touched={
+            TopicPartition(topic, int(partition)): Stretch(*stretch)
+            for topic, parts in said["touched"].items()
+            for partition, stretch in parts.items()
+        },
+        truncated=frozenset(said["truncated"]),
+    )

@@ -1,0 +1,250 @@
+"""What people want of a pipeline while it runs, kept in the log: pauses, restarts, snapshots."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import orjson
+
+from core_log.errors import DecodeError, LogRejected, LogUnavailable
+from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.settings import TopicSettings
+from pipelines.journal.internal_topics import CONTROL, home_of, internal_topics
+
+if TYPE_CHECKING:
+    from connectors.source import Control
+    from core_log.batch import Batch
+    from core_log.records import Columns
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
+"""What the runtime itself obeys; every other kind is the source's business."""
+COMMITS_FROM = "commits_from"
+PAUSED, RUNNING = "paused", "running"
+WANTED = "wanted"
+
+FOLLOW_WAIT_MS = 5_000
+UNREACHABLE_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A desired state; a later one of the same table and kind takes its place."""
+
+    kind: str
+    table: str
+    """`schema.table`; empty when the whole pipeline is meant."""
+    id: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """Everything that is wanted of one pipeline, as of one moment."""
+
+    pipeline: str
+    wishes: tuple[Wish, ...] = ()
+    """In the order of their writing."""
+    is_paused: bool = False
+    """The whole pipeline; its tables can be paused by themselves as well."""
+    paused_tables: frozenset[str] = frozenset()
+    commits_from: int = 0
+    """Where in its partition of `__headwater_commits` the pipeline begins: below are those of a
+    former one of its name, which was dropped."""
+
+    @classmethod
+    def of(cls, pipeline: str, wishes: Iterable[Wish]) -> "Desired":
+        standing = tuple(wishes)
+        paused = {
+            wish.table
+            for wish in standing
+            if wish.kind == PAUSE and wish.options.get(WANTED) == PAUSED
+        }
+        commits_from = max(
+            (int(wish.options[COMMITS_FROM]) for wish in standing if wish.kind == DROPPED),
+            default=0,
+        )
+        return cls(pipeline, standing, "" in paused, frozenset(paused - {""}), commits_from)
+
+    def is_table_paused(self, table: str) -> bool:
+        return self.is_paused or table in self.paused_tables
+
+    def fresh_start(self, table: str = "") -> str:
+        """Names the newest wish that a table, or its pipeline, begin afresh: it was resumed or
+        restarted. Who knew another one before lifts a quarantine, or restarts."""
+        for wish in reversed(self.wishes):
+            if wish.table in ("", table) and (
+                wish.kind == RESTART or (wish.kind == PAUSE and wish.options.get(WANTED) == RUNNING)
+            ):
+                return wish.id
+        return ""
+
+    def controls(self) -> "list[Control]":
+        """What is left to the source; it remembers as `control/<id>` in its position what is
+        done."""
+        from connectors.source import Control
+        from core_log.table_schema import TableId
+
+        return [
+            Control(
+                wish.id,
+                wish.kind,
+                TableId(*_split(wish.table)) if wish.table else None,
+                wish.options,
+            )
+            for wish in self.wishes
+            if wish.kind not in (PAUSE, RESTART, DROPPED)
+        ]
+
+
+class DesiredState:
+    """What is wanted, kept up to date by whoever runs `follow`; reading `now` costs nothing."""
+
+    def __init__(self, log: Log, pipeline: str) -> None:
+        self.now = Desired(pipeline)
+        self._log, self._home = log, control_home(pipeline)
+        self._standing: dict[tuple[str, str], Wish] = {}
+        self._offset: int | None = None
+        self._changed = asyncio.Event()
+
+    async def load(self) -> Desired:
+        """Everything written until now, what is in open transactions included."""
+        try:
+            bounds = (await self._log.bounds([self._home]))[self._home]
+        except LogRejected:
+            return self.now  # the topic is made with the first wish or the first run
+        self._offset = max(self._offset or 0, bounds.start)
+        while self._offset < bounds.end:
+            await self._read(wait_ms=FOLLOW_WAIT_MS)
+        return self.now
+
+    async def follow(self) -> None:
+        """Runs until it is cancelled. What was wanted last stands while the log is away."""
+        while True:
+            try:
+                if self._offset is None:
+                    await self.load()
+                if self._offset is None:
+                    await asyncio.sleep(UNREACHABLE_PAUSE_S)
+                else:
+                    await self._read(wait_ms=FOLLOW_WAIT_MS)
+            except LogUnavailable as error:
+                logger.warning("what is wanted of %s is not known: %s", self.now.pipeline, error)
+                await asyncio.sleep(UNREACHABLE_PAUSE_S)
+
+    async def changed(self, than: Desired) -> Desired:
+        """Waits, while somebody follows, until something else is wanted than that."""
+        while self.now == than:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.now
+
+    async def _read(self, *, wait_ms: int) -> None:
+        from core_log import records
+
+        assert self._offset is not None, "reading begins where `load` found the start"
+        limit = FetchLimit(wait_ms_max=wait_ms)
+        wanted = {self._home: self._offset}
+        for part in await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED):
+            self._take(records.decode(part.data, from_offset=self._offset))
+            self._offset = part.next_offset
+
+    def _take(self, columns: "Columns") -> None:
+        before = self.now
+        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+            pipeline, table, kind = orjson.loads(key)
+            if pipeline == before.pipeline:
+                self._standing.pop((table, kind), None)
+                if value is not None:
+                    self._standing[table, kind] = _wish(table, kind, value)
+        now = Desired.of(before.pipeline, self._standing.values())
+        if now != before:
+            self.now = now
+            self._changed.set()
+
+
+async def desired(log: Log, pipeline: str) -> Desired:
+    """What is wanted of a pipeline, read to the uncommitted end."""
+    return await DesiredState(log, pipeline).load()
+
+
+async def write_control(log: Log, pipeline: str, wishes: Iterable[Wish], *, now_ms: int) -> None:
+    """Returns once the wishes are on disk."""
+    await log.ensure_topic(control_topic())
+    for batch in encode_wishes(pipeline, wishes, now_ms=now_ms):
+        await log.append(control_home(pipeline), batch)
+
+
+async def forget_control(log: Log, pipeline: str, *, now_ms: int) -> int:
+    """Takes back everything that is wanted; returns how much that was."""
+    found = (await desired(log, pipeline)).wishes
+    standing = [wish for wish in found if wish.kind != DROPPED]
+    if standing:
+        keys = [_key(pipeline, wish) for wish in standing]
+        for batch in _encode(keys, [None] * len(keys), now_ms=now_ms):
+            await log.append(control_home(pipeline), batch)
+    return len(standing)
+
+
+def pause_wish(*, table: str, is_paused: bool, id: str) -> Wish:
+    return Wish(PAUSE, table, id, {WANTED: PAUSED if is_paused else RUNNING})
+
+
+def control_home(pipeline: str) -> TopicPartition:
+    return home_of(CONTROL, pipeline)
+
+
+def control_topic() -> TopicSettings:
+    return next(topic for topic in internal_topics(history_ms=0) if topic.name == CONTROL)
+
+
+def encode_wishes(pipeline: str, wishes: Iterable[Wish], *, now_ms: int) -> "list[Batch]":
+    chosen = list(wishes)
+    values: list[bytes | None] = [
+        orjson.dumps(
+            {
+                "version": FORMAT_VERSION,
+                "id": wish.id,
+                "at_ms": now_ms,
+                "options": dict(wish.options),
+            }
+        )
+        for wish in chosen
+    ]
+    return _encode([_key(pipeline, wish) for wish in chosen], values, now_ms=now_ms)
+
+
+def _encode(keys: list[bytes], values: list[bytes | None], *, now_ms: int) -> "list[Batch]":
+    import pyarrow as pa
+
+    from core_log import records
+
+    return records.encode(
+        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), timestamps_ms=now_ms
+    )
+
+
+def _key(pipeline: str, wish: Wish) -> bytes:
+    return orjson.dumps([pipeline, wish.table, wish.kind])
+
+
+def _wish(table: str, kind: str, value: bytes) -> Wish:
+    said = orjson.loads(value)
+    if said["version"] > FORMAT_VERSION:
+        raise DecodeError(
+            "a wish was written by a newer Headwater",
+            hint="upgrade Headwater here",
+            table=table,
+            kind=kind,
+        )
+    return Wish(kind, table, said["id"], said["options"], said["at_ms"])
+
+
+def _split(table: str) -> tuple[str, str]:
+    namespace, _, name = table.rpartition(".")
+    return namespace, name

@@ -1,0 +1,89 @@
+"""What pipelines have left in a log: their names, tables, topics and groups."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from core_log.errors import LogRejected
+from core_log.log import Log, TopicPartition
+from pipelines.journal.control import DROPPED
+from pipelines.journal.decided import read_decided
+from pipelines.journal.internal_topics import CONTROL, PARTITIONS, POSITIONS, SCHEMAS
+from pipelines.journal.schemas import StoredSchema, read_schemas, topics_of
+from pipelines.letters.letters import dead_letter_topic
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+
+GROUP_PREFIX = "headwater."
+
+
+@dataclass(frozen=True, slots=True)
+class Leavings:
+    """Of one pipeline."""
+
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+    """Each remembers for the log's own tools how far a sink has come."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.topics and not self.groups
+
+
+async def pipelines_in(log: Log) -> frozenset[str]:
+    """Everybody who has a position, a schema or a wish in the log."""
+    found: set[str] = set()
+    for topic in (POSITIONS, CONTROL):
+        found |= await _owners(log, topic)
+    async for stored in _schemas(log):
+        found.add(stored.pipeline)
+    return frozenset(found)
+
+
+async def schemas_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
+    """The newest schema of every topic of a pipeline; none where it has never run."""
+    try:
+        return await topics_of(log, pipeline)
+    except LogRejected:
+        return {}
+
+
+async def tables_of(log: Log, pipeline: str) -> frozenset[str]:
+    return frozenset(
+        str(stored.schema.table) for stored in (await schemas_of(log, pipeline)).values()
+    )
+
+
+async def leavings_of(log: "KafkaLog", pipeline: str) -> Leavings:
+    existing = {topic.name for topic in await log.topics.all()}
+    wanted = [*await schemas_of(log, pipeline), dead_letter_topic(pipeline).name]
+    prefix = f"{GROUP_PREFIX}{pipeline}."
+    groups = [group.name for group in await log.groups.all() if group.name.startswith(prefix)]
+    return Leavings(tuple(topic for topic in wanted if topic in existing), tuple(groups))
+
+
+async def _owners(log: Log, topic: str) -> set[str]:
+    """Pipelines by the keys of a compacted topic: each begins with its pipeline's name."""
+    standing: set[bytes] = set()
+    for number in range(PARTITIONS):
+        try:
+            async for columns in read_decided(log, TopicPartition(topic, number)):
+                keys, values = columns.keys.to_pylist(), columns.values.to_pylist()
+                for key, value in zip(keys, values, strict=True):
+                    (standing.discard if value is None else standing.add)(key)
+        except LogRejected:
+            return set()  # the topic is not there, so no pipeline has ever run
+    named = [orjson.loads(key) for key in standing]
+    return {name for name, *rest in named if topic != CONTROL or rest[-1] != DROPPED}
+
+
+async def _schemas(log: Log) -> AsyncIterator[StoredSchema]:
+    for number in range(PARTITIONS):
+        try:
+            async for stored in read_schemas(log, TopicPartition(SCHEMAS, number)):
+                yield stored
+        except LogRejected:
+            return

@@ -1,0 +1,58 @@
+"""Where each source stands: kept in the log, by the very transactions that hold the data."""
+
+from collections.abc import Mapping
+
+import orjson
+import pyarrow as pa
+
+from core_log import records
+from core_log.batch import Batch
+from core_log.changes import Positions
+from core_log.errors import DecodeError
+from core_log.log import Log, TopicPartition
+from pipelines.journal.decided import read_decided
+from pipelines.journal.internal_topics import POSITIONS, home_of
+
+FORMAT_VERSION = 1
+
+
+def positions_home(pipeline: str) -> TopicPartition:
+    return home_of(POSITIONS, pipeline)
+
+
+def encode_positions(
+    pipeline: str, positions: Mapping[str, str | None], *, now_ms: int
+) -> list[Batch]:
+    """One keyed record per part; None takes a part back."""
+    keys = [orjson.dumps([pipeline, part]) for part in positions]
+    values = [
+        None if position is None else orjson.dumps({"version": 1, "position": position})
+        for position in positions.values()
+    ]
+    return records.encode(
+        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), timestamps_ms=now_ms
+    )
+
+
+async def load_positions(log: Log, pipeline: str) -> Positions:
+    """The newest committed position of every part. Call it after the writer was opened: that
+    fences whoever else might still move them."""
+    found: dict[str, str] = {}
+    async for columns in read_decided(log, positions_home(pipeline)):
+        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+            owner, part = orjson.loads(key)
+            if owner != pipeline:
+                continue
+            if value is None:
+                found.pop(part, None)
+                continue
+            said = orjson.loads(value)
+            if said["version"] > FORMAT_VERSION:
+                raise DecodeError(
+                    "a position was written by a newer Headwater",
+                    hint="upgrade Headwater here",
+                    pipeline=pipeline,
+                    part=part,
+                )
+            found[part] = said["position"]
+    return found

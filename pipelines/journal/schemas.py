@@ -1,0 +1,167 @@
+"""The history of every topic's table schema, in `__headwater_schemas`: written once, read by id."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+
+from core_log import records
+from core_log.batch import Batch
+from core_log.changes import Positions
+from core_log.errors import ConfigError, DecodeError
+from core_log.log import Log, TopicPartition
+from core_log.rows.schema_text import schema_from_json, schema_to_json
+from core_log.rows.settings import WireSettings
+from core_log.table_schema import TableSchema
+from pipelines.journal.decided import read_decided
+from pipelines.journal.internal_topics import PARTITIONS, SCHEMAS, home_of
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """One schema of a topic, and since when it holds."""
+
+    pipeline: str
+    topic: str
+    id: int
+    schema: TableSchema
+    wire: WireSettings
+    positions: Positions
+    """Where the source stood when the schema was first seen."""
+    recorded_ms: int
+
+
+def schemas_home(topic: str) -> TopicPartition:
+    return home_of(SCHEMAS, topic)
+
+
+def encode_schema(stored: StoredSchema) -> list[Batch]:
+    value = {
+        "version": FORMAT_VERSION,
+        "pipeline": stored.pipeline,
+        "positions": dict(stored.positions),
+        "schema": schema_to_json(stored.schema, stored.wire),
+    }
+    return records.encode(
+        pa.array([orjson.dumps([stored.topic, stored.id])], pa.binary()),
+        pa.array([orjson.dumps(value)], pa.binary()),
+        timestamps_ms=stored.recorded_ms,
+    )
+
+
+async def read_schemas(log: Log, home: TopicPartition) -> AsyncIterator[StoredSchema]:
+    """Everything one partition of `__headwater_schemas` holds, in the order of its writing, without
+    what has been taken back since."""
+    found: dict[bytes, tuple[bytes, int]] = {}
+    async for columns in read_decided(log, home):
+        for time_ms, key, value in zip(
+            columns.timestamps_ms.tolist(),
+            columns.keys.to_pylist(),
+            columns.values.to_pylist(),
+            strict=True,
+        ):
+            found.pop(key, None)
+            if value is not None:
+                found[key] = value, time_ms
+    for key, (value, time_ms) in found.items():
+        yield _stored(key, value, time_ms)
+
+
+async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
+    """Every topic that a pipeline has ever written, with its newest schema."""
+    newest: dict[str, StoredSchema] = {}
+    for partition in range(PARTITIONS):
+        async for stored in read_schemas(log, TopicPartition(SCHEMAS, partition)):
+            if stored.pipeline == pipeline:
+                newest[stored.topic] = stored
+    return newest
+
+
+class SchemaReader:
+    """Finds schemas by (topic, id), reading the log again only for an id it has not seen."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._known: dict[tuple[str, int], StoredSchema] = {}
+
+    async def find(self, topic: str, schema_id: int) -> StoredSchema:
+        if (topic, schema_id) not in self._known:
+            async for stored in read_schemas(self._log, schemas_home(topic)):
+                self._known[stored.topic, stored.id] = stored
+        if (topic, schema_id) not in self._known:
+            raise DecodeError(
+                "a record names a schema that the log does not hold",
+                hint=f"headwater schema history shows what is there of {topic}",
+                topic=topic,
+                schema=schema_id,
+            )
+        return self._known[topic, schema_id]
+
+
+class SchemaBook:
+    """The writing side: gives every schema of a topic its number.
+
+    A new schema counts from the moment it is handed out; if its transaction then aborts, this book
+    must be thrown away with the run that it belongs to.
+    """
+
+    def __init__(self, log: Log, pipeline: str) -> None:
+        self._log, self._pipeline = log, pipeline
+        self._newest: dict[str, StoredSchema] = {}
+        self._read: set[TopicPartition] = set()
+
+    async def current(
+        self,
+        topic: str,
+        schema: TableSchema,
+        wire: WireSettings,
+        *,
+        positions: Positions,
+        now_ms: int,
+    ) -> tuple[StoredSchema, bool]:
+        """The schema under its number, and whether that is new and has to be appended."""
+        home = schemas_home(topic)
+        if home not in self._read:
+            async for stored in read_schemas(self._log, home):
+                self._newest[stored.topic] = stored
+            self._read.add(home)
+        newest = self._newest.get(topic)
+        if newest is not None and newest.pipeline != self._pipeline:
+            raise ConfigError(
+                "another pipeline writes this topic",
+                hint="give log.topic another form, or drop the other pipeline first",
+                topic=topic,
+                other=newest.pipeline,
+            )
+        if newest is not None and newest.schema == schema and newest.wire == wire:
+            return newest, False
+        stored = StoredSchema(
+            pipeline=self._pipeline,
+            topic=topic,
+            id=1 if newest is None else newest.id + 1,
+            schema=schema,
+            wire=wire,
+            positions=positions,
+            recorded_ms=now_ms,
+        )
+        self._newest[topic] = stored
+        return stored, True
+
+
+def _stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:
+    topic, schema_id = orjson.loads(key)
+    said = orjson.loads(value)
+    if said["version"] > FORMAT_VERSION:
+        raise DecodeError(
+            "a schema was written by a newer Headwater",
+            hint="upgrade Headwater here",
+            topic=topic,
+            schema=schema_id,
+        )
+    schema, wire = schema_from_json(said["schema"])
+    return StoredSchema(
+        said["pipeline"], topic, schema_id, schema, wire, said["positions"], time_ms
+    )

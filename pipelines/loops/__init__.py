@@ -1,0 +1,1 @@
+"""Source to log and log to sink: the two loops and their steps."""

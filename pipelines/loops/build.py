@@ -1,0 +1,216 @@
+"""From a loaded pipeline to its running parts: what `ingest` and `deliver` are given."""
+
+from collections.abc import Callable, Collection
+
+from connectors.source import Progress, Source, SourceContext
+from core_log.clock import Clock
+from core_log.compression import Compression
+from core_log.log import Log
+from core_log.rows.settings import WireSettings
+from pipelines.file.loading import LoadedPart, LoadedPipeline
+from pipelines.file.spec import LogSettings
+from pipelines.journal.control import Desired
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.letters.letters import dead_letter_topic
+from pipelines.loops.deliver import Delivery, deliver
+from pipelines.loops.encoding import Encoder
+from pipelines.loops.ingest import UNIT, IngestLimits, ingest
+from pipelines.loops.pausing import unless_paused
+from pipelines.loops.reading import SliceReader
+from pipelines.loops.set_aside import SetAsideRecords
+from pipelines.loops.slicing import SliceLimits, Slicer
+from pipelines.loops.topics import TopicRules
+from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.watching.reports import Read, Reporter
+from sinks.sink import Sink, SinkContext
+
+
+async def run_unit(
+    loaded: LoadedPipeline,
+    unit: str,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool = False,
+) -> None:
+    """One life of a unit: the source, or the sink of that name."""
+    await ensure_topics(loaded, log)
+    if unit == UNIT:
+        await unless_paused(
+            lambda: _run_source(loaded, log, clock=clock, report=report, until_end=until_end),
+            pipeline=loaded.name,
+            unit=UNIT,
+            desired=desired,
+            report=report,
+        )
+        return
+    part = next(part for part in loaded.sinks if part.name == unit)
+    sink = make_sink(loaded, part, clock=clock)
+    try:
+        delivery = delivery_of(loaded, part, sink, log, desired=desired, clock=clock, report=report)
+        await deliver(delivery, until_end=until_end)
+    finally:
+        await sink.close()
+
+
+async def ensure_topics(loaded: LoadedPipeline, log: Log) -> None:
+    """The log's own topics, which every unit needs."""
+    for topic in [
+        *internal_topics(history_ms=loaded.spec.log.history_ms),
+        dead_letter_topic(loaded.name),
+    ]:
+        await log.ensure_topic(topic)
+
+
+def make_source(
+    loaded: LoadedPipeline,
+    *,
+    clock: Clock,
+    report: Callable[[Progress], None] = lambda _: None,
+    until_end: bool = False,
+) -> Source:
+    context = SourceContext(loaded.name, loaded.directory, clock, report, until_end=until_end)
+    source: Source = loaded.source.component(loaded.source.settings, context)
+    return source
+
+
+def make_sink(loaded: LoadedPipeline, part: LoadedPart, *, clock: Clock) -> Sink:
+    policies: dict[str, str] = dict(loaded.spec.schema_changes.items())
+    context = SinkContext(loaded.name, loaded.directory, policies, clock, name=part.name)
+    sink: Sink = part.component(part.settings, context)
+    return sink
+
+
+def topic_rules(loaded: LoadedPipeline) -> TopicRules:
+    """What topics the pipeline's tables get."""
+    log = loaded.spec.log
+    return TopicRules(
+        pipeline=loaded.name,
+        template=log.topic,
+        partitions=log.partitions,
+        config=topic_config(log),
+    )
+
+
+def topic_config(log: LogSettings) -> dict[str, str]:
+    """`log:` in Kafka's words."""
+    retention = log.retention
+    return {
+        "cleanup.policy": log.cleanup,
+        "min.compaction.lag.ms": str(log.history_ms),
+        "delete.retention.ms": str(log.delete_retention_ms),
+        "retention.ms": str(-1 if retention.time_ms is None else retention.time_ms),
+        "retention.bytes": str(-1 if retention.size_bytes is None else retention.size_bytes),
+    }
+
+
+def wire_of(loaded: LoadedPipeline) -> WireSettings:
+    """How rows look in the log; a source may declare how it wants some types written."""
+    log, source = loaded.spec.log, loaded.source.settings
+    choices = {
+        name: getattr(source, name)
+        for name in ("decimal", "time", "binary")
+        if hasattr(source, name)
+    }
+    return WireSettings(
+        value=log.value, has_schemas=log.has_schemas, registry=log.registry, **choices
+    )
+
+
+async def _run_source(
+    loaded: LoadedPipeline, log: Log, *, clock: Clock, report: Reporter, until_end: bool
+) -> None:
+    def tell(progress: Progress) -> None:
+        report(
+            Read(
+                loaded.name,
+                UNIT,
+                str(progress.table),
+                progress.rows,
+                progress.rows_expected,
+                progress.bytes,
+                progress.bytes_expected,
+                progress.is_done,
+            )
+        )
+
+    def new_encoder() -> Encoder:
+        return Encoder(
+            log,
+            topics=topic_rules(loaded),
+            wire=wire_of(loaded),
+            before_log=BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline)),
+            compression=Compression[loaded.spec.log.compression.upper()],
+        )
+
+    await ingest(
+        loaded.name,
+        make_source(loaded, clock=clock, report=tell, until_end=until_end),
+        log,
+        new_encoder=new_encoder,
+        limits=IngestLimits(
+            batch_wait_ms=loaded.source.unit_setting("batch_wait_ms"),
+            transaction_bytes_max=loaded.spec.limits.transaction_size_bytes,
+        ),
+        clock=clock,
+        report=report,
+    )
+
+
+def delivery_of(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    sink: Sink,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    topics: Collection[str] | None = None,
+) -> Delivery:
+    """What brings a sink everything that the pipeline has, or only some topics."""
+    limits = loaded.spec.limits
+    set_aside = SetAsideRecords(
+        log,
+        loaded.name,
+        part.name,
+        stop_after=loaded.spec.errors.dead_letter.stop_after,
+        clock=clock,
+        report=report,
+    )
+    reader = SliceReader(
+        log,
+        after_log=AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory),
+        fetch_bytes=limits.fetch_size_bytes,
+        skipped=set_aside.skipped,
+    )
+    slicer = Slicer(
+        log,
+        loaded.name,
+        limits=SliceLimits(
+            records=limits.slice_rows,
+            bytes=limits.slice_size_bytes,
+            wait_ms=part.unit_setting("commit_every_ms"),
+        ),
+        read=reader.read,
+        clock=clock,
+        topics=topics,
+    )
+    return Delivery(
+        pipeline=loaded.name,
+        unit=part.name,
+        sink=sink,
+        log=log,
+        slicer=slicer,
+        reader=reader,
+        set_aside=set_aside,
+        topic_of=topic_rules(loaded).name_of,
+        desired=desired,
+        isolates_tables=topics is None and loaded.spec.errors.isolate == "table",
+        keeps_group=topics is None,
+        clock=clock,
+        report=report,
+    )

@@ -1,0 +1,201 @@
+"""Log to sink: the whole read path of a pipeline, in one loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from core_log.clock import Clock
+from core_log.errors import Cure, Fenced, HeadwaterError, PositionLost, RecordsRejected
+from core_log.log import Log
+from core_log.table_schema import TableId
+from pipelines.journal.control import Desired
+from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.schemas import topics_of
+from pipelines.loops.finishing import finished
+from pipelines.loops.quarantine import Quarantine
+from pipelines.loops.reading import SliceReader
+from pipelines.loops.set_aside import SetAsideRecords
+from pipelines.loops.slicing import Slicer
+from pipelines.watching.reports import Moved, Reporter, State, StateChanged, Stood
+from sinks.sink import Sink, Slice, Stand, Stands
+
+logger = logging.getLogger(__name__)
+
+PAUSE_POLL_S = 0.5
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Everything one sink of a pipeline works with."""
+
+    pipeline: str
+    unit: str
+    sink: Sink
+    log: Log
+    slicer: Slicer
+    reader: SliceReader
+    set_aside: SetAsideRecords
+    topic_of: Callable[[TableId], str]
+    desired: Callable[[], Desired]
+    isolates_tables: bool
+    keeps_group: bool
+    """Whether the log's own tools are to see how far this is."""
+    clock: Clock
+    report: Reporter
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    paused: frozenset[str] = frozenset()
+    """Tables that were paused when this was last looked at."""
+
+    @property
+    def group(self) -> str:
+        """Under which the log's own tools see how far the sink is."""
+        return f"headwater.{self.pipeline}.{self.unit}"
+
+
+async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
+    """Applies slices until cancelled, or until nothing is left of what there was.
+
+    What the target itself holds is the truth about where to go on. The log's group offsets are
+    for dashboards, and for targets that cannot remember.
+    """
+    slicer = delivery.slicer
+    await slicer.start(await _stands(delivery))
+    if until_end:
+        slicer.hurry()
+    state = None
+    while True:
+        wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING
+        if wanted is not state:
+            state = wanted
+            _tell_state(delivery, "", state)
+        if state is State.PAUSED:
+            await asyncio.sleep(PAUSE_POLL_S)
+            continue
+        held = _held(delivery)
+        part = await slicer.next(held)
+        if part is None:
+            if until_end and slicer.is_caught_up(held):
+                return
+            continue
+        await finished(_deliver_one(delivery, part))
+
+
+async def _deliver_one(delivery: Delivery, part: Slice) -> None:
+    applied = await _apply(delivery, part)
+    if applied is None:
+        return
+    delivery.slicer.applied(applied)
+    if delivery.keeps_group:
+        offsets = {each: stand.next_offset for each, stand in applied.end.items()}
+        await delivery.log.commit_offsets(delivery.group, offsets)
+    _tell(delivery, applied)
+
+
+async def _stands(delivery: Delivery) -> Stands:
+    topics = [*await topics_of(delivery.log, delivery.pipeline), COMMITS]
+    found = await delivery.sink.applied(topics)
+    if found is not None:
+        return found
+    offsets = await delivery.log.committed_offsets(delivery.group)
+    ids = {topic: await delivery.log.topic_id(topic) for topic in {each.topic for each in offsets}}
+    return {each: Stand(ids[each.topic], offset) for each, offset in offsets.items()}
+
+
+def _held(delivery: Delivery) -> frozenset[str]:
+    """Topics that are paused or quarantined just now."""
+    desired = delivery.desired()
+    for topic, table in delivery.quarantine.lift(desired).items():
+        logger.info("%s goes on with %s", delivery.unit, topic)
+        _tell_state(delivery, table, State.RUNNING)
+    for table in sorted(desired.paused_tables ^ delivery.paused):
+        is_paused = table in desired.paused_tables
+        _tell_state(delivery, table, State.PAUSED if is_paused else State.RUNNING)
+    delivery.paused = desired.paused_tables
+    paused = {
+        delivery.topic_of(TableId(namespace, name))
+        for namespace, _, name in (table.rpartition(".") for table in desired.paused_tables)
+    }
+    return delivery.quarantine.topics | paused
+
+
+async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
+    """Returns what was applied of the slice in the end: without records that were set aside, and
+    without tables that had to be quarantined; None when nothing was left of it."""
+    while True:
+        try:
+            await delivery.sink.apply(part)
+        except RecordsRejected as error:
+            if await delivery.set_aside.take(error, table=_table_of(delivery, error.topic)):
+                continue
+            part = _without_culprits(delivery, part, error, {error.topic})
+        except HeadwaterError as error:
+            if error.cure is Cure.TIME or isinstance(error, Fenced | PositionLost):
+                raise
+            part = _without_culprits(delivery, part, error, _culprits(delivery, error))
+        else:
+            return part
+        if all(each.topic == COMMITS for each in part.end):
+            return None
+
+
+def _culprits(delivery: Delivery, error: HeadwaterError) -> set[str]:
+    """The topics of the table that an error names."""
+    if "topic" in error.facts:
+        return {str(error.facts["topic"])}
+    named = str(error.facts.get("table", ""))
+    return {
+        topic
+        for table, topics in delivery.reader.feeds.items()
+        if named in (str(table), table.name)
+        for topic in topics
+    } | {count.topic for table, count in delivery.reader.counts.items() if named == str(table)}
+
+
+def _without_culprits(
+    delivery: Delivery, part: Slice, error: HeadwaterError, topics: set[str]
+) -> Slice:
+    """The same slice for everybody else, if one table is to blame and may fail alone."""
+    topics &= {each.topic for each in part.end}
+    if not topics or not delivery.isolates_tables:
+        raise error
+    for topic in topics:
+        table = _table_of(delivery, topic)
+        logger.error("%s: %s is quarantined: %s", delivery.unit, table, error)
+        delivery.quarantine.put(topic, table=table, reason=str(error), desired=delivery.desired())
+        _tell_state(delivery, table, State.QUARANTINED, str(error))
+    return replace(
+        part,
+        start={each: stand for each, stand in part.start.items() if each.topic not in topics},
+        end={each: stand for each, stand in part.end.items() if each.topic not in topics},
+    )
+
+
+def _table_of(delivery: Delivery, topic: str) -> str:
+    """What the source calls it, as far as that was read."""
+    counts = delivery.reader.counts.items()
+    return next((str(table) for table, count in counts if count.topic == topic), topic)
+
+
+def _tell(delivery: Delivery, part: Slice) -> None:
+    now_ms = delivery.clock.now_ms()
+    for table, count in delivery.reader.counts.items():
+        delivery.report(
+            Moved(
+                delivery.pipeline,
+                delivery.unit,
+                str(table),
+                count.rows,
+                count.bytes,
+                count.committed_ms,
+                now_ms,
+            )
+        )
+    stands = {
+        f"{topic}-{number}": str(stand.next_offset) for (topic, number), stand in part.end.items()
+    }
+    delivery.report(Stood(delivery.pipeline, delivery.unit, stands))
+
+
+def _tell_state(delivery: Delivery, table: str, state: State, reason: str = "") -> None:
+    delivery.report(StateChanged(delivery.pipeline, delivery.unit, table, state, reason))

@@ -1,0 +1,202 @@
+"""Changes of tables into record batches per partition: schema, codec, headers, compression."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log import records
+from core_log.batch import Batch
+from core_log.changes import Positions, TableChanges
+from core_log.errors import ConfigError
+from core_log.log import Log, TopicPartition
+from core_log.partitioning import partitions_of
+from core_log.record_headers import encode_header_columns
+from core_log.rows.codec import (
+    AT_HEADER,
+    OPERATION_HEADER,
+    SCHEMA_HEADER,
+    TRUNCATE_KEY,
+    Encoded,
+    RowCodec,
+)
+from core_log.rows.codecs import codec_for
+from core_log.rows.settings import WireSettings
+from core_log.table_schema import TableId, TableSchema
+from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
+from pipelines.loops.busy_work import beside
+from pipelines.loops.topics import TopicRules
+
+SEPARATOR = pa.scalar("#")
+
+
+class BeforeLog(Protocol):
+    """What a pipeline does to rows before they enter the log: masks and dropped columns."""
+
+    def apply(self, changes: TableChanges) -> TableChanges: ...
+
+
+class Portion(NamedTuple):
+    """A batch for one partition."""
+
+    partition: TopicPartition
+    batch: Batch
+    is_data: bool = True
+    """False for what Headwater writes for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What has been settled for one table."""
+
+    topic: str
+    partition_count: int
+    codec: RowCodec
+
+
+class Encoder:
+    """Creates topics when their tables are first seen. Lives as long as one run of `ingest`."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        topics: TopicRules,
+        wire: WireSettings,
+        before_log: BeforeLog,
+        compression: int,
+    ) -> None:
+        self._log, self._topics, self._wire = log, topics, wire
+        self._before_log, self._compression = before_log, compression
+        self._book = SchemaBook(log, topics.pipeline)
+        self._routes: dict[TableId, _Route] = {}
+        self._owners: dict[str, TableId] = {}
+        self._turns: dict[str, int] = {}  # of tables without a key, which go round
+
+    async def encode(
+        self, changes: TableChanges, *, positions: Positions, now_ms: int
+    ) -> AsyncIterator[Portion]:
+        """In the order in which the batches have to be appended."""
+        changes = self._before_log.apply(changes)
+        route = await self._route(changes.schema)
+        stored, is_new = await self._book.current(
+            route.topic, changes.schema, self._wire, positions=positions, now_ms=now_ms
+        )
+        if is_new:
+            for batch in encode_schema(stored):
+                yield Portion(schemas_home(route.topic), batch, is_data=False)
+        for portion in await beside(
+            lambda: self._portions(route, changes, stored, now_ms), changes.rows.nbytes
+        ):
+            yield portion
+
+    def _portions(
+        self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
+    ) -> list[Portion]:
+        encoded = route.codec.encode(changes, now_us=now_ms * 1_000)
+        if changes.is_truncate:
+            return self._marker(route, encoded, changes, stored, now_ms)
+        portions: list[Portion] = []
+        headers = headers_of(changes, encoded, stored.id)
+        for partition, rows in self._spread(route, encoded):
+            keys, values, theirs = encoded.keys, encoded.values, headers
+            if rows is not None:
+                keys, values, theirs = keys.take(rows), values.take(rows), theirs.take(rows)
+            batches = records.encode(
+                keys, values, timestamps_ms=now_ms, headers=theirs, compression=self._compression
+            )
+            home = TopicPartition(route.topic, partition)
+            portions += [Portion(home, batch) for batch in batches]
+        return portions
+
+    def _spread(
+        self, route: _Route, encoded: Encoded
+    ) -> Sequence[tuple[int, pa.Int64Array | None]]:
+        """Partitions and the records that belong there; None for all of them."""
+        if route.partition_count == 1:
+            return [(0, None)]
+        if encoded.keys.null_count:
+            turn = self._turns.get(route.topic, 0)
+            self._turns[route.topic] = turn + 1
+            return [(turn % route.partition_count, None)]
+        places = partitions_of(encoded.keys, route.partition_count)
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(route.partition_count + 1))
+        return [
+            (partition, pa.array(order[ends[partition] : ends[partition + 1]]))
+            for partition in range(route.partition_count)
+            if ends[partition] < ends[partition + 1]
+        ]
+
+    def _marker(
+        self,
+        route: _Route,
+        encoded: Encoded,
+        changes: TableChanges,
+        stored: StoredSchema,
+        now_ms: int,
+    ) -> list[Portion]:
+        """A truncate is a keyed record in every partition, so that compaction keeps the newest."""
+        headers = encode_header_columns(
+            {
+                SCHEMA_HEADER: str(stored.id).encode(),
+                AT_HEADER: _at(changes),
+                OPERATION_HEADER: b"truncate",
+            },
+            1,
+        )
+        return [
+            Portion(TopicPartition(route.topic, partition), batch)
+            for partition in range(route.partition_count)
+            for batch in records.encode(
+                pa.array([TRUNCATE_KEY], pa.binary()),
+                encoded.values,
+                timestamps_ms=now_ms,
+                headers=headers,
+                compression=self._compression,
+            )
+        ]
+
+    async def _route(self, schema: TableSchema) -> _Route:
+        route = self._routes.get(schema.table)
+        if route is None:
+            topic = self._topics.topic_of(schema)
+            owner = self._owners.setdefault(topic.name, schema.table)
+            if owner != schema.table:
+                raise ConfigError(
+                    "two tables would share one topic, since topics allow fewer characters",
+                    hint="capture only one of them, or give log.topic another form",
+                    topic=topic.name,
+                    tables=[str(owner), str(schema.table)],
+                )
+            await self._log.ensure_topic(topic)
+            route = _Route(topic.name, topic.partitions, codec_for(self._wire, topic=topic.name))
+            self._routes[schema.table] = route
+        return route
+
+
+def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> pa.BinaryArray:
+    """The headers that every record carries, tombstones as well."""
+    at = _at(changes)
+    if encoded.changes is not None and isinstance(at, pa.Array):
+        at = at.take(encoded.changes)
+    return encode_header_columns(
+        {SCHEMA_HEADER: str(schema_id).encode(), AT_HEADER: at}, len(encoded.keys)
+    )
+
+
+def _at(changes: TableChanges) -> pa.BinaryArray | bytes:
+    """`<commit>#<index>`, or the commit alone where nobody counts."""
+    if changes.indexes is None:
+        if isinstance(changes.commits, pa.Array):
+            return changes.commits.cast(pa.binary())
+        return str(changes.commits).encode()
+    commits = changes.commits
+    if not isinstance(commits, pa.Array):
+        commits = pa.scalar(str(commits))
+    return pc.binary_join_element_wise(commits, changes.indexes.cast(pa.string()), SEPARATOR).cast(
+        pa.binary()
+    )

@@ -1,0 +1,41 @@
+"""Lets a source go while its pipeline is paused, and takes it up again when it is resumed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pipelines.journal.control import Desired
+from pipelines.watching.reports import Reporter, State, StateChanged
+
+POLL_S = 0.1
+
+
+async def unless_paused(
+    read: Callable[[], Awaitable[None]],
+    *,
+    pipeline: str,
+    unit: str,
+    desired: Callable[[], Desired],
+    report: Reporter,
+) -> None:
+    """Runs `read` from the start whenever nothing is paused; returns or fails as it does.
+
+    A pause cancels it: connections are released, what was not committed is read again, and the
+    position may be set elsewhere meanwhile.
+    """
+    paused = StateChanged(pipeline, unit, "", State.PAUSED)
+    if desired().is_paused:
+        report(paused)
+    while True:
+        while desired().is_paused:  # noqa: ASYNC110 - what is wanted is told to whoever asks
+            await asyncio.sleep(POLL_S)
+        reading = asyncio.ensure_future(read())
+        try:
+            while not reading.done() and not desired().is_paused:
+                await asyncio.wait({reading}, timeout=POLL_S)
+        finally:
+            was_done = reading.done()
+            reading.cancel()
+            await asyncio.wait({reading})
+        if was_done or not reading.cancelled():
+            return reading.result()
+        report(paused)

@@ -1,0 +1,216 @@
+"""Fills a second copy of a target's table from the log, and lets it take the live one's place."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from core_log.clock import Clock
+from core_log.errors import ConfigError, LogUnavailable
+from core_log.log import Log
+from core_log.table_schema import TableId
+from pipelines.file.loading import LoadedPart, LoadedPipeline
+from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
+from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.schemas import StoredSchema, topics_of
+from pipelines.loops.build import delivery_of, make_sink
+from pipelines.loops.deliver import deliver
+from pipelines.transforms.after_log import AfterLog
+from pipelines.watching.reports import Moved, Report
+from sinks.sink import Rebuildable, Sink, Stands
+
+POLL_S, QUIET_POLLS = 0.5, 4
+"""A paused table stands still after its slice in flight; this often it has to be seen so."""
+
+
+@runtime_checkable
+class RebuildableSink(Sink, Rebuildable, Protocol):
+    """Both at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilding:
+    """One table of one sink, and the topics that it is made of."""
+
+    loaded: LoadedPipeline
+    part: LoadedPart
+    target: TableId
+    sources: tuple[StoredSchema, ...]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(stored.topic for stored in self.sources)
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What came of it."""
+
+    rows: int = 0
+    kept: str = ""
+    """Where the old table is, after a swap."""
+
+
+async def find_rebuilding(
+    loaded: LoadedPipeline, log: Log, *, table: str, sink: str | None
+) -> Rebuilding:
+    """`table` as the target calls it, or as the source does."""
+    part = _part(loaded, sink)
+    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    stored = await topics_of(log, loaded.name)
+    targets = {each.topic: after_log.schema(each.schema).table for each in stored.values()}
+    meant = {
+        targets[each.topic]
+        for each in stored.values()
+        if table in {str(each.schema.table), each.schema.table.name}
+        or table in {str(targets[each.topic]), targets[each.topic].name}
+    }
+    if len(meant) != 1:
+        raise ConfigError(
+            "several tables are called so" if meant else "the log knows no such table",
+            hint="say which: " + ", ".join(sorted(map(str, meant or set(targets.values())))),
+            pipeline=loaded.name,
+            table=table,
+        )
+    [target] = meant
+    sources = tuple(each for each in stored.values() if targets[each.topic] == target)
+    return Rebuilding(loaded, part, target, sources)
+
+
+async def rebuild(
+    rebuilding: Rebuilding,
+    log: Log,
+    *,
+    swaps: bool,
+    is_running: bool,
+    clock: Clock,
+    tell: Callable[[Report], None],
+) -> Rebuilt:
+    """The live table goes on meanwhile. For the swap it is paused where it stands, the copy comes
+    up to it, and whoever runs the pipeline is told to read anew where its tables stand."""
+    loaded = rebuilding.loaded
+    live = make_sink(loaded, rebuilding.part, clock=clock)
+    try:
+        if not isinstance(live, RebuildableSink):
+            raise ConfigError(
+                "this kind of sink cannot make a second copy of a table",
+                hint="drop the pipeline's data there and run again: everything is delivered anew",
+                sink=rebuilding.part.name,
+                type=rebuilding.part.kind,
+            )
+        shadow = await live.shadow(rebuilding.target)
+        try:
+            rebuilt = Rebuilt()
+            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+            if swaps:
+                await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
+        finally:
+            await shadow.close()
+    finally:
+        await live.close()
+    return rebuilt
+
+
+async def _fill(
+    rebuilding: Rebuilding,
+    shadow: Sink,
+    log: Log,
+    rebuilt: Rebuilt,
+    *,
+    clock: Clock,
+    tell: Callable[[Report], None],
+) -> None:
+    """Up to what the log holds now."""
+
+    def count(report: Report) -> None:
+        if isinstance(report, Moved):
+            rebuilt.rows += report.rows
+        tell(report)
+
+    loaded = rebuilding.loaded
+    delivery = delivery_of(
+        loaded,
+        rebuilding.part,
+        shadow,
+        log,
+        desired=lambda: Desired(loaded.name),
+        clock=clock,
+        report=count,
+        topics=rebuilding.topics,
+    )
+    await deliver(delivery, until_end=True)
+
+
+async def _swap(
+    rebuilding: Rebuilding,
+    live: "RebuildableSink",
+    shadow: Sink,
+    log: Log,
+    rebuilt: Rebuilt,
+    is_running: bool,
+    clock: Clock,
+    tell: Callable[[Report], None],
+) -> None:
+    if is_running:
+        await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
+    try:
+        stands = await _settled(rebuilding, live, is_running=is_running)
+        await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+        _check_reached(rebuilding, await shadow.applied(sorted(rebuilding.topics)), stands)
+        rebuilt.kept = await live.swap(rebuilding.target)
+    finally:
+        if is_running:
+            await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
+    if is_running:
+        # What runs the sink remembers where the old table stood.
+        wish = Wish(RESTART, "", secrets.token_hex(8))
+        await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
+
+
+async def _wish_paused(rebuilding: Rebuilding, log: Log, *, is_paused: bool, clock: Clock) -> None:
+    wishes = [
+        pause_wish(table=str(stored.schema.table), is_paused=is_paused, id=secrets.token_hex(8))
+        for stored in rebuilding.sources
+    ]
+    await write_control(log, rebuilding.loaded.name, wishes, now_ms=clock.now_ms())
+
+
+async def _settled(rebuilding: Rebuilding, live: Sink, *, is_running: bool) -> Stands:
+    """Where the live table stands once it does not move any more."""
+    topics = [*sorted(rebuilding.topics), COMMITS]
+    stands = _data_of(rebuilding, await live.applied(topics))
+    quiet = 0
+    while is_running and quiet < QUIET_POLLS:
+        await asyncio.sleep(POLL_S)
+        now = _data_of(rebuilding, await live.applied(topics))
+        quiet, stands = (quiet + 1 if now == stands else 0), now
+    return stands
+
+
+def _data_of(rebuilding: Rebuilding, stands: Stands | None) -> Stands:
+    return {part: at for part, at in (stands or {}).items() if part.topic in rebuilding.topics}
+
+
+def _check_reached(rebuilding: Rebuilding, copy: Stands | None, live: Stands) -> None:
+    """The copy must not be older than what it replaces."""
+    reached = _data_of(rebuilding, copy)
+    for partition, stand in live.items():
+        if partition not in reached or reached[partition].next_offset < stand.next_offset:
+            raise LogUnavailable(
+                "the copy has not come up to the live table",
+                hint="run it again: the copy goes on from where it is",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+
+
+def _part(loaded: LoadedPipeline, sink: str | None) -> LoadedPart:
+    found = [part for part in loaded.sinks if sink in (None, part.name)]
+    if len(found) == 1:
+        return found[0]
+    raise ConfigError(
+        "there is no such sink" if sink else "the pipeline has several sinks",
+        hint="say which: --sink " + ", ".join(part.name for part in loaded.sinks),
+        pipeline=loaded.name,
+    )

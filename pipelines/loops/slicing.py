@@ -1,0 +1,207 @@
+"""Cuts the log into the slices that a sink applies: always at commit boundaries of the source."""
+
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass, replace
+
+from core_log.changes import TableChanges
+from core_log.clock import Clock
+from core_log.errors import PositionLost
+from core_log.log import Log, TopicPartition
+from pipelines.journal.commits import Commit, commits_home
+from pipelines.journal.control import desired
+from pipelines.journal.schemas import topics_of
+from pipelines.loops.boundaries import Boundaries
+from pipelines.loops.prehistory import prehistory_ends
+from pipelines.loops.standing import check_same_log, check_stands
+from sinks.sink import Cut, Slice, Stand, Stands
+
+POLL_MS = 500
+PREHISTORY_RECORDS = 500_000
+"""How much of what is older than every remembered boundary is applied at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLimits:
+    """What makes the next slice due. A slice can be larger, since a commit is never divided."""
+
+    records: int
+    bytes: int
+    wait_ms: int
+    """The least time between two slices; the first change after quiet goes at once."""
+
+
+class Slicer:
+    """Knows where a sink stands, and up to where the source's commits are known beyond that."""
+
+    def __init__(
+        self,
+        log: Log,
+        pipeline: str,
+        *,
+        limits: SliceLimits,
+        read: Callable[[Slice], AsyncIterator[TableChanges]],
+        clock: Clock,
+        topics: Collection[str] | None = None,
+    ) -> None:
+        """`topics`: only these, where not all of the pipeline are wanted."""
+        self._log, self._pipeline, self._limits = log, pipeline, limits
+        self._wanted = topics
+        self._read, self._clock = read, clock
+        self._home = commits_home(pipeline)
+        self._stands: dict[TopicPartition, int] = {}
+        self._boundary: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._commits = Boundaries(log, pipeline, from_offset=0)
+        self._cut: Cut | None = None
+        self._records = self._bytes = 0  # between the last slice and the boundary
+        self._last_applied_ms: int | None = None
+        self._decided: dict[TopicPartition, int] = {}
+        self._decided_at = 0
+        self._truncated: set[str] = set()
+        """Topics that may hold truncates between their stand and their boundary."""
+
+    async def start(self, stands: Stands) -> None:
+        """Takes up where the target stands; raises PositionLost where that cannot be done."""
+        topics = set(await topics_of(self._log, self._pipeline))
+        topics |= {partition.topic for partition in stands} - {self._home.topic}
+        if self._wanted is not None:
+            topics &= set(self._wanted)
+        partitions = [part for topic in sorted(topics) for part in await self._meet(topic)]
+        await self._meet(self._home.topic)
+        # First the data's ends and then the boundaries': what is below the former has its
+        # boundary below the latter, since both were decided by the same transaction.
+        bounds = await self._log.bounds(partitions)
+        home = (await self._log.bounds([self._home]))[self._home]
+        data = {part: stand for part, stand in stands.items() if part.topic in topics}
+        check_stands(data, bounds, self._topic_ids)
+        self._stands = {part: stand.next_offset for part, stand in stands.items()}
+        if self._home in stands:
+            check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
+        self._decided = {part: each.stable for part, each in bounds.items()}
+        self._decided_at = home.end
+        forgotten = (await desired(self._log, self._pipeline)).commits_from
+        resume_at = max(self._stands.get(self._home, 0), forgotten)
+        if resume_at < home.start:
+            resume_at = home.start
+            self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
+            self._truncated |= {partition.topic for partition in self._boundary}
+        self._commits = Boundaries(self._log, self._pipeline, from_offset=resume_at)
+
+    def is_caught_up(self, held: Collection[str] = ()) -> bool:
+        """Whether everything that had been decided before the start, and every boundary known
+        since then, has been applied."""
+        return not self._decided and not self._moves(held) and not self._commits.has_more
+
+    def hurry(self) -> None:
+        """From now on every slice is due at once."""
+        self._limits = replace(self._limits, wait_ms=0)
+
+    async def next(self, held: Collection[str] = ()) -> Slice | None:
+        """The next slice that is due, without the topics in `held`; None when there was none
+        within a moment."""
+        moves = self._moves(held)
+        if moves and self._is_due():
+            return await self._slice(moves)
+        found = await self._commits.next(wait_ms=self._patience_ms() if moves else POLL_MS)
+        if found is not None:
+            await self._take(*found)
+        self._settle()
+        moves = self._moves(held)
+        return await self._slice(moves) if moves and self._is_due() else None
+
+    def applied(self, part: Slice) -> None:
+        """The target now stands where the slice ended."""
+        self._stands |= {partition: stand.next_offset for partition, stand in part.end.items()}
+        behind = {partition.topic for partition in self._moves(())}
+        self._truncated -= {partition.topic for partition in part.end} - behind
+        self._last_applied_ms = self._clock.monotonic_ms()
+
+    async def _meet(self, topic: str) -> list[TopicPartition]:
+        self._topic_ids[topic] = await self._log.topic_id(topic)
+        count = await self._log.partition_count(topic)
+        return [TopicPartition(topic, partition) for partition in range(count)]
+
+    async def _take(self, offset: int, commit: Commit) -> None:
+        for partition, stretch in commit.touched.items():
+            if self._wanted is not None and partition.topic not in self._wanted:
+                continue
+            if partition.topic not in self._topic_ids:
+                await self._meet(partition.topic)
+            self._boundary[partition] = max(self._boundary.get(partition, 0), stretch.end)
+            if stretch.end > self._stands.get(partition, 0):
+                self._records += stretch.records
+                self._bytes += stretch.bytes
+        self._truncated |= commit.truncated
+        positions = {} if self._cut is None else self._cut.positions
+        self._cut = Cut(offset, commit.committed_ms, {**positions, **commit.positions})
+
+    def _settle(self) -> None:
+        """Once past every boundary that was there at the start, all data of then is below one."""
+        if self._decided and self._commits.next_offset >= self._decided_at:
+            for partition, end in self._decided.items():
+                known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
+                if end > known + (1 if known else 0):  # every transaction ends with a marker
+                    self._boundary[partition] = end
+                    self._truncated.add(partition.topic)
+            self._decided = {}
+
+    def _moves(self, held: Collection[str]) -> dict[TopicPartition, int]:
+        return {
+            partition: end
+            for partition, end in self._boundary.items()
+            if end > self._stands.get(partition, 0) and partition.topic not in held
+        }
+
+    def _is_due(self) -> bool:
+        if self._cut is None:
+            return True  # older than every boundary: nothing comes that could belong to it
+        if self._records >= self._limits.records or self._bytes >= self._limits.bytes:
+            return True
+        return not self._commits.has_more and self._patience_ms() == 0
+
+    def _patience_ms(self) -> int:
+        if self._last_applied_ms is None:
+            return 0
+        due_ms = self._last_applied_ms + self._limits.wait_ms
+        return min(max(due_ms - self._clock.monotonic_ms(), 0), POLL_MS)
+
+    async def _slice(self, moves: dict[TopicPartition, int]) -> Slice:
+        for topic in {partition.topic for partition in moves}:
+            if await self._log.topic_id(topic) != self._topic_ids[topic]:
+                raise PositionLost(
+                    "the topic was deleted and made anew while the sink read it",
+                    hint="headwater rebuild makes the table anew from what the log holds",
+                    topic=topic,
+                )
+        cut = self._cut
+        if cut is None:  # nothing but what is older than every boundary so far
+            moves = self._portion(moves)
+        else:
+            moves = moves | {self._home: self._commits.next_offset}
+        self._records = self._bytes = 0
+        return Slice(
+            log=self._log,
+            start={part: self._stand(part, self._stands.get(part, 0)) for part in moves},
+            end={part: self._stand(part, offset) for part, offset in moves.items()},
+            cut=cut,
+            read=self._read,
+            truncated=frozenset(self._truncated & {partition.topic for partition in moves}),
+        )
+
+    def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """As much as is reasonable of a stretch that has no boundaries inside. The partitions of a
+        topic stay together, since a truncate is one event in all of them."""
+        left, portion = PREHISTORY_RECORDS, dict[TopicPartition, int]()
+        for topic in sorted({partition.topic for partition in moves}):
+            theirs = {part: end for part, end in moves.items() if part.topic == topic}
+            if len(theirs) == 1:
+                [(part, end)] = theirs.items()
+                theirs = {part: min(end, self._stands.get(part, 0) + left)}
+            portion |= theirs
+            left -= sum(end - self._stands.get(part, 0) for part, end in theirs.items())
+            if left <= 0:
+                break
+        return portion
+
+    def _stand(self, partition: TopicPartition, offset: int) -> Stand:
+        return Stand(self._topic_ids[partition.topic], offset)

@@ -1,0 +1,1 @@
+"""What would happen, before it does."""

@@ -1,0 +1,125 @@
+"""Who is responsible for a data directory: this process, one that runs pipelines, or a broker."""
+
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core_log.endpoint import FILE_NAME, MODE, Endpoint, decode_endpoint, encode_endpoint
+from core_log.errors import DecodeError, DirectoryInUse
+from core_log.storage.files import OsFiles
+from pipelines.running.log_clients import kafka_settings
+from pipelines.terminal.log_address import is_running
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from pipelines.file.loading import LoadedPipeline
+
+LOCK = "lock"
+COMING = ""
+"""Written as the address of the console until it listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The log as this process reaches it, and what it owes to others."""
+
+    log: "KafkaLog"
+    bootstrap: tuple[str, ...]
+    """Where worker processes reach it."""
+    client_for: "Callable[[LoadedPipeline], KafkaLog]"
+    """Clients for units that run in this process."""
+    token: str
+    tell_http: Callable[[str], None] | None
+    """Tells everybody else where the console is; None where another process says where it is."""
+    close: Callable[[], Awaitable[None]]
+
+
+async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
+    """Takes the directory, or raises `DirectoryInUse`."""
+    if loaded.spec.log.type == "kafka":
+        return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
+    from core_log.embedded import EmbeddedLog
+    from core_log.settings import BrokerSettings
+
+    settings = loaded.spec.log
+    log = await EmbeddedLog.open(
+        BrokerSettings(
+            data=data, listen=settings.listen, fsync=settings.fsync, auto_create_topics=False
+        ),
+        http=COMING,
+    )
+
+    def client_for(other: "LoadedPipeline") -> "KafkaLog":
+        return log.beside(transaction_timeout_ms=other.spec.limits.transaction_timeout_ms)
+
+    return Claim(
+        log,
+        (log.endpoint,),
+        client_for,
+        log.running.token,
+        log.running.write_endpoint,
+        log.close,
+    )
+
+
+def _claim_beside_cluster(
+    data: Path, bootstrap: tuple[str, ...], loaded: "LoadedPipeline"
+) -> Claim:
+    """The log is a cluster's, but who runs pipelines over it is found the same way."""
+    from core_log.client import KafkaLog
+
+    files, token = OsFiles(), secrets.token_urlsafe(24)
+    files.make_directory(data)
+    lock = files.lock(data / LOCK)
+    if lock is None:
+        raise DirectoryInUse("another process owns the data directory", path=str(data))
+    log = KafkaLog(kafka_settings(loaded, bootstrap))
+
+    def tell_http(address: str) -> None:
+        endpoint = Endpoint(os.getpid(), bootstrap[0], http=address, token=token)
+        files.replace(data / FILE_NAME, encode_endpoint(endpoint), mode=MODE)
+
+    async def close() -> None:
+        nonlocal lock
+        await log.close()
+        files.remove(data / FILE_NAME)
+        lock = None
+
+    tell_http(COMING)
+    return Claim(
+        log,
+        bootstrap,
+        lambda other: KafkaLog(kafka_settings(other, bootstrap)),
+        token,
+        tell_http,
+        close,
+    )
+
+
+def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> Claim:
+    """As a client of a `headwater broker`, which runs no pipelines itself."""
+    from core_log.client import KafkaLog
+
+    bootstrap = (endpoint.kafka,)
+    log = KafkaLog(kafka_settings(loaded, bootstrap))
+    return Claim(
+        log,
+        bootstrap,
+        lambda other: KafkaLog(kafka_settings(other, bootstrap)),
+        "",
+        None,
+        log.close,
+    )
+
+
+def find_owner(data: Path) -> Endpoint | None:
+    """None while nobody who lives says where to be found."""
+    with suppress(FileNotFoundError, NotADirectoryError, DecodeError):
+        endpoint = decode_endpoint((data / FILE_NAME).read_bytes())
+        if is_running(endpoint.pid):
+            return endpoint
+    return None

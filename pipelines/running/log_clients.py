@@ -1,0 +1,33 @@
+"""Clients of the log with what a pipeline's own settings ask of them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from core_log.client import KafkaLog, KafkaSettings
+
+if TYPE_CHECKING:
+    from pipelines.file.loading import LoadedPipeline
+    from pipelines.running.units import OpenLog
+
+
+def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
+    return KafkaSettings(
+        bootstrap=list(bootstrap),
+        client_id=f"headwater-{loaded.name}",
+        transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
+    )
+
+
+def opening(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":
+    """Each unit has a client of its own, so that none waits for another's answers."""
+
+    @asynccontextmanager
+    async def open_log(loaded: "LoadedPipeline") -> AsyncIterator[KafkaLog]:
+        log = client_for(loaded)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    return open_log

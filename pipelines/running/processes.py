@@ -1,0 +1,226 @@
+"""The worker processes of an owner: units spread over them, and those that die started again."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Patience
+from pipelines.running.supervisor import Ended, Surroundings, UnitId
+from pipelines.running.units import SOURCE, Job, Listeners
+from pipelines.running.worker_lines import Gone, Start, Stop, Word
+from pipelines.running.worker_process import COMMAND, WorkerProcess
+from pipelines.watching.reports import State, StateChanged
+
+logger = logging.getLogger(__name__)
+
+LEAVE_S_MAX = 30.0
+"""How long a worker process may take to finish what it has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """A unit, and where the log is that it works on."""
+
+    job: Job
+    bootstrap: tuple[str, ...]
+
+    def order(self) -> Start:
+        return Start(self.job.unit, self.job.loaded.to_wire(), self.bootstrap, self.job.until_end)
+
+
+class WorkerProcesses:
+    """A unit that takes its process down takes its neighbours with it once or twice; then each of
+    them gets a process of its own, which shows who it was."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        listeners: Listeners,
+        around: Surroundings,
+        *,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self._tasks, self._listeners, self._around = tasks, listeners, around
+        self._command = command
+        self._shared: list[_Place] = []
+        self._own: list[_Place] = []
+        self._waiting: dict[UnitId, asyncio.Event] = {}
+
+    def prepare(self) -> None:
+        """Starts a first process, before it is known what it will do."""
+        self._shared.append(self._new_place())
+
+    async def let_idle_go(self) -> None:
+        """Somebody else does the work."""
+        idle = [place for place in self._shared if not place.postings]
+        self._shared = [place for place in self._shared if place.postings]
+        for place in idle:
+            await place.close()
+
+    def start(self, posting: Posting, *, process_count: int) -> None:
+        """Puts a unit where the fewest are, among that many processes."""
+        chosen = self._shared[:process_count]
+        place = min(chosen, key=lambda each: len(each.postings), default=None)
+        if place is None or (place.postings and len(self._shared) < process_count):
+            place = self._new_place()
+            self._shared.append(place)
+        place.post(posting)
+
+    async def stop(self, unit: UnitId) -> None:
+        """Returns when the unit has cleaned up behind itself, or its process is gone."""
+        place = next((each for each in self._places if unit in each.postings), None)
+        if place is None:
+            return
+        gone = self._waiting.setdefault(unit, asyncio.Event())
+        if place.dismiss(unit):
+            await gone.wait()
+        self._waiting.pop(unit, None)
+
+    async def close(self) -> None:
+        """Sources end first, everywhere, then sinks, then the processes."""
+        for are_sources in (True, False):
+            units = [
+                unit
+                for place in self._places
+                for unit in place.postings
+                if (unit.name == SOURCE) is are_sources
+            ]
+            with suppress(TimeoutError):
+                stops = asyncio.gather(*(self.stop(unit) for unit in units))
+                await asyncio.wait_for(stops, LEAVE_S_MAX)
+        await asyncio.gather(*(place.close() for place in self._places))
+
+    @property
+    def pids(self) -> list[int]:
+        return [place.process.pid for place in self._places if place.process is not None]
+
+    @property
+    def _places(self) -> "list[_Place]":
+        return [*self._shared, *self._own]
+
+    def _new_place(self, crashes: Crashes | None = None) -> "_Place":
+        place = _Place(crashes or Crashes())
+        place.keeping = self._tasks.create_task(self._keep(place))
+        return place
+
+    async def _keep(self, place: "_Place") -> None:
+        """Starts the process of a place again, and again, until everything is closed."""
+        backoff = Backoff(Patience(), self._around.random)
+        try:
+            while not place.is_over:
+                place.process = await WorkerProcess.start(self._command)
+                if place.is_over:
+                    place.process.kill()
+                for posting in place.postings.values():
+                    place.process.send(posting.order())
+                ending = await place.process.listen(partial(self._hear, place))
+                place.process = None
+                if place.is_over:
+                    break
+                if not await self._after_death(place, backoff, ending):
+                    break
+        finally:
+            place.process = None
+            for unit in list(place.leaving):
+                self._on_gone(place, unit)
+
+    def _hear(self, place: "_Place", word: Word) -> None:
+        match word:
+            case Ended():
+                if word.state is not State.QUARANTINED or place.is_until_end(word.unit):
+                    place.postings.pop(word.unit, None)
+                self._listeners.ended(word)
+            case Gone():
+                self._on_gone(place, word.unit)
+            case _:
+                self._listeners.report(word)
+
+    def _on_gone(self, place: "_Place", unit: UnitId) -> None:
+        place.leaving.discard(unit)
+        if unit in self._waiting:
+            self._waiting[unit].set()
+        self._listeners.gone(unit)
+
+    async def _after_death(self, place: "_Place", backoff: Backoff, ending: str) -> bool:
+        """Whether the process is to be started again."""
+        for unit in list(place.leaving):
+            self._on_gone(place, unit)
+        count = place.crashes.on_crash(self._around.clock.monotonic_ms())
+        reason = f"its worker process {ending}"
+        logger.error("a worker process %s: %s", ending, _listed(place.postings))
+        if count >= CRASHES_MAX:
+            self._give_up(place, f"{reason}, {count} times in ten minutes")
+            return place in self._shared
+        if count > 1:
+            self._separate(place)
+        for unit in place.postings:
+            self._listeners.report(StateChanged(*unit, "", State.RETRYING, reason))
+        if count == 1:
+            backoff.reset()
+        place.is_pausing = True
+        await self._around.sleep(backoff.next_ms() / 1_000)
+        place.is_pausing = False
+        return True
+
+    def _give_up(self, place: "_Place", reason: str) -> None:
+        for unit in list(place.postings):
+            del place.postings[unit]
+            logger.error("%s is quarantined: %s", unit, reason)
+            self._listeners.report(StateChanged(*unit, "", State.QUARANTINED, reason))
+            self._listeners.ended(Ended(unit, State.QUARANTINED, reason, "WorkerDied"))
+
+    def _separate(self, place: "_Place") -> None:
+        """From now on each unit dies alone."""
+        for unit in list(place.postings)[1:]:
+            own = self._new_place(place.crashes.copy())
+            own.postings[unit] = place.postings.pop(unit)
+            self._own.append(own)
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Where a process runs, or will run again in a moment."""
+
+    crashes: Crashes
+    process: WorkerProcess | None = None
+    postings: dict[UnitId, Posting] = field(default_factory=dict)
+    leaving: set[UnitId] = field(default_factory=set)
+    keeping: asyncio.Task[None] | None = None
+    is_pausing: bool = False
+    is_over: bool = False
+
+    def post(self, posting: Posting) -> None:
+        self.postings[posting.job.unit] = posting
+        if self.process is not None:
+            self.process.send(posting.order())
+
+    def dismiss(self, unit: UnitId) -> bool:
+        """Whether there is anything to wait for."""
+        del self.postings[unit]
+        if self.process is None:
+            return False
+        self.leaving.add(unit)
+        self.process.send(Stop(unit))
+        return True
+
+    def is_until_end(self, unit: UnitId) -> bool:
+        posting = self.postings.get(unit)
+        return posting is not None and posting.job.until_end
+
+    async def close(self) -> None:
+        assert self.keeping is not None, "a place is kept by a task"
+        self.is_over = True
+        if self.is_pausing:
+            self.keeping.cancel()
+        elif self.process is not None and (self.postings or self.leaving):
+            await self.process.leave(wait_s=LEAVE_S_MAX)
+        elif self.process is not None:
+            self.process.kill()  # it has nothing to finish
+        await asyncio.wait([self.keeping])
+
+
+def _listed(postings: dict[UnitId, Posting]) -> str:
+    return ", ".join(map(str, postings)) or "it had nothing to do"

@@ -1,0 +1,303 @@
+"""`headwater run`: owns the log and runs pipelines over it, or joins the process that does."""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import orjson
+
+from core_log import errors
+from core_log.clock import SystemClock
+from core_log.endpoint import Endpoint
+from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
+from pipelines.file.loading import LoadedPipeline
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.running.claim import COMING, Claim, claim, find_owner, join_broker
+from pipelines.running.log_clients import kafka_settings, opening
+from pipelines.running.processes import WorkerProcesses
+from pipelines.running.running_pipelines import RunningPipelines
+from pipelines.running.supervisor import Ended, Surroundings, expected
+from pipelines.running.units import SOURCE, Units
+from pipelines.terminal.log_address import is_running
+from pipelines.watching.report_stream import ReportStream
+from pipelines.watching.reports import Moved, Report, State
+from pipelines.watching.status import StatusBoard
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.1
+SILENT_S_MAX = 15.0
+"""How long a directory may be locked by somebody who does not say where to be found."""
+ATTACHED_LOOK_S = 0.5
+FIRST_ROWS_S = 2.0
+"""How long everything that only watches leaves the machine to the first rows."""
+
+Snapshot = Mapping[str, Any]
+Look = Callable[[], Awaitable[Snapshot]]
+Show = Callable[[Look], Coroutine[Any, Any, None]]
+"""Shows how far everything is until it is cancelled."""
+
+OVER = {state.value for state in (State.DONE, State.STOPPED, State.QUARANTINED)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a `headwater run` was asked for."""
+
+    load: Callable[[], Sequence[LoadedPipeline]]
+    show: Show
+    keep_unsaid: Callable[[Sequence[LoadedPipeline]], None] = lambda _: None
+    """Told of every pipeline, so that its secrets stay out of what is said."""
+    data: Path | None = None
+    """In place of what the files say."""
+    likely_data: Path | None = None
+    """Where the log probably is, before any file was read."""
+    once: bool = False
+
+
+async def run(wanted: Wanted) -> Snapshot:
+    """Returns the last snapshot when nothing is left to do; raises when something failed."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            return await _Run(wanted, tasks).run()
+    except ExceptionGroup as group:
+        error = expected(group)
+        if error is None:
+            raise
+        raise error from None
+
+
+class _Run:
+    def __init__(self, wanted: Wanted, tasks: asyncio.TaskGroup) -> None:
+        self._wanted, self._tasks = wanted, tasks
+        self._clock = SystemClock()
+        self._board, self._stream = StatusBoard(self._clock), ReportStream()
+        self._has_moved = asyncio.Event()
+        self._pipelines = RunningPipelines(tasks, self._hear)
+        self._around = Surroundings(self._clock, SystemRandom())
+        self._processes = WorkerProcesses(tasks, self._pipelines.listeners(), self._around)
+
+    async def run(self) -> Snapshot:
+        try:
+            if self._wanted.likely_data is None or find_owner(self._wanted.likely_data) is None:
+                self._processes.prepare()
+                await asyncio.sleep(0)  # the worker imports while the files are read here
+            loaded = self._wanted.load()
+            self._wanted.keep_unsaid(loaded)
+            data = self._wanted.data or loaded[0].log_path
+            found = await self._claim_or_attend(loaded, data)
+            if not isinstance(found, Claim):
+                return found
+            try:
+                return await self._own(found, loaded)
+            finally:
+                await found.close()
+        finally:
+            await self._processes.close()
+
+    def _hear(self, report: Report) -> None:
+        self._board(report)
+        self._stream(report)
+        if isinstance(report, Moved) and report.unit != SOURCE:
+            self._has_moved.set()
+
+    async def _claim_or_attend(
+        self, loaded: Sequence[LoadedPipeline], data: Path
+    ) -> Claim | Snapshot:
+        """As long as somebody else owns the directory, we look on; when nobody does, we do."""
+        silent_s = 0.0
+        while True:
+            try:
+                return await claim(loaded[0], data)
+            except DirectoryInUse:
+                endpoint = find_owner(data)
+                if endpoint is None or endpoint.http == COMING:
+                    if silent_s >= SILENT_S_MAX:
+                        raise
+                    silent_s += LOOK_AGAIN_S
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    continue
+            if endpoint.http is None:
+                logger.info("a broker runs on %s: its log is used", data)
+                return join_broker(loaded[0], endpoint)
+            silent_s = 0.0
+            await self._processes.let_idle_go()
+            attended = await attend(endpoint, loaded, self._wanted)
+            if attended is not None:
+                return attended
+            if is_running(endpoint.pid):  # it is stopping, or too busy to answer
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                logger.info("process %d is gone: this one takes over", endpoint.pid)
+
+    async def _own(self, claimed: Claim, loaded: Sequence[LoadedPipeline]) -> Snapshot:
+        units = Units(
+            self._tasks,
+            _run_unit_here,
+            opening(claimed.client_for),
+            self._pipelines.listeners(),
+            self._around,
+        )
+        self._pipelines.run_in(processes=self._processes, units=units, bootstrap=claimed.bootstrap)
+        watching = self._tasks.create_task(self._watch(claimed))
+        try:
+            logger.info("the log is at %s", ",".join(claimed.bootstrap))
+            await self._pipelines.apply(loaded, until_end=self._wanted.once)
+            await _prepare_log(claimed, loaded)
+            ended = await self._pipelines.until_over()
+            raise_failure(ended)
+            return await self._look(claimed)
+        except asyncio.CancelledError:
+            logger.info("stopping: what is in flight is finished")
+            raise
+        finally:
+            await self._pipelines.close()
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch(self, claimed: Claim) -> None:
+        """Status, metrics and the picture come after the first rows."""
+        from pipelines.watching.http_api import Answering, HttpApi
+
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_moved.wait(), FIRST_ROWS_S)
+        answering = Answering(
+            self._board, self._stream, claimed.log, self._clock, self._take_over_file
+        )
+        api = HttpApi(answering, token=claimed.token)
+        try:
+            if claimed.tell_http is not None:
+                claimed.tell_http(await api.start())
+            await self._wanted.show(lambda: self._look(claimed))
+        except Exception:  # rows matter more than looking at them
+            logger.exception("status and progress are not shown any more")
+        finally:
+            await api.stop()
+
+    async def _look(self, claimed: Claim) -> Snapshot:
+        from pipelines.watching.log_ends import read_ends
+
+        with suppress(HeadwaterError):  # a picture with a hole is better than none
+            self._board.know_ends(await read_ends(claimed.log, self._board.partitions()))
+        return self._board.snapshot()
+
+    async def _take_over_file(self, body: bytes) -> Mapping[str, object]:
+        """What another `headwater run` was given to run."""
+        given = orjson.loads(body)
+        loaded = [LoadedPipeline.from_wire(base64.b64decode(each)) for each in given["pipelines"]]
+        self._wanted.keep_unsaid(loaded)
+        applied = await self._pipelines.apply(loaded, until_end=given["until_end"])
+        for word, units in applied.as_json().items():
+            if units and word != "unchanged":
+                logger.info("another run has %s %s", word, ", ".join(units))
+        return applied.as_json()
+
+
+async def _prepare_log(claimed: Claim, loaded: Sequence[LoadedPipeline]) -> None:
+    """Makes what units will ask for while their processes are still starting. What goes wrong here
+    goes wrong there, too, where it is tried again and told."""
+    with suppress(HeadwaterError):
+        for topic in internal_topics(history_ms=loaded[0].spec.log.history_ms):
+            await claimed.log.ensure_topic(topic)
+        await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")
+
+
+async def _run_unit_here(*arguments: Any, **named: Any) -> None:
+    """Imported only where a file says `workers: 0`: the broker's process is to stay small."""
+    from pipelines.running.first_checks import checked_first
+
+    await checked_first()(*arguments, **named)
+
+
+async def attend(
+    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: Wanted
+) -> Snapshot | None:
+    """Hands the files to the process that runs pipelines, and shows what it does. None when it is
+    gone; being cancelled leaves it alone."""
+    from pipelines.running.owner_client import Owner
+
+    assert endpoint.http and endpoint.token, "an owner with a console has both"
+    owner = Owner(endpoint.http, endpoint.token)
+    wires = [base64.b64encode(each.to_wire()).decode() for each in loaded]
+    body = orjson.dumps({"pipelines": wires, "until_end": wanted.once})
+
+    async def look() -> Snapshot:
+        return await asyncio.to_thread(owner.status)
+
+    showing: asyncio.Future[None] | None = None
+    try:
+        await _refuse_migration(endpoint, loaded)
+        applied = await asyncio.to_thread(owner.ask, "POST", "/run", body)
+        logger.info("process %d runs the pipelines of this log", endpoint.pid)
+        for word in ("started", "stopped"):
+            if applied[word]:
+                logger.info("it has %s %s", word, ", ".join(applied[word]))
+        showing = asyncio.ensure_future(wanted.show(look))
+        return await _until_over(look, {each.name for each in loaded})
+    except LogUnavailable:
+        return None
+    except asyncio.CancelledError:
+        logger.info("process %d goes on", endpoint.pid)
+        raise
+    finally:
+        if showing is not None:
+            showing.cancel()
+            await asyncio.wait([showing])
+            if not showing.cancelled() and (failure := showing.exception()):
+                logger.debug("progress is not shown any more: %s", failure)
+
+
+async def _refuse_migration(endpoint: Endpoint, loaded: Sequence[LoadedPipeline]) -> None:
+    """Before a running pipeline is stopped for the sake of an edit that cannot be obeyed."""
+    from core_log.client import KafkaLog
+    from pipelines.running.first_checks import refuse_migration
+
+    for each in loaded:
+        log = KafkaLog(kafka_settings(each, [endpoint.kafka]))
+        try:
+            await refuse_migration(each, log, clock=SystemClock())
+        except ConfigError:
+            raise
+        except HeadwaterError as error:  # of which the running pipeline will speak itself
+            logger.debug("whether %s could be obeyed is not known: %s", each.path, error)
+        finally:
+            await log.close()
+
+
+async def _until_over(look: Look, names: set[str]) -> Snapshot:
+    while True:
+        snapshot = await look()
+        found = {name: snapshot["pipelines"].get(name) for name in names}
+        units = [
+            (name, unit, facts)
+            for name, pipeline in found.items()
+            if pipeline is not None
+            for unit, facts in pipeline["units"].items()
+        ]
+        if units and all(found.values()) and all(f["state"] in OVER for _, _, f in units):
+            for name, unit, facts in units:
+                if facts["state"] == State.QUARANTINED.value:
+                    raise errors.SinkRejected(f"{name}/{unit} is quarantined: {facts['reason']}")
+            return snapshot
+        await asyncio.sleep(ATTACHED_LOOK_S)
+
+
+def raise_failure(ended: Sequence[Ended]) -> None:
+    """The first unit that was given up says how the run has failed, in its own error's kind."""
+    for each in ended:
+        if each.state is State.QUARANTINED:
+            kind = getattr(errors, each.kind, HeadwaterError)
+            raise _again(kind, f"{each.unit} is quarantined: {each.reason}")
+
+
+def _again(kind: type[HeadwaterError], problem: str) -> HeadwaterError:
+    """An error of the same class, whatever arguments its class takes."""
+    error = kind.__new__(kind)
+    HeadwaterError.__init__(error, problem)
+    return error

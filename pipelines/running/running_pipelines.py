@@ -1,0 +1,202 @@
+"""All pipelines that one process answers for: started, changed by an edited file, stopped."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core_log.errors import DirectoryInUse
+from pipelines.running.processes import Posting, WorkerProcesses
+from pipelines.running.supervisor import Ended, UnitId
+from pipelines.running.units import SOURCE, Job, Listeners, Units, jobs_of
+from pipelines.watching.reports import Report, Reporter, State, StateChanged
+
+if TYPE_CHECKING:
+    from pipelines.file.loading import LoadedPart, LoadedPipeline
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of the units of a file that was handed over."""
+
+    started: tuple[UnitId, ...] = ()
+    stopped: tuple[UnitId, ...] = ()
+    unchanged: tuple[UnitId, ...] = ()
+
+    def as_json(self) -> dict[str, list[str]]:
+        return {
+            "started": [str(unit) for unit in self.started],
+            "stopped": [str(unit) for unit in self.stopped],
+            "unchanged": [str(unit) for unit in self.unchanged],
+        }
+
+
+@dataclass(slots=True)
+class _Running:
+    loaded: "LoadedPipeline"
+    until_end: bool
+    jobs: dict[UnitId, Job]
+    ended: dict[UnitId, Ended] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        return self.jobs.keys() <= self.ended.keys()
+
+
+class RunningPipelines:
+    """Each pipeline by its name, in worker processes or, where its file says `workers: 0`, here."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        report: Reporter,
+    ) -> None:
+        self._tasks, self._report = tasks, report
+        self._bootstrap: tuple[str, ...] = ()
+        self._pipelines: dict[str, _Running] = {}
+        self._processes: WorkerProcesses | None = None
+        self._units: Units | None = None
+        self._applying = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    def listeners(self) -> Listeners:
+        """For those who run units on behalf of this."""
+        return Listeners(self._on_report, self._on_ended, lambda _: self._changed.set())
+
+    def run_in(
+        self, *, processes: WorkerProcesses, units: Units, bootstrap: tuple[str, ...]
+    ) -> None:
+        """Must be called before anything is applied. `bootstrap` is where the log is."""
+        self._processes, self._units, self._bootstrap = processes, units, bootstrap
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._pipelines)
+
+    async def apply(
+        self, pipelines: Sequence["LoadedPipeline"], *, until_end: bool = False
+    ) -> Applied:
+        """Starts what is new, starts again what is changed, or had ended, and leaves the rest
+        alone; units that a file no longer has are stopped."""
+        async with self._applying:
+            applied = Applied()
+            for loaded in pipelines:
+                applied = _joined(applied, await self._apply_one(loaded, until_end=until_end))
+            return applied
+
+    async def _apply_one(self, loaded: "LoadedPipeline", *, until_end: bool) -> Applied:
+        before = self._pipelines.get(loaded.name)
+        jobs = {job.unit: job for job in jobs_of(loaded, until_end=until_end)}
+        if before is not None and not before.is_over and until_end:
+            raise DirectoryInUse(
+                "the pipeline is running already, and not only once",
+                pipeline=loaded.name,
+                hint=f"headwater status shows how far {loaded.name} is",
+            )
+        kept: set[UnitId] = set()
+        if before is not None and not until_end and not before.until_end:
+            kept = {
+                unit
+                for unit in jobs.keys() & before.jobs.keys() - before.ended.keys()
+                if is_same(before.loaded, loaded, unit.name)
+            }
+        stopping = [] if before is None else [unit for unit in before.jobs if unit not in kept]
+        for unit in sorted(stopping, key=lambda unit: unit.name != SOURCE):
+            await self._stop(unit)
+        self._pipelines[loaded.name] = _Running(loaded, until_end, jobs)
+        starting = [job for job in jobs.values() if job.unit not in kept]
+        for job in starting:
+            self._start(job)
+        gone = tuple(unit for unit in stopping if unit not in jobs)
+        return Applied(tuple(job.unit for job in starting), gone, tuple(sorted(kept)))
+
+    async def until_over(self) -> list[Ended]:
+        """Returns once nothing runs any more: how each unit has ended."""
+        while not self._pipelines or not all(each.is_over for each in self._pipelines.values()):
+            self._changed.clear()
+            await self._changed.wait()
+        return [ended for each in self._pipelines.values() for ended in each.ended.values()]
+
+    async def close(self) -> None:
+        """Sources first; what is in flight is finished."""
+        assert self._processes is not None, "close follows run_in"
+        assert self._units is not None, "close follows run_in"
+        await asyncio.gather(self._units.stop_all(), self._processes.close())
+
+    def _start(self, job: Job) -> None:
+        assert self._processes is not None, "apply follows run_in"
+        assert self._units is not None, "apply follows run_in"
+        workers = job.loaded.spec.workers
+        if workers == 0:
+            self._units.start(job)
+            return
+        count = process_count() if workers == "auto" else workers
+        self._processes.start(Posting(job, self._bootstrap), process_count=count)
+
+    async def _stop(self, unit: UnitId) -> None:
+        assert self._processes is not None, "apply follows run_in"
+        assert self._units is not None, "apply follows run_in"
+        await self._units.stop(unit)
+        await self._processes.stop(unit)
+
+    def _on_report(self, report: Report) -> None:
+        running = self._pipelines.get(report.pipeline)
+        is_start = isinstance(report, StateChanged) and report.state is State.STARTING
+        if running is not None and is_start:
+            running.ended.pop(UnitId(report.pipeline, report.unit), None)
+        self._report(report)
+
+    def _on_ended(self, ended: Ended) -> None:
+        running = self._pipelines.get(ended.unit.pipeline)
+        if running is None or ended.unit not in running.jobs:
+            return
+        running.ended[ended.unit] = ended
+        self._changed.set()
+        is_source = ended.unit.name == SOURCE
+        if running.until_end and is_source:
+            self._tasks.create_task(self._finish_sinks(running))
+
+    async def _finish_sinks(self, running: _Running) -> None:
+        """Everything is in the log now: each sink ends when it has applied all of it."""
+        async with self._applying:
+            if self._pipelines.get(running.loaded.name) is not running:
+                return
+            for unit, job in running.jobs.items():
+                if unit.name != SOURCE and unit not in running.ended:
+                    await self._stop(unit)
+                    running.jobs[unit] = Job(job.loaded, job.name, until_end=True)
+                    self._start(running.jobs[unit])
+
+
+def process_count() -> int:
+    """`workers: auto`: the broker keeps a core for itself."""
+    return max(len(os.sched_getaffinity(0)) - 1, 1)
+
+
+def is_same(before: "LoadedPipeline", after: "LoadedPipeline", unit: str) -> bool:
+    """Whether an edit leaves this unit as it was. What is not a source's or a sink's own concerns
+    all of them, but for the number of processes, which counts for what is started later."""
+    shared = [
+        {key: value for key, value in each.content.items() if key not in ("workers", "tests")}
+        for each in (before, after)
+    ]
+    return (
+        shared[0] == shared[1]
+        and before.directory == after.directory
+        and _content(before, unit) == _content(after, unit)
+    )
+
+
+def _content(loaded: "LoadedPipeline", unit: str) -> object:
+    parts: list[LoadedPart] = [loaded.source, *loaded.sinks]
+    return next((part.content for part in parts if part.name == unit), None)
+
+
+def _joined(one: Applied, other: Applied) -> Applied:
+    return Applied(
+        one.started + other.started, one.stopped + other.stopped, one.unchanged + other.unchanged
+    )

@@ -1,0 +1,190 @@
+"""Runs one unit of a pipeline for as long as time may cure what stops it."""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from core_log.clock import Clock
+from core_log.errors import (
+    Cure,
+    Fenced,
+    HeadwaterError,
+    LogUnavailable,
+    SinkUnavailable,
+    SourceUnavailable,
+)
+from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Incident, Patience
+from pipelines.watching.reports import Moved, Report, Reporter, State, StateChanged
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS = (SourceUnavailable, SinkUnavailable, LogUnavailable)
+"""Tried again for ever, slowly: who cannot be reached says nothing about what is wrong with us."""
+
+Sleep = Callable[[float], Awaitable[None]]
+Redact = Callable[[str], str]
+"""Takes the secrets of a pipeline out of a text."""
+Work = Callable[[Reporter], Awaitable[None]]
+"""One attempt of a unit, told where to report."""
+
+
+class UnitId(NamedTuple):
+    """`source`, or a sink's name, of one pipeline."""
+
+    pipeline: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a unit has ended, for good or until a person helps."""
+
+    unit: UnitId
+    state: State
+    reason: str = ""
+    kind: str = ""
+    """Name of the error's class, where an error ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What supervision needs of the world."""
+
+    clock: Clock
+    random: Random
+    sleep: Sleep = asyncio.sleep
+    redact: Redact = str
+
+
+async def supervise(
+    unit: UnitId, work: Work, patience: Patience, report: Reporter, around: Surroundings
+) -> Ended:
+    """Returns when the unit is done, fenced or given up; being cancelled is the only other end."""
+    return await _Supervision(unit, work, patience, report, around).run()
+
+
+class _Supervision:
+    def __init__(
+        self,
+        unit: UnitId,
+        work: Work,
+        patience: Patience,
+        report: Reporter,
+        around: Surroundings,
+    ) -> None:
+        self._unit, self._work, self._report, self._around = unit, work, report, around
+        self._incident = Incident(Backoff(patience, around.random))
+        self._crash_backoff, self._crashes = Backoff(patience, around.random), Crashes()
+        self._has_moved = False
+
+    async def run(self) -> Ended:
+        self._tell(State.STARTING)
+        try:
+            while True:
+                ended = await self._attempt()
+                if ended is not None:
+                    self._tell(ended.state, ended.reason)
+                    return ended
+        except asyncio.CancelledError:
+            self._tell(State.STOPPED)
+            raise
+
+    async def _attempt(self) -> Ended | None:
+        """One life of the unit; None when there is to be another."""
+        clock = self._around.clock
+        self._has_moved, started_ms = False, clock.monotonic_ms()
+        try:
+            await self._work(self._pass_on)
+        except Exception as failure:
+            self._incident.on_ran(
+                for_ms=clock.monotonic_ms() - started_ms, has_moved=self._has_moved
+            )
+            error = expected(failure)
+            if isinstance(error, Fenced):
+                logger.info("%s ends: %s", self._unit, error)
+                return Ended(self._unit, State.STOPPED, error.problem, "Fenced")
+            if error is None:
+                return await self._after_crash(failure)
+            return await self._after_error(error)
+        return Ended(self._unit, State.DONE)
+
+    async def _after_error(self, error: HeadwaterError) -> Ended | None:
+        reason = self._around.redact(str(error))
+        delay_ms = None
+        if error.cure is Cure.TIME:
+            delay_ms = self._incident.next_delay_ms(
+                self._around.clock.monotonic_ms(), is_connection=isinstance(error, CONNECTIONS)
+            )
+        if delay_ms is None:
+            logger.error("%s is quarantined: %s", self._unit, reason)
+            return Ended(self._unit, State.QUARANTINED, reason, type(error).__name__)
+        logger.warning("%s tries again in %.1f s: %s", self._unit, delay_ms / 1_000, reason)
+        await self._pause(delay_ms, reason)
+        return None
+
+    async def _after_crash(self, bug: Exception) -> Ended | None:
+        """A bug, ours or of a user's function: only the log holds its words, which may quote
+        anything; status names the place."""
+        reason, kind = f"crashed by {place_of(bug)}", type(bug).__name__
+        told = self._around.redact("".join(traceback.format_exception(bug)))
+        count = self._crashes.on_crash(self._around.clock.monotonic_ms())
+        if count >= CRASHES_MAX:
+            logger.error("%s is quarantined, %s for the third time\n%s", self._unit, reason, told)
+            reason = f"{reason}, {count} times in ten minutes"
+            return Ended(self._unit, State.QUARANTINED, reason, kind)
+        if count == 1:
+            self._crash_backoff.reset()
+        delay_ms = self._crash_backoff.next_ms()
+        logger.error(
+            "%s was %s and starts again in %.1f s\n%s",
+            self._unit,
+            reason,
+            delay_ms / 1_000,
+            told,
+        )
+        await self._pause(delay_ms, reason)
+        return None
+
+    async def _pause(self, delay_ms: int, reason: str) -> None:
+        self._tell(State.RETRYING, reason)
+        await self._around.sleep(delay_ms / 1_000)
+
+    def _pass_on(self, report: Report) -> None:
+        self._has_moved = self._has_moved or isinstance(report, Moved)
+        self._report(report)
+
+    def _tell(self, state: State, reason: str = "") -> None:
+        self._report(StateChanged(self._unit.pipeline, self._unit.name, "", state, reason))
+
+
+def expected(failure: Exception) -> HeadwaterError | None:
+    """The error behind a failure, also of a group of tasks that failed together: a takeover before
+    everything else, then what needs a person. None when a bug is among them."""
+    leaves = list(_leaves(failure))
+    errors = [each for each in leaves if isinstance(each, HeadwaterError)]
+    if len(errors) < len(leaves):
+        return next((each for each in errors if isinstance(each, Fenced)), None)
+    return min(errors, key=lambda each: (not isinstance(each, Fenced), each.cure is Cure.TIME))
+
+
+def _leaves(failure: BaseException) -> Iterator[BaseException]:
+    if isinstance(failure, BaseExceptionGroup):
+        for each in failure.exceptions:
+            yield from _leaves(each)
+    else:
+        yield failure
+
+
+def place_of(bug: BaseException) -> str:
+    """What was raised and where, without its words: those may quote data."""
+    bug = next(each for each in _leaves(bug) if not isinstance(each, HeadwaterError))
+    frames = traceback.extract_tb(bug.__traceback__)
+    where = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(bug).__name__}{where}"

@@ -1,0 +1,128 @@
+"""A worker process (`python -m pipelines.running.worker`): runs the units that its owner names."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from random import SystemRandom
+
+from config.log_format import set_up_logging
+from config.redaction import Redaction
+from core_log.client import KafkaLog
+from core_log.clock import SystemClock
+from pipelines.file.loading import LoadedPipeline
+from pipelines.running.log_clients import kafka_settings, opening
+from pipelines.running.supervisor import Surroundings
+from pipelines.running.units import Job, Listeners, RunUnit, Units
+from pipelines.running.worker_lines import (
+    Gone,
+    Leave,
+    Order,
+    Start,
+    Stop,
+    Word,
+    decode_order,
+    encode_word,
+)
+
+STDIN, STDOUT = 0, 1
+READ_BYTES = 1 << 16
+ORPHAN_S_MAX = 2.0
+"""How long a worker may clean up when its owner is gone; nothing it does can count any more."""
+
+FromWire = Callable[[bytes], LoadedPipeline]
+
+
+def main() -> None:
+    """Everything heavy is imported before the first order, while the owner makes its start."""
+    parser = argparse.ArgumentParser(prog="pipelines.running.worker")
+    parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
+    parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
+    chosen = parser.parse_args()
+    from pipelines.running.first_checks import checked_first
+
+    work(checked_first(), LoadedPipeline.from_wire, stdout=chosen.stdout, level=chosen.level)
+
+
+def work(
+    run_unit: RunUnit, from_wire: FromWire, *, stdout: int | None, level: int = logging.INFO
+) -> None:
+    """Returns when the owner has said so; when the owner is gone, the process ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to answer
+    words = os.dup(STDOUT)
+    if stdout is not None:
+        os.dup2(stdout, STDOUT)
+        os.close(stdout)
+    worker = _Worker(run_unit, from_wire, words)
+    set_up_logging(level, scrub=worker.scrub)
+    asyncio.run(worker.run())
+
+
+class _Worker:
+    def __init__(self, run_unit: RunUnit, from_wire: FromWire, words: int) -> None:
+        self._run_unit, self._from_wire, self._words = run_unit, from_wire, words
+        self._saying = threading.Lock()
+        self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
+        self._redactions: dict[str, Redaction] = {}
+
+    def scrub(self, text: str) -> str:
+        """Takes the secrets of every pipeline that was ever run here out of a log line."""
+        for redaction in self._redactions.values():
+            text = redaction.scrub(text)
+        return text
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
+        bootstraps: dict[str, tuple[str, ...]] = {}
+
+        def client_for(loaded: LoadedPipeline) -> KafkaLog:
+            return KafkaLog(kafka_settings(loaded, bootstraps[loaded.name]))
+
+        async with asyncio.TaskGroup() as tasks:
+            listeners = Listeners(self.say, self.say, lambda unit: self.say(Gone(unit)))
+            around = Surroundings(SystemClock(), SystemRandom())
+            units = Units(tasks, self._run_unit, opening(client_for), listeners, around)
+            while (order := await self._orders.get()) is not None:
+                match order:
+                    case Start():
+                        bootstraps[order.unit.pipeline] = order.bootstrap
+                        loaded = self._from_wire(order.pipeline)
+                        known = self._redactions.get(loaded.name, Redaction())
+                        self._redactions[loaded.name] = known.joined([loaded.redaction])
+                        units.start(Job(loaded, order.unit.name, order.until_end))
+                    case Stop():
+                        tasks.create_task(units.stop(order.unit))
+                    case Leave():
+                        await units.stop_all()
+                        return
+            units.cancel_all()
+
+    def say(self, word: Word) -> None:
+        """From any thread. Without an owner there is nobody to tell, and `_listen` ends us."""
+        line = memoryview(encode_word(word))
+        with self._saying:
+            try:
+                while line:
+                    line = line[os.write(self._words, line) :]
+            except BrokenPipeError:
+                pass
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of its own, so that the owner's end is heard however busy the loop is."""
+        rest = b""
+        while part := os.read(STDIN, READ_BYTES):
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                loop.call_soon_threadsafe(self._orders.put_nowait, decode_order(line))
+        orphan = threading.Timer(ORPHAN_S_MAX, os._exit, (1,))
+        orphan.daemon = True
+        orphan.start()
+        loop.call_soon_threadsafe(self._orders.put_nowait, None)
+
+
+if __name__ == "__main__":
+    main()

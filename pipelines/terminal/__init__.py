@@ -1,0 +1,1 @@
+"""How commands find what they are about, and how they talk."""

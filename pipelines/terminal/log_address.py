@@ -1,0 +1,237 @@
+"""Finds the log that a command is about: --bootstrap, -f, --data, ./pipeline.yaml or ./data."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.endpoint import FILE_NAME, Endpoint, decode_endpoint
+from core_log.errors import ConfigError, LogUnavailable
+from pipelines.terminal.output import Output
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from pipelines.running.owner_client import Owner
+
+DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
+PROPERTIES = "meta.properties"
+"""The file by which a directory that holds a log is known."""
+FILE_KEY = "headwater.file"
+"""Under which the run of a command keeps what -f said."""
+PROBE_MS, PATIENCE_MS = 500, 3_000
+"""A command that a person waits for gives up sooner than a pipeline does."""
+HTTP_POLL_S = 0.02
+CONSOLE_LOOKS, CONSOLE_LOOK_S = 50, 0.1
+"""The console of a run that has just begun listens a little later than its log."""
+UNKNOWN_TOPIC_MS = 300
+"""A topic that is not there at once was mistyped, not made a moment ago."""
+
+
+class LogAddress:
+    """What the user said about where the log is; nobody is asked before `open`."""
+
+    def __init__(self, data: Path | None, bootstrap: str | None) -> None:
+        file = chosen_file()
+        if sum(each is not None for each in (data, bootstrap, file)) > 1:
+            raise ConfigError(
+                "the log is named twice", hint="give one of -f, --data and --bootstrap"
+            )
+        if data is None and bootstrap is None and file is None and DEFAULT_FILE.is_file():
+            file = DEFAULT_FILE
+        self.file = file
+        """The pipeline file, or the directory of them, that said where the log is."""
+        self._data, self._bootstrap = data or DEFAULT_DATA, bootstrap
+        if file is not None:
+            from pipelines.terminal.log_place import place_in
+
+            place = place_in(file)
+            self._data, self._bootstrap = place.data, ",".join(place.bootstrap) or None
+
+    @asynccontextmanager
+    async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
+        """A client of the log; whether the log answers at all is seen within a few seconds."""
+        from pipelines.terminal.remarks import remarks_from_logs
+
+        output = click.get_current_context().find_object(Output)
+        assert output is not None, "the root command makes the Output of a run"
+        with remarks_from_logs(output):
+            async with self._client(retry_for_ms) as log:
+                yield log
+
+    @asynccontextmanager
+    async def open_or_own(self) -> AsyncIterator["KafkaLog"]:
+        """The same; where nobody runs, but the directory holds a log, this process owns it for as
+        long as the block lasts."""
+        if self._bootstrap is not None or not self._lies_idle():
+            async with self.open() as log:
+                yield log
+            return
+        from core_log.embedded import EmbeddedLog
+        from core_log.settings import BrokerSettings
+        from pipelines.terminal.remarks import remarks_from_logs
+
+        output = click.get_current_context().find_object(Output)
+        assert output is not None, "the root command makes the Output of a run"
+        settings = BrokerSettings(data=self._data, listen="127.0.0.1:0", auto_create_topics=False)
+        with remarks_from_logs(output):
+            own = await EmbeddedLog.open(settings)
+            try:
+                yield own
+            finally:
+                await own.close()
+
+    def _lies_idle(self) -> bool:
+        try:
+            self._endpoint()
+        except LogUnavailable:
+            return (self._data / PROPERTIES).is_file()
+        return False
+
+    @asynccontextmanager
+    async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
+        from core_log.client import KafkaLog, KafkaSettings
+
+        address = self.find()
+        probe = KafkaLog(KafkaSettings(bootstrap=address, retry_for_ms=PROBE_MS))
+        try:
+            await probe.is_exactly_once()
+        except LogUnavailable as error:
+            raise self._unreachable(address, error) from error
+        finally:
+            await probe.close()
+        log = KafkaLog(
+            KafkaSettings(
+                bootstrap=address,
+                retry_for_ms=retry_for_ms,
+                unknown_topic_for_ms=UNKNOWN_TOPIC_MS,
+            )
+        )
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    def find(self) -> list[str]:
+        """HOST:PORT of brokers."""
+        if self._bootstrap is not None:
+            return [part.strip() for part in self._bootstrap.split(",") if part.strip()]
+        return [self._endpoint().kafka]
+
+    def owner(self) -> "Owner":
+        """The process that runs pipelines over this log, on this machine."""
+        from pipelines.running.owner_client import Owner
+
+        endpoint = self._endpoint()
+        deadline = time.monotonic() + PATIENCE_MS / 1_000
+        while endpoint.http == "" and time.monotonic() < deadline:  # it is still coming
+            time.sleep(HTTP_POLL_S)
+            endpoint = self._endpoint()
+        if not endpoint.http or endpoint.token is None:
+            raise LogUnavailable(
+                "a broker is running on this log, and no pipeline",
+                data=str(self._data),
+                hint=self._run_hint(),
+            )
+        return Owner(endpoint.http, endpoint.token)
+
+    def running_owner(self) -> "Owner | None":
+        """None where no pipeline is running."""
+        try:
+            return self.owner()
+        except LogUnavailable:
+            return None
+
+    def _endpoint(self) -> Endpoint:
+        path = self._data / FILE_NAME
+        try:
+            endpoint = decode_endpoint(path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._nobody() from None
+        except PermissionError:
+            raise LogUnavailable(
+                "the log of this data directory belongs to another user",
+                file=str(path),
+                hint="run the command as the user who runs the broker, or give --bootstrap",
+            ) from None
+        if not is_running(endpoint.pid):
+            raise self._nobody()
+        return endpoint
+
+    def _nobody(self) -> LogUnavailable:
+        if self.file is not None or self._bootstrap is not None:
+            return LogUnavailable(
+                "no pipeline is running on this log", data=str(self._data), hint=self._run_hint()
+            )
+        return LogUnavailable(
+            "no broker is running on this data directory",
+            data=str(self._data),
+            hint=f"headwater broker --data {self._data}, or headwater run with a pipeline file",
+        )
+
+    def _run_hint(self) -> str:
+        return "headwater run" + (f" {self.file}" if self.file else " pipeline.yaml")
+
+    def _unreachable(self, address: list[str], error: LogUnavailable) -> LogUnavailable:
+        if self._bootstrap is None:
+            return self._nobody()
+        return LogUnavailable(error.problem, hint=error.hint, address=",".join(address))
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of that number exists, whoever owns it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def chosen_file() -> Path | None:
+    """What -f said to the command that runs now."""
+    context = click.get_current_context(silent=True)
+    found = None if context is None else context.meta.get(FILE_KEY)
+    return found if isinstance(found, Path) else None
+
+
+def _keep_file(context: click.Context, _: click.Parameter, file: Path | None) -> None:
+    context.meta[FILE_KEY] = file
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Declares the options that say which log is meant: `data` and `bootstrap` arrive as arguments,
+    and what -f says is found by `LogAddress` itself."""
+    for names, kind, metavar, explanation in (
+        (
+            ("--bootstrap",),
+            click.STRING,
+            "HOST:PORT",
+            "A broker of the log: ours, Apache Kafka's or another that speaks its protocol.",
+        ),
+        (
+            ("--data",),
+            click.Path(path_type=Path),
+            "DIR",
+            "Data directory of a running broker.  [default: data]",
+        ),
+    ):
+        command = click.option(*names, type=kind, metavar=metavar, help=explanation)(command)
+    return file_option(command)
+
+
+def file_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Declares -f."""
+    return click.option(
+        "-f",
+        "--file",
+        type=click.Path(path_type=Path, exists=True),
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep_file,
+        help="Pipeline file whose log is meant.  [default: pipeline.yaml, where there is one]",
+    )(command)

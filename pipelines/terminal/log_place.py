@@ -1,0 +1,49 @@
+"""Where the log of a pipeline file is, whatever the rest of the file refers to."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from core_log.errors import ConfigError
+
+
+class LogPlace(NamedTuple):
+    """An embedded log is found by its directory; a cluster by its brokers, and who runs pipelines
+    over it by the directory all the same."""
+
+    data: Path
+    bootstrap: tuple[str, ...] = ()
+
+
+def place_in(path: Path) -> LogPlace:
+    """Of one file, or of a directory of files that share a log."""
+    from pipelines.file.loading import files_at
+
+    files = files_at(path)
+    places = {_place_of(each): each for each in files}
+    if len(places) > 1:
+        raise ConfigError(
+            "the files of this directory use several logs",
+            hint=f"name one file: -f {files[0]}",
+            path=str(path),
+        )
+    return next(iter(places))
+
+
+def _place_of(path: Path) -> LogPlace:
+    from config.document import MappingNode, read_document
+    from config.mistakes import MistakesFound
+    from config.substitution import substitute
+    from config.validation import Validator
+    from pipelines.file.spec import LogSettings
+
+    document = substitute(read_document(path), os.environ).document
+    settings = LogSettings()
+    if isinstance(document.root, MappingNode) and "log" in document.root.values:
+        validator = Validator(document)
+        found = validator.validate(LogSettings, document.root.values["log"], ("log",))
+        if found is None:
+            raise MistakesFound(validator.mistakes)
+        settings = found
+    bootstrap = tuple(settings.bootstrap) if settings.type == "kafka" else ()
+    return LogPlace(path.parent / settings.path, bootstrap)

@@ -1,0 +1,82 @@
+"""From where to read: earliest, latest, an offset, offsets per partition, or a moment."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from core_log.errors import ConfigError, OffsetOutOfRange
+from core_log.log import Bounds, Offsets, TopicPartition
+from pipelines.terminal.times import parse_time
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+
+EARLIEST, LATEST = "earliest", "latest"
+PER_PARTITION = re.compile(r"\d+:\d+(,\d+:\d+)*")
+HINT = (
+    "write earliest, latest, an offset such as 42, offsets per partition such as 0:42,1:7, "
+    "a time such as 2026-01-31T12:00, or how long ago, such as 10m"
+)
+
+
+async def resolve(
+    log: "KafkaLog", partitions: Sequence[TopicPartition], text: str, *, now_ms: int
+) -> Offsets:
+    """The offset that `text` means in each partition; only those named where it names some."""
+    bounds = await log.bounds(partitions)
+    if text == EARLIEST:
+        return {partition: bounds[partition].start for partition in partitions}
+    if text == LATEST:
+        return {partition: bounds[partition].stable for partition in partitions}
+    if text.isdigit():
+        return _checked({_the_one(partitions): int(text)}, bounds)
+    if PER_PARTITION.fullmatch(text):
+        return _checked(_named(partitions, text), bounds)
+    moment_ms = parse_time(text, now_ms)
+    if moment_ms is None:
+        raise ConfigError("this says no place in a log", given=text, hint=HINT)
+    return await log.offsets_at(partitions, timestamp_ms=moment_ms)
+
+
+def _the_one(partitions: Sequence[TopicPartition]) -> TopicPartition:
+    if len(partitions) > 1:
+        raise ConfigError(
+            "an offset belongs to one partition, and the topic has several",
+            topic=partitions[0].topic,
+            partitions=len(partitions),
+            hint="add --partition N, or write offsets as 0:42,1:7",
+        )
+    return partitions[0]
+
+
+def _named(partitions: Sequence[TopicPartition], text: str) -> dict[TopicPartition, int]:
+    by_number = {partition.partition: partition for partition in partitions}
+    offsets: dict[TopicPartition, int] = {}
+    for pair in text.split(","):
+        number, offset = map(int, pair.split(":"))
+        if number not in by_number:
+            raise no_partition(partitions[0].topic, number, len(partitions))
+        offsets[by_number[number]] = int(offset)
+    return offsets
+
+
+def no_partition(topic: str, number: int, count: int) -> ConfigError:
+    return ConfigError("the topic has no such partition", topic=topic, partition=number, has=count)
+
+
+def _checked(
+    offsets: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, int]:
+    for partition, offset in offsets.items():
+        held = bounds[partition]
+        if not held.start <= offset <= held.end:
+            raise OffsetOutOfRange(
+                "the log does not hold that offset",
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=offset,
+                start=held.start,
+                end=held.end,
+                hint="use --from earliest, or an offset from start to end",
+            )
+    return offsets

@@ -1,0 +1,1 @@
+"""What running pipelines tell, and how people and programs see it."""

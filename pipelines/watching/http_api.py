@@ -1,0 +1,101 @@
+"""The HTTP server of the process that runs pipelines: on loopback, at a free port."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core_log.clock import Clock
+from core_log.log import Log
+from pipelines.watching.report_stream import ReportStream
+from pipelines.watching.status import StatusBoard
+
+if TYPE_CHECKING:
+    import uvicorn
+
+HOST = "127.0.0.1"
+HEAD_BYTES_MAX = 16 << 10
+CONNECTIONS_MAX = 128
+IDLE_S_MAX, STOP_S_MAX = 5, 1
+
+Hand = Callable[[bytes], Awaitable[Mapping[str, object]]]
+"""Takes the body of POST /run; what it answers is answered, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Everything that the routes speak of."""
+
+    board: StatusBoard
+    stream: ReportStream
+    log: Log
+    clock: Clock
+    hand_over: Hand
+
+
+class HttpApi:
+    """The server's modules are imported by `start`, beside the event loop: they cost nothing before
+    the pipelines run."""
+
+    def __init__(self, answering: Answering, *, token: str) -> None:
+        self._answering, self._token = answering, token
+        self._socket: socket.socket | None = None
+        self._server: uvicorn.Server | None = None
+
+    async def start(self) -> str:
+        """HOST:PORT, for `endpoint.json`."""
+        await asyncio.to_thread(_import_server)
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.bind((HOST, 0))
+            port = int(listener.getsockname()[1])
+            self._server = await self._serve(listener, port)
+        except BaseException:
+            listener.close()
+            raise
+        self._socket = listener
+        return f"{HOST}:{port}"
+
+    async def stop(self) -> None:
+        """Lets listeners go, and ends what is then still open after a moment."""
+        if self._server is None or self._socket is None:
+            return
+        self._answering.stream.end()
+        await self._server.shutdown([self._socket])
+        self._server = self._socket = None
+
+    async def _serve(self, listener: socket.socket, port: int) -> "uvicorn.Server":
+        """Without uvicorn's main loop: it would take over the process's signals, and all else that
+        it does is to wait for the end."""
+        import uvicorn
+
+        from pipelines.watching.http_guard import Guard
+        from pipelines.watching.http_routes import routes_of
+
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        config = uvicorn.Config(
+            Guard(routes_of(self._answering), token=self._token, port=port),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=IDLE_S_MAX,
+            timeout_graceful_shutdown=STOP_S_MAX,
+        )
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup([listener])
+        return server
+
+
+def _import_server() -> None:
+
+    import pipelines.watching.http_routes  # noqa: F401

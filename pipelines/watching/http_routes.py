@@ -1,0 +1,240 @@
+"""What the HTTP API answers: status, metrics, reports as they come, and wishes for the log."""
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route, Router
+
+from core_log.errors import Cure, DirectoryInUse, Fenced, HeadwaterError
+from pipelines.journal.control import RESTART, Wish, pause_wish, write_control
+from pipelines.journal.positions import load_positions
+from pipelines.terminal.table_names import find_table
+from pipelines.watching.http_api import Answering
+from pipelines.watching.http_guard import App
+from pipelines.watching.log_ends import read_ends
+from pipelines.watching.metrics import exposition
+from pipelines.watching.unit_status import SOURCE
+
+logger = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 16 << 20
+"""Room for a directory of a thousand pipeline files that are larger than most."""
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class NotFound(HeadwaterError):
+    """The request is about a pipeline that is not here."""
+
+
+class TooLarge(HeadwaterError):
+    """The request is larger than any that could be meant."""
+
+
+STATUS_BY_ERROR: dict[type[HeadwaterError], int] = {
+    NotFound: 404,
+    TooLarge: 413,
+    DirectoryInUse: 409,
+    Fenced: 409,
+}
+
+
+class Served(NamedTuple):
+    """One route; `docs/http-api.md` is this table."""
+
+    method: str
+    path: str
+    handler: str
+    meaning: str
+
+
+WISHES = {
+    "pause": "Pause the pipeline, or one of its tables, until it is resumed; over restarts, too.",
+    "resume": "Let it go on, and try again what was quarantined.",
+    "restart": "Begin it afresh where it stands; what was quarantined is tried again.",
+}
+ROUTES = (
+    Served("GET", "/healthz", "healthz", '`{"ok": true}` for as long as the process answers.'),
+    Served(
+        "GET",
+        "/status",
+        "status",
+        "What runs, how far behind it is, what is left to read and what is wrong: the fields of"
+        " [status](status.md).",
+    ),
+    Served("GET", "/metrics", "metrics", "[Metrics](metrics.md) in Prometheus' text format."),
+    Served(
+        "GET",
+        "/events",
+        "events",
+        "What the pipelines tell, as lines of JSON, from now on; `?pipeline=NAME` for one of them."
+        " An empty line now and then shows that the connection lives; who reads too slowly is told"
+        ' by `{"kind": "Missed", "count": 7}` what was left out.',
+    ),
+    Served(
+        "GET",
+        "/pipelines/{pipeline}/offsets",
+        "offsets",
+        "The source's position as the log holds it, and where the sinks last said they stand.",
+    ),
+    *(
+        Served("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
+        for verb, meaning in WISHES.items()
+        for table in ("", "/{table:path}")
+    ),
+    Served(
+        "POST",
+        "/run",
+        "run",
+        "Hand over pipelines, as a second `headwater run` does; between Headwater's own processes.",
+    ),
+)
+
+
+def routes_of(answering: Answering) -> App:
+    """An ASGI application without a guard of its own."""
+    routes = _Routes(answering)
+    return Router(
+        [
+            Route(each.path, _safe(getattr(routes, each.handler)), methods=[each.method])
+            for each in ROUTES
+        ]
+    )
+
+
+class _Routes:
+    """One method per route; what they raise becomes an answer elsewhere."""
+
+    def __init__(self, answering: Answering) -> None:
+        self._to = answering
+
+    async def healthz(self, request: Request) -> Response:
+        return _json({"ok": True})
+
+    async def status(self, request: Request) -> Response:
+        return _json(await self._snapshot())
+
+    async def metrics(self, request: Request) -> Response:
+        content = exposition(await self._snapshot())
+        return Response(content, media_type=METRICS_TYPE, headers=HEADERS)
+
+    async def events(self, request: Request) -> Response:
+        """Reports as lines of JSON, from now on, of one `?pipeline=` or of all."""
+        if self._to.stream.is_full:
+            raise TooLarge("too many listen already", hint="end one of them")
+        pipeline = request.query_params.get("pipeline")
+
+        async def lines() -> AsyncIterator[bytes]:
+            with self._to.stream.listening(pipeline) as listener:
+                async for line in listener.lines():
+                    yield line
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=HEADERS)
+
+    async def offsets(self, request: Request) -> Response:
+        """The source's position as the log has it, and where the sinks said they stand."""
+        pipeline = self._pipeline(request)
+        units = self._to.board.units(pipeline)
+        return _json(
+            {
+                "pipeline": pipeline,
+                "source": dict(await load_positions(self._to.log, pipeline)),
+                "sinks": {name: unit.positions for name, unit in units.items() if name != SOURCE},
+            }
+        )
+
+    async def wish(self, request: Request) -> Response:
+        """Writes to the log what is wanted; the pipeline follows it, now or when it is next run."""
+        await _body(request)
+        pipeline, verb = self._pipeline(request), request.url.path.split("/")[3]
+        table = request.path_params.get("table", "")
+        if table:
+            table = find_table(table, self._to.board.tables(pipeline), pipeline=pipeline)
+        id = secrets.token_hex(8)
+        wish = (
+            Wish(RESTART, table, id)
+            if verb == "restart"
+            else pause_wish(table=table, is_paused=verb == "pause", id=id)
+        )
+        await write_control(self._to.log, pipeline, [wish], now_ms=self._to.clock.now_ms())
+        said = {"pipeline": pipeline, "table": table or None, "wish": verb, "id": id}
+        return _json(said, status=202)
+
+    async def run(self, request: Request) -> Response:
+        """Hands the body to the owner of the pipelines."""
+        return _json(await self._to.hand_over(await _body(request)))
+
+    async def _snapshot(self) -> Mapping[str, object]:
+        board = self._to.board
+        try:
+            board.know_ends(await read_ends(self._to.log, board.partitions()))
+        except HeadwaterError as error:  # a screen with a hole is better than none
+            logger.debug("how far the log reaches is not known just now: %s", error)
+        return board.snapshot()
+
+    def _pipeline(self, request: Request) -> str:
+        name = str(request.path_params["pipeline"])
+        if name not in self._to.board.pipelines():
+            raise NotFound(
+                "no pipeline of that name is running here",
+                hint=f"there is {', '.join(sorted(self._to.board.pipelines())) or 'none'}",
+                pipeline=name,
+            )
+        return name
+
+
+def _safe(handler: Handler) -> Handler:
+    """Expected failures are answered with their words; a bug only with the fact, since its words
+    may quote anything."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except HeadwaterError as error:
+            status = _status_of(error)
+            told = {
+                "kind": type(error).__name__,
+                "problem": error.problem,
+                "hint": error.hint or None,
+                "facts": error.facts,
+            }
+            return _json({"error": told}, status=status)
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.url.path)
+            problem = {
+                "kind": "InternalError",
+                "problem": "a bug of ours",
+                "hint": "the log of the process that runs the pipelines has its traceback",
+                "facts": {},
+            }
+            return _json({"error": problem}, status=500)
+
+    return answer
+
+
+def _status_of(error: HeadwaterError) -> int:
+    for kind in type(error).__mro__:
+        if kind in STATUS_BY_ERROR:
+            return STATUS_BY_ERROR[kind]
+    return 503 if error.cure is Cure.TIME else 400
+
+
+def _json(content: object, *, status: int = 200) -> Response:
+    body = orjson.dumps(content, default=str)
+    return Response(body, status, media_type="application/json", headers=HEADERS)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise TooLarge("the request is too large", bytes_max=BODY_BYTES_MAX)
+    return bytes(body)

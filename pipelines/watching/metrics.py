@@ -1,0 +1,206 @@
+"""The metrics of running pipelines for Prometheus, each declared once with what it means."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pipelines.watching.reports import State
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+Snapshot = Mapping[str, Any]
+"""What `StatusBoard.snapshot` says."""
+
+
+class Sample(NamedTuple):
+    labels: tuple[str, ...]
+    value: float | None
+    """None where it is not known; it is then left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    name: str
+    kind: Literal["gauge", "counter"]
+    labels: tuple[str, ...]
+    meaning: str
+    read: Callable[[Snapshot], Iterator[Sample]]
+
+
+def _per_unit(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sample]]:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for pipeline, found in snapshot["pipelines"].items():
+            for unit, facts in found["units"].items():
+                yield Sample((pipeline, unit), _scaled(facts[field], scale))
+
+    return read
+
+
+def _per_table(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sample]]:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for pipeline, found in snapshot["pipelines"].items():
+            for table, line in found["tables"].items():
+                for unit, facts in line["units"].items():
+                    yield Sample((pipeline, unit, table), _scaled(facts[field], scale))
+
+    return read
+
+
+def _snapshots(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sample]]:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for pipeline, found in snapshot["pipelines"].items():
+            for table, line in found["tables"].items():
+                if (reading := line["snapshot"]) is not None:
+                    value = _scaled(reading[field], scale)
+                    yield Sample((pipeline, reading["unit"], table), value)
+
+    return read
+
+
+def _unit_states(snapshot: Snapshot) -> Iterator[Sample]:
+    for pipeline, found in snapshot["pipelines"].items():
+        for unit, facts in found["units"].items():
+            for state in State:
+                yield Sample((pipeline, unit, state.value), float(facts["state"] == state.value))
+
+
+def _quarantined(snapshot: Snapshot) -> Iterator[Sample]:
+    for pipeline, found in snapshot["pipelines"].items():
+        states = [line["state"] for line in found["tables"].values()]
+        yield Sample((pipeline,), float(states.count(State.QUARANTINED.value)))
+
+
+def _started(snapshot: Snapshot) -> Iterator[Sample]:
+    yield Sample((), snapshot["started_ms"] / 1_000)
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+UNIT = ("pipeline", "unit")
+TABLE = ("pipeline", "unit", "table")
+
+METRICS = (
+    MetricSpec(
+        "headwater_start_time_seconds",
+        "gauge",
+        (),
+        "When this process was started, in seconds since 1970.",
+        _started,
+    ),
+    MetricSpec(
+        "headwater_unit_state",
+        "gauge",
+        (*UNIT, "state"),
+        "1 for the state that a source or a sink is in, 0 for every other.",
+        _unit_states,
+    ),
+    MetricSpec(
+        "headwater_unit_retries_total",
+        "counter",
+        UNIT,
+        "How often a source or a sink failed and was tried again.",
+        _per_unit("retries"),
+    ),
+    MetricSpec(
+        "headwater_unit_lag_records",
+        "gauge",
+        UNIT,
+        "Records of the log that a sink has not applied yet.",
+        _per_unit("lag_records"),
+    ),
+    MetricSpec(
+        "headwater_rows_total",
+        "counter",
+        TABLE,
+        "Changes that a source has put into the log, or a sink into its target.",
+        _per_table("rows"),
+    ),
+    MetricSpec(
+        "headwater_bytes_total",
+        "counter",
+        TABLE,
+        "The size of those changes, encoded.",
+        _per_table("bytes"),
+    ),
+    MetricSpec(
+        "headwater_lag_seconds",
+        "gauge",
+        TABLE,
+        "From the commit at the source until a change had gone through; while changes wait, the"
+        " age of the oldest of them; 0 when nothing has come for a while.",
+        _per_table("lag_ms", 0.001),
+    ),
+    MetricSpec(
+        "headwater_last_commit_time_seconds",
+        "gauge",
+        TABLE,
+        "Commit time at the source of the newest change that went through, in seconds since 1970.",
+        _per_table("committed_ms", 0.001),
+    ),
+    MetricSpec(
+        "headwater_dead_letters_total",
+        "counter",
+        TABLE,
+        "Records that went to the dead-letter topic.",
+        _per_table("dead_letters"),
+    ),
+    MetricSpec(
+        "headwater_quarantined_tables",
+        "gauge",
+        ("pipeline",),
+        "Tables that are set aside until somebody resumes them.",
+        _quarantined,
+    ),
+    MetricSpec(
+        "headwater_snapshot_fraction",
+        "gauge",
+        TABLE,
+        "How much of a table's existing rows has been read, from 0 to 1, where that is known.",
+        _snapshots("fraction"),
+    ),
+    MetricSpec(
+        "headwater_snapshot_rows",
+        "gauge",
+        TABLE,
+        "Existing rows of a table that have been read.",
+        _snapshots("rows"),
+    ),
+    MetricSpec(
+        "headwater_snapshot_remaining_seconds",
+        "gauge",
+        TABLE,
+        "How long the reading of existing rows will take yet, where that is known.",
+        _snapshots("eta_ms", 0.001),
+    ),
+)
+"""What counts starts at 0 with every process, as Prometheus expects of counters."""
+
+
+def exposition(snapshot: Snapshot) -> bytes:
+    """Everything in Prometheus' text format."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(snapshot))
+    return generate_latest(registry)
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Collector:
+    """Prometheus' client asks it for what one snapshot says."""
+
+    snapshot: Snapshot
+
+    def collect(self) -> "Iterable[Metric]":
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for spec in METRICS:
+            family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+            metric = family(spec.name, spec.meaning, labels=spec.labels)
+            for labels, value in spec.read(self.snapshot):
+                if value is not None:
+                    metric.add_metric(labels, value)
+            yield metric

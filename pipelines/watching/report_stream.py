@@ -1,0 +1,83 @@
+"""Reports for whoever listens over HTTP, each listener at its own pace and none in the way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import orjson
+
+from pipelines.watching.report_lines import encode_report
+from pipelines.watching.reports import Report
+
+WAITING_MAX = 2_000
+"""Lines kept for a listener that is slower than the reports; older ones are then left out."""
+LISTENERS_MAX = 32
+QUIET_S = 5.0
+"""After so long without a report an empty line shows that the connection lives."""
+
+
+class Listener:
+    """Lines in their order. What was left out is said, with its number, in its place."""
+
+    def __init__(self, pipeline: str | None) -> None:
+        self._pipeline = pipeline
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._missed = 0
+
+    def hear(self, report: Report) -> None:
+        if self._pipeline not in (None, report.pipeline):
+            return
+        if self._waiting.qsize() >= WAITING_MAX:
+            self._waiting.get_nowait()
+            self._missed += 1
+        self._waiting.put_nowait(encode_report(report))
+
+    def end(self) -> None:
+        self._waiting.put_nowait(None)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Until there will be no more reports at all."""
+        while True:
+            try:
+                line = await asyncio.wait_for(self._waiting.get(), QUIET_S)
+            except TimeoutError:
+                line = b"\n"
+            if line is None:
+                return
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                yield orjson.dumps({"kind": "Missed", "count": missed}) + b"\n"
+            yield line
+
+
+class ReportStream:
+    """A Reporter that passes everything on to those who listen just then."""
+
+    def __init__(self) -> None:
+        self._listeners: set[Listener] = set()
+
+    def __call__(self, report: Report) -> None:
+        for listener in self._listeners:
+            listener.hear(report)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    @property
+    def is_full(self) -> bool:
+        return self.listeners >= LISTENERS_MAX
+
+    @contextmanager
+    def listening(self, pipeline: str | None) -> Iterator[Listener]:
+        listener = Listener(pipeline)
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
+    def end(self) -> None:
+        """Lets everybody go."""
+        for listener in self._listeners:
+            listener.end()

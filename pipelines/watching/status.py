@@ -1,0 +1,179 @@
+"""What is known of running pipelines: reports come in, one picture of them goes out."""
+
+from collections.abc import Mapping
+
+from core_log.clock import Clock
+from pipelines.watching.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.watching.unit_status import SOURCE, Json, TableStatus, UnitStatus
+
+SHAPE_VERSION = 1
+
+WORST_FIRST = (
+    State.QUARANTINED,
+    State.RETRYING,
+    State.STARTING,
+    State.RUNNING,
+    State.PAUSED,
+    State.DONE,
+    State.STOPPED,
+)
+"""A pipeline is in the first of these that one of its units is in."""
+
+
+class StatusBoard:
+    """Call it with every report; ask it for a `snapshot`. Nothing here waits or fails."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+        self._pipelines: dict[str, dict[str, UnitStatus]] = {}
+        self._ends: Mapping[str, int] = {}
+
+    def __call__(self, report: Report) -> None:
+        unit = self._unit(report.pipeline, report.unit)
+        match report:
+            case StateChanged():
+                unit.change(report, now_ms=self._clock.now_ms())
+            case Moved():
+                unit.move(report, self._newest(report), monotonic_ms=self._clock.monotonic_ms())
+                if report.unit == SOURCE:
+                    self._mark_behind(report)
+            case Read():
+                unit.read(report, monotonic_ms=self._clock.monotonic_ms())
+            case Stood():
+                unit.stand(report, now_ms=self._clock.now_ms())
+            case SetAside():
+                unit.set_aside(report)
+
+    def forget(self, pipeline: str) -> None:
+        """A pipeline that was dropped, or taken out of the file."""
+        self._pipelines.pop(pipeline, None)
+
+    def partitions(self) -> frozenset[str]:
+        """The `topic-partition`s at which sinks stand; `know_ends` wants to hear of them."""
+        return frozenset(
+            partition
+            for units in self._pipelines.values()
+            for name, unit in units.items()
+            if name != SOURCE
+            for partition in unit.positions
+        )
+
+    def know_ends(self, ends: Mapping[str, int]) -> None:
+        """Where the log's partitions end by now, from which follows how many records a sink has
+        still to apply."""
+        self._ends = ends
+
+    def pipelines(self) -> frozenset[str]:
+        return frozenset(self._pipelines)
+
+    def units(self, pipeline: str) -> Mapping[str, UnitStatus]:
+        return self._pipelines.get(pipeline, {})
+
+    def tables(self, pipeline: str) -> frozenset[str]:
+        return frozenset(
+            table for unit in self._pipelines.get(pipeline, {}).values() for table in unit.tables
+        )
+
+    def snapshot(self) -> Json:
+        """Everything, as JSON; `pipelines.watching.status_fields` says what each field means."""
+        return {
+            "version": SHAPE_VERSION,
+            "at_ms": self._clock.now_ms(),
+            "started_ms": self._started_ms,
+            "pipelines": {name: self._pipeline(units) for name, units in self._pipelines.items()},
+        }
+
+    def _pipeline(self, units: Mapping[str, UnitStatus]) -> Json:
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        worst = min(units.values(), key=lambda unit: WORST_FIRST.index(unit.state))
+        told = {
+            name: unit.tables_json(self._ends, now_ms=now_ms, monotonic_ms=monotonic_ms)
+            for name, unit in units.items()
+        }
+        tables = dict.fromkeys(table for lines in told.values() for table in lines)
+        return {
+            "state": worst.state.value,
+            "reason": worst.reason,
+            "since_ms": worst.since_ms,
+            "units": {
+                name: unit.json(told[name].values(), self._ends, now_ms=now_ms)
+                for name, unit in units.items()
+            },
+            "tables": {
+                table: _table_json(
+                    {unit: told[unit][table] for unit in units if table in told[unit]},
+                    {name: unit for name, unit in units.items() if table in unit.tables},
+                    table,
+                    monotonic_ms=monotonic_ms,
+                )
+                for table in tables
+            },
+        }
+
+    def _unit(self, pipeline: str, name: str) -> UnitStatus:
+        return self._pipelines.setdefault(pipeline, {}).setdefault(name, UnitStatus())
+
+    def _newest(self, moved: Moved) -> int | None:
+        """Commit time of what the source last put into the log for this table; None where it
+        never did, as when a route has given the table another name."""
+        source = self._pipelines[moved.pipeline].get(SOURCE)
+        table = source.tables.get(moved.table) if source else None
+        return table.committed_ms if table else None
+
+    def _mark_behind(self, moved: Moved) -> None:
+        """From now on each sink is behind the source by what has just been put into the log."""
+        for name, unit in self._pipelines[moved.pipeline].items():
+            if name == SOURCE:
+                continue
+            if unit.positions_ms is None and unit.waiting_since_ms is None:
+                unit.waiting_since_ms = moved.committed_ms
+            table = unit.tables.get(moved.table)
+            if table is None or table.committed_ms is None:
+                continue
+            if table.behind_since_ms is None and moved.committed_ms > table.committed_ms:
+                table.behind_since_ms = moved.committed_ms
+
+
+def _table_json(
+    told: Mapping[str, Json], units: Mapping[str, UnitStatus], name: str, *, monotonic_ms: int
+) -> Json:
+    """One line of the screen: what a table does in all units together."""
+    found = {unit: each.tables[name] for unit, each in units.items()}
+    readings = [(unit, table.reading) for unit, table in found.items() if table.reading]
+    shown = min(readings, key=lambda pair: pair[1].last.is_done, default=None)
+    state, reason, since_ms = _table_state(found, units)
+    sinks = [facts for unit, facts in told.items() if unit != SOURCE]
+    lags = [each["lag_ms"] for each in sinks or told.values() if each["lag_ms"] is not None]
+    entering = [told[SOURCE]] if SOURCE in told else sinks
+    return {
+        "state": state,
+        "reason": reason,
+        "since_ms": since_ms,
+        "rows_per_s": max(each["rows_per_s"] for each in entering),
+        "lag_ms": max(lags, default=None),
+        "dead_letters": sum(table.dead_letters for table in found.values()),
+        "dead_letter_problem": next(
+            (table.problem for table in reversed(found.values()) if table.problem), ""
+        ),
+        "snapshot": shown and shown[1].json(shown[0], monotonic_ms=monotonic_ms),
+        "units": told,
+    }
+
+
+def _table_state(
+    found: Mapping[str, TableStatus], units: Mapping[str, UnitStatus]
+) -> tuple[str, str, int | None]:
+    """What is wrong with it comes first, then what is being read, then what its units do."""
+    own = [table for table in found.values() if table.state is not None]
+    if own:
+        worst = min(own, key=lambda table: WORST_FIRST.index(table.state or State.RUNNING))
+        assert worst.state is not None, "only tables with a state of their own were chosen"
+        return worst.state.value, worst.reason, worst.since_ms
+    unit = min((units[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
+    if unit.state is not State.RUNNING:
+        return unit.state.value, unit.reason, unit.since_ms
+    for name, table in found.items():
+        if table.reading and not table.reading.last.is_done:
+            return ("snapshotting" if name == SOURCE else "replaying"), "", None
+    return "streaming", "", None

@@ -1,0 +1,277 @@
+"""A status snapshot as the lines of one screen: what runs, how far behind, what is left, what is
+wrong."""
+
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pipelines.terminal.output import counted, printable
+from pipelines.watching.quantities import UNKNOWN, count_text, duration_text, rate_text, size_text
+
+Facts = Mapping[str, Any]
+
+STYLES = {
+    "running": "green",
+    "streaming": "green",
+    "done": "green",
+    "starting": "cyan",
+    "snapshotting": "cyan",
+    "replaying": "cyan",
+    "paused": "yellow",
+    "retrying": "yellow",
+    "quarantined": "red",
+    "stopped": "",
+}
+WORST_FIRST = (
+    "quarantined", "retrying", "snapshotting", "replaying", "starting", "paused", "streaming",
+    "running", "done", "stopped",
+)  # fmt: skip
+"""In which order tables are shown where not all of them fit."""
+
+BAR_CELLS = 10
+WIDE = 100
+"""From this width on there is room for what can be missed."""
+REASON_LINES_MAX = 3
+SINCE_MS_MIN = 1_000
+GAP = "  "
+TABLE_CELLS_MIN, TABLE_CELLS_MAX = 12, 48
+
+
+class Span(NamedTuple):
+    """A piece of a line and how it is drawn: a colour, `bold`, `dim`, or nothing."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Span]
+
+
+class Column(NamedTuple):
+    head: str
+    cells: int
+    is_right: bool = False
+
+
+COLUMNS = (
+    Column("STATE", 12),
+    Column("SNAPSHOT", 22),
+    Column("LAG", 7, is_right=True),
+    Column("ROWS/S", 7, is_right=True),
+    Column("DLQ", 6, is_right=True),
+)
+
+
+def screen(
+    snapshot: Facts, *, width: int, lines_max: int | None = None, has_unicode: bool = True
+) -> list[Line]:
+    """Lines of at most `width` cells. Of too many tables those that need somebody come first."""
+    found = snapshot["pipelines"]
+    if not found:
+        return [[Span("no pipeline is running here", "dim")]]
+    lines: list[Line] = []
+    for index, (name, pipeline) in enumerate(found.items()):
+        rest = None
+        if lines_max is not None:
+            rest = max((lines_max - len(lines)) // (len(found) - index), 1)
+        block = list(_block(name, pipeline, snapshot["at_ms"], width, rest, has_unicode))
+        lines += ([[]] if lines else []) + block
+    return [cut(line, width) for line in lines]
+
+
+def plain(line: Line) -> str:
+    return "".join(span.text for span in line).rstrip()
+
+
+def log_line(name: str, pipeline: Facts) -> str:
+    """One pipeline in one line, for logs."""
+    units, tables = pipeline["units"], pipeline["tables"]
+    parts = [f"{name} {pipeline['state']}", counted(len(tables), "table")]
+    if source := units.get("source"):
+        parts.append(f"{rate_text(source['rows_per_s'])} rows/s in")
+    for unit, facts in units.items():
+        if unit != "source":
+            lag = duration_text(facts["lag_ms"])
+            parts.append(f"{rate_text(facts['rows_per_s'])} rows/s into {unit}, lag {lag}")
+    reading = [t["snapshot"] for t in tables.values() if t["snapshot"]]
+    if unfinished := [each for each in reading if not each["is_done"]]:
+        parts.append(_reading_text(unfinished))
+    for table, facts in tables.items():
+        if facts["state"] == "quarantined":
+            parts.append(f"quarantined {table}: {first_line(facts['reason'])}")
+    if letters := sum(table["dead_letters"] for table in tables.values()):
+        parts.append(f"{count_text(letters)} dead letters")
+    if pipeline["reason"]:
+        parts.append(first_line(pipeline["reason"]))
+    return printable("; ".join(parts))
+
+
+def _reading_text(readings: Sequence[Facts]) -> str:
+    rows = sum(each["rows"] for each in readings)
+    text = f"reading {counted(len(readings), 'table')}, {count_text(rows)} rows"
+    fractions = [each["fraction"] for each in readings if each["fraction"] is not None]
+    if len(fractions) == len(readings):
+        text += f", {min(fractions):.0%}"
+    etas = [each["eta_ms"] for each in readings if each["eta_ms"] is not None]
+    return text + (f", {duration_text(max(etas))} left" if etas else "")
+
+
+def _block(
+    name: str, pipeline: Facts, at_ms: int, width: int, lines_max: int | None, has_unicode: bool
+) -> Iterator[Line]:
+    tables = pipeline["tables"]
+    state = pipeline["state"]
+    head: Line = [
+        Span("PIPELINE ", "dim"),
+        Span(printable(name), "bold"),
+        Span("   "),
+        Span(state, STYLES[state]),
+        Span(f"   {counted(len(tables), 'table')}"),
+    ]
+    if pipeline["since_ms"] is not None and at_ms - pipeline["since_ms"] >= SINCE_MS_MIN:
+        head.append(Span(f"   for {duration_text(at_ms - pipeline['since_ms'])}", "dim"))
+    units = list(_unit_lines(pipeline["units"], width, has_unicode))
+    yield from [head, *units]
+    if tables:
+        told = {unit["reason"] for unit in pipeline["units"].values()}
+        room = None if lines_max is None else max(lines_max - len(units) - 2, 3)
+        yield from _table_lines(tables, told, width, room, has_unicode)
+
+
+def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
+    cells = max(len(printable(name)) for name in units)
+    for name, unit in units.items():
+        state = unit["state"]
+        lag = unit["lag_records"]
+        behind = "" if lag is None else f", {count_text(lag)} records"
+        size = f"  {size_text(unit['bytes_per_s']):>10}/s" if width >= WIDE else ""
+        yield [
+            Span(f"  {printable(name):<{cells}}  "),
+            Span(f"{state:<11}", STYLES[state]),
+            Span(
+                f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"
+            ),
+            Span(f"{size}  lag {duration_text(unit['lag_ms'])}{behind}"),
+        ]
+        yield from _because(unit["reason"], width, has_unicode)
+
+
+def _table_lines(
+    tables: Facts, told: Collection[str], width: int, lines_max: int | None, has_unicode: bool
+) -> Iterator[Line]:
+    """`told` are reasons that stand above already."""
+    fixed = sum(len(GAP) + column.cells for column in COLUMNS)
+    longest = max(len(printable(table)) for table in tables)
+    room = min(max(width - fixed, TABLE_CELLS_MIN), TABLE_CELLS_MAX)
+    cells = max(min(longest, room), len("TABLE"))
+    heads = [f"{'TABLE':<{cells}}"]
+    heads += [_aligned(column.head, column) for column in COLUMNS]
+    yield [Span(GAP.join(heads), "dim")]
+    order = sorted(tables, key=lambda table: _urgency(tables[table]))
+    lines = [
+        [
+            _table(table, tables[table], cells, has_unicode),
+            *_because(_reason(tables[table], told), width, has_unicode),
+        ]
+        for table in order
+    ]
+    shown = _as_many_as_fit(lines, lines_max)
+    for block in lines[:shown]:
+        yield from block
+    if shown < len(lines):
+        left = counted(len(lines) - shown, "more table")
+        yield [Span(f"and {left}; a higher window or --json shows them", "dim")]
+
+
+def _as_many_as_fit(blocks: Sequence[Sequence[Line]], lines_max: int | None) -> int:
+    if lines_max is None or sum(map(len, blocks)) <= lines_max:
+        return len(blocks)
+    used = 1  # the line that says how many are left out
+    for index, block in enumerate(blocks):
+        used += len(block)
+        if used > lines_max:
+            return index
+    return len(blocks)
+
+
+def _urgency(facts: Facts) -> tuple[int, float]:
+    return WORST_FIRST.index(facts["state"]), -(facts["lag_ms"] or 0)
+
+
+def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Line:
+    state = facts["state"]
+    letters = facts["dead_letters"]
+    values = (
+        Span(state, STYLES[state]),
+        Span(_snapshot_text(facts["snapshot"], has_unicode)),
+        Span(duration_text(facts["lag_ms"])),
+        Span(rate_text(facts["rows_per_s"])),
+        Span(count_text(letters), "red" if letters else ""),
+    )
+    line: Line = [Span(f"{shortened(printable(name), cells, has_unicode):<{cells}}")]
+    for column, value in zip(COLUMNS, values, strict=True):
+        line += [Span(GAP), Span(_aligned(value.text, column), value.style)]
+    return line
+
+
+def _reason(facts: Facts, told: Collection[str]) -> str:
+    if facts["reason"] and facts["reason"] not in told:
+        return str(facts["reason"])
+    return f"last dead letter: {facts['dead_letter_problem']}" if facts["dead_letters"] else ""
+
+
+def _snapshot_text(reading: Facts | None, has_unicode: bool) -> str:
+    if reading is None:
+        return UNKNOWN
+    if reading["is_done"]:
+        return f"done {count_text(reading['rows'])}"
+    if reading["fraction"] is None:
+        return f"{count_text(reading['rows'])} rows"
+    bar = progress_bar(reading["fraction"], has_unicode=has_unicode)
+    left = "" if reading["eta_ms"] is None else f" {duration_text(reading['eta_ms'])}"
+    return f"{bar} {reading['fraction'] * 100:.0f}%{left}"
+
+
+def progress_bar(fraction: float, *, has_unicode: bool) -> str:
+    full = int(fraction * BAR_CELLS)
+    done, left = ("━", "─") if has_unicode else ("#", ".")
+    return done * full + left * (BAR_CELLS - full)
+
+
+def _because(reason: str, width: int, has_unicode: bool) -> Iterator[Line]:
+    """Why something is so, and what to do; all of it, since nothing on the screen matters more."""
+    mark = "└" if has_unicode else "-"
+    for paragraph in filter(None, map(str.strip, reason.splitlines())):
+        wrapped = textwrap.wrap(printable(paragraph), max(width - 4, 20))
+        for part in wrapped[:REASON_LINES_MAX]:
+            yield [Span(f"  {mark} {part}", "dim")]
+            mark = " "
+
+
+def first_line(text: str) -> str:
+    """A hint stands on lines of its own, for which a log line has no room."""
+    return text.partition("\n")[0]
+
+
+def _aligned(text: str, column: Column) -> str:
+    return f"{text:>{column.cells}}" if column.is_right else f"{text:<{column.cells}}"
+
+
+def shortened(text: str, cells: int, has_unicode: bool = True) -> str:
+    """Long names lose their middle: tables of one schema differ at the end."""
+    if len(text) <= cells:
+        return text
+    mark = "…" if has_unicode else "~"
+    head = (cells - 1) // 3
+    return text[:head] + mark + text[len(text) - (cells - 1 - head) :]
+
+
+def cut(line: Line, width: int) -> Line:
+    """Nothing wraps: a screen of lines stays a screen of lines."""
+    kept: Line = []
+    for span in line:
+        room = width - sum(len(each.text) for each in kept)
+        if room <= 0:
+            break
+        kept.append(Span(span.text[:room], span.style))
+    return kept

@@ -14,8 +14,8 @@ from core_log.clock import SystemClock
 from pipelines.file.loading import load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import ensure_topics, run_unit
+from pipelines.reports import Moved, Report
 from pipelines.running.log_clients import kafka_settings
-from pipelines.watching.reports import Moved, Report
 
 
 async def measure(path: Path, unit: str) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pipelines.terminal.output import DifferencesFound, Output, counted, shared_
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline
-    from pipelines.file.worked_examples import Outcome, TableDifference
+    from pipelines.preview.worked_examples import Outcome, TableDifference
 
 
 @click.command()
@@ -44,8 +44,8 @@ def test(output: Output, path: Path) -> None:
 
 
 def run_examples(loaded: "LoadedPipeline") -> "list[Outcome]":
-    from pipelines.file.worked_examples import Examples
     from pipelines.loops.build import wire_of
+    from pipelines.preview.worked_examples import Examples
     from pipelines.transforms.after_log import AfterLog
     from pipelines.transforms.before_log import BeforeLog, salt_of
 

@@ -306,7 +306,7 @@ class LimitSettings(YamlSettings):
     """Rows after which a sink's slice ends at the next commit boundary."""
     slice_size_bytes: SizeBytes = 64 << 20
     """Bytes in the log after which it does."""
-    fetch_size_bytes: SizeBytes = 2 << 20
+    fetch_size_bytes: SizeBytes = 1 << 20
     """Bytes of the log that a sink reads at a time; decoded they are some ten times as large."""
 
 

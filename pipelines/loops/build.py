@@ -20,9 +20,9 @@ from pipelines.loops.reading import SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.loops.topics import TopicRules
+from pipelines.reports import Read, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
-from pipelines.watching.reports import Read, Reporter
 from sinks.sink import Sink, SinkContext
 
 

@@ -17,7 +17,7 @@ from pipelines.loops.quarantine import Quarantine
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import Slicer
-from pipelines.watching.reports import Moved, Reporter, State, StateChanged, Stood
+from pipelines.reports import Moved, Reporter, State, StateChanged, Stood
 from sinks.sink import Sink, Slice, Stand, Stands
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pipelines.journal.positions import encode_positions, load_positions, positi
 from pipelines.letters.letters import encode_rejects
 from pipelines.loops.encoding import Encoder
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
-from pipelines.watching.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
+from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
 UNIT = "source"
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pipelines.journal.control import Desired
-from pipelines.watching.reports import Reporter, State, StateChanged
+from pipelines.reports import Reporter, State, StateChanged
 
 POLL_S = 0.1
 

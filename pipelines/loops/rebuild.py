@@ -16,8 +16,8 @@ from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import StoredSchema, topics_of
 from pipelines.loops.build import delivery_of, make_sink
 from pipelines.loops.deliver import deliver
+from pipelines.reports import Moved, Report
 from pipelines.transforms.after_log import AfterLog
-from pipelines.watching.reports import Moved, Report
 from sinks.sink import Rebuildable, Sink, Stands
 
 POLL_S, QUIET_POLLS = 0.5, 4

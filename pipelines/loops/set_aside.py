@@ -11,7 +11,7 @@ from core_log.rows.codec import AT_HEADER
 from pipelines.file.spec import StopAfter
 from pipelines.letters.budget import DeadLetterBudget
 from pipelines.letters.letters import DeadLetter, Stage, append_letters
-from pipelines.watching.reports import Reporter, SetAside
+from pipelines.reports import Reporter, SetAside
 
 ONE_BATCH = FetchLimit(bytes_max=1)
 """However small the limit, a fetch brings at least one batch."""

@@ -9,8 +9,8 @@ from pipelines.journal.control import Desired
 from pipelines.journal.schemas import topics_of
 from pipelines.loops.build import ensure_topics, make_source, run_unit
 from pipelines.preview.plan import before_log_of, check_needs_no_migration, differences
+from pipelines.reports import Reporter
 from pipelines.running.units import SOURCE, RunUnit
-from pipelines.watching.reports import Reporter
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline

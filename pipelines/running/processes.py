@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from pipelines.reports import State, StateChanged
 from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Patience
 from pipelines.running.supervisor import Ended, Surroundings, UnitId
 from pipelines.running.units import SOURCE, Job, Listeners
 from pipelines.running.worker_lines import Gone, Start, Stop, Word
 from pipelines.running.worker_process import COMMAND, WorkerProcess
-from pipelines.watching.reports import State, StateChanged
 
 logger = logging.getLogger(__name__)
 

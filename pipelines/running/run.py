@@ -18,6 +18,7 @@ from core_log.endpoint import Endpoint
 from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.internal_topics import internal_topics
+from pipelines.reports import Moved, Report, State
 from pipelines.running.claim import COMING, Claim, claim, find_owner, join_broker
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.processes import WorkerProcesses
@@ -26,7 +27,6 @@ from pipelines.running.supervisor import Ended, Surroundings, expected
 from pipelines.running.units import SOURCE, Units
 from pipelines.terminal.log_address import is_running
 from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.reports import Moved, Report, State
 from pipelines.watching.status import StatusBoard
 
 logger = logging.getLogger(__name__)

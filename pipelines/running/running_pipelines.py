@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core_log.errors import DirectoryInUse
+from pipelines.reports import Report, Reporter, State, StateChanged
 from pipelines.running.processes import Posting, WorkerProcesses
 from pipelines.running.supervisor import Ended, UnitId
 from pipelines.running.units import SOURCE, Job, Listeners, Units, jobs_of
-from pipelines.watching.reports import Report, Reporter, State, StateChanged
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPart, LoadedPipeline

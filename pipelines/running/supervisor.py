@@ -17,8 +17,8 @@ from core_log.errors import (
     SinkUnavailable,
     SourceUnavailable,
 )
+from pipelines.reports import Moved, Report, Reporter, State, StateChanged
 from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Incident, Patience
-from pipelines.watching.reports import Moved, Report, Reporter, State, StateChanged
 
 logger = logging.getLogger(__name__)
 

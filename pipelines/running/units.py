@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from core_log.clock import Clock
 from core_log.log import Log
 from pipelines.journal.control import RESTART, Desired, DesiredState, control_topic
+from pipelines.reports import Reporter, State
 from pipelines.running.retrying import Patience
 from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
-from pipelines.watching.reports import Reporter, State
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from core_log.errors import DecodeError
+from pipelines.reports import Report, State
 from pipelines.running.supervisor import Ended, UnitId
 from pipelines.watching.report_lines import read_object, report_from_json, report_to_json
-from pipelines.watching.reports import Report, State
 
 
 @dataclass(frozen=True, slots=True)

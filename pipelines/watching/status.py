@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from core_log.clock import Clock
-from pipelines.watching.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
 from pipelines.watching.unit_status import SOURCE, Json, TableStatus, UnitStatus
 
 SHAPE_VERSION = 1

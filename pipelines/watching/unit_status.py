@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.watching.rates import Rate
-from pipelines.watching.reports import Moved, Read, SetAside, State, StateChanged, Stood
 
 SOURCE = "source"
 

@@ -19,8 +19,8 @@ from core_log.errors import SinkRejected
 from core_log.log import Log
 from pipelines.file.spec import PipelineSpec
 from pipelines.journal.control import Desired
+from pipelines.reports import Moved, Reporter, State, StateChanged
 from pipelines.running.worker import work
-from pipelines.watching.reports import Moved, Reporter, State, StateChanged
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.fake_units")
 

@@ -20,12 +20,12 @@ from core_log.settings import BrokerSettings, TopicSettings
 from pipelines.journal.control import desired
 from pipelines.journal.internal_topics import POSITIONS, internal_topics
 from pipelines.journal.positions import encode_positions, positions_home
+from pipelines.reports import Moved, State, StateChanged, Stood
 from pipelines.running.owner_client import Owner, path_of
 from pipelines.watching import report_stream
 from pipelines.watching.http_api import Answering, HttpApi
 from pipelines.watching.http_routes import BODY_BYTES_MAX
 from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.reports import Moved, State, StateChanged, Stood
 from pipelines.watching.status import StatusBoard
 from tests.builders import START_MS, batch
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pipelines.reports import Moved
 from pipelines.watching.metrics import METRICS, exposition
-from pipelines.watching.reports import Moved
 from pipelines.watching.status import StatusBoard
 from tests.fakes import SimulatedClock
 from tests.pipelines.test_progress import shop

@@ -10,7 +10,7 @@ from core_log.errors import SourceUnavailable
 from pipelines.journal.control import Desired
 from pipelines.loops import pausing
 from pipelines.loops.pausing import unless_paused
-from pipelines.watching.reports import Report, State, StateChanged
+from pipelines.reports import Report, State, StateChanged
 
 
 @dataclass

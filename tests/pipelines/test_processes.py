@@ -19,10 +19,10 @@ from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.settings import BrokerSettings
 from pipelines.journal.control import RESTART, Wish, write_control
+from pipelines.reports import Report, State, StateChanged
 from pipelines.running.processes import Posting, WorkerProcesses
 from pipelines.running.supervisor import Ended, Surroundings, UnitId
 from pipelines.running.units import Job, Listeners
-from pipelines.watching.reports import Report, State, StateChanged
 from tests.pipelines.fake_units import COMMAND, FakePipeline
 from tests.pipelines.running import PATIENCE_S, ROOT
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.terminal import exit_codes
 from pipelines.watching.progress import ProgressView, drawn, is_drawable, log_lines
 from pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
-from pipelines.watching.reports import Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.watching.status import StatusBoard
 from pipelines.watching.status_screen import plain, screen, shortened
 from tests.fakes import SimulatedClock

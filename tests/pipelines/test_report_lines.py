@@ -3,8 +3,8 @@
 import pytest
 
 from core_log.errors import DecodeError
+from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
 from pipelines.watching.report_lines import decode_report, encode_report
-from pipelines.watching.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
 
 REPORTS: list[Report] = [
     StateChanged("shop", "source", "", State.QUARANTINED, "no such slot\n  hint: make it"),

@@ -12,11 +12,11 @@ import pytest
 from core_log.errors import DirectoryInUse
 from core_log.log import Log
 from pipelines.journal.control import Desired
+from pipelines.reports import Report, Reporter, State, StateChanged
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
 from pipelines.running.supervisor import Surroundings
 from pipelines.running.units import Units
-from pipelines.watching.reports import Report, Reporter, State, StateChanged
 from tests.fakes import SimulatedClock
 from tests.pipelines.fake_units import FakePipeline
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.watching.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
 from pipelines.watching.status import StatusBoard
 from pipelines.watching.status_fields import FIELDS
 from tests.fakes import SimulatedClock

@@ -20,8 +20,8 @@ from pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
 from pipelines.letters.letters import dead_letter_topic
+from pipelines.reports import Moved, State, StateChanged, Stood
 from pipelines.terminal import exit_codes
-from pipelines.watching.reports import Moved, State, StateChanged, Stood
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.owning import OwnerThread, owning
 

@@ -15,9 +15,9 @@ from core_log.errors import (
     SinkUnavailable,
     StorageFailed,
 )
+from pipelines.reports import Moved, Report, Reporter, State, StateChanged
 from pipelines.running.retrying import Backoff, Patience
 from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
-from pipelines.watching.reports import Moved, Report, Reporter, State, StateChanged
 from tests.fakes import SimulatedClock
 
 UNIT = UnitId("shop", "sql")

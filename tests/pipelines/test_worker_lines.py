@@ -3,6 +3,7 @@
 import pytest
 
 from core_log.errors import DecodeError
+from pipelines.reports import Moved, State
 from pipelines.running.supervisor import Ended, UnitId
 from pipelines.running.worker_lines import (
     Gone,
@@ -16,7 +17,6 @@ from pipelines.running.worker_lines import (
     encode_order,
     encode_word,
 )
-from pipelines.watching.reports import Moved, State
 
 UNIT = UnitId("shop", "sql")
 ORDERS: list[Order] = [

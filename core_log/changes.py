@@ -88,6 +88,10 @@ class TableChanges:
         """The changes at `indices`, in that order."""
         return self._map(lambda column: column.take(indices))
 
+    def slice(self, start: int, count: int) -> "TableChanges":
+        """`count` changes from `start` on, without copying."""
+        return self._map(lambda column: column.slice(start, count))
+
     def _map(self, pick: Callable[[Any], Any]) -> "TableChanges":
         return replace(
             self,

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
-import pyarrow as pa
 
-from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Positions
 from core_log.errors import DecodeError
 from core_log.log import TopicPartition
 from core_log.records import Columns
 from pipelines.journal.internal_topics import COMMITS, home_of
+from pipelines.journal.small_batches import small_batch
 
 FORMAT_VERSION = 1
 
@@ -67,11 +66,7 @@ def encode_commit(commit: Commit, *, now_ms: int) -> list[Batch]:
             "truncated": sorted(commit.truncated),
         }
     )
-    return records.encode(
-        pa.array([commit.pipeline.encode()], pa.binary()),
-        pa.array([value], pa.binary()),
-        timestamps_ms=now_ms,
-    )
+    return small_batch([(commit.pipeline.encode(), value)], now_ms=now_ms)
 
 
 def decode_commits(columns: Columns, pipeline: str) -> Iterator[tuple[int, Commit]]:

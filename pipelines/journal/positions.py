@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 
 import orjson
-import pyarrow as pa
 
-from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Positions
 from core_log.errors import DecodeError
 from core_log.log import Log, TopicPartition
 from pipelines.journal.decided import read_decided
 from pipelines.journal.internal_topics import POSITIONS, home_of
+from pipelines.journal.small_batches import small_batch
 
 FORMAT_VERSION = 1
 
@@ -29,9 +28,7 @@ def encode_positions(
         None if position is None else orjson.dumps({"version": 1, "position": position})
         for position in positions.values()
     ]
-    return records.encode(
-        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), timestamps_ms=now_ms
-    )
+    return small_batch(list(zip(keys, values, strict=True)), now_ms=now_ms)
 
 
 async def load_positions(log: Log, pipeline: str) -> Positions:

@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 import orjson
-import pyarrow as pa
 
-from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Positions
 from core_log.errors import ConfigError, DecodeError
@@ -16,6 +14,7 @@ from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableSchema
 from pipelines.journal.decided import read_decided
 from pipelines.journal.internal_topics import PARTITIONS, SCHEMAS, home_of
+from pipelines.journal.small_batches import small_batch
 
 FORMAT_VERSION = 1
 
@@ -45,11 +44,8 @@ def encode_schema(stored: StoredSchema) -> list[Batch]:
         "positions": dict(stored.positions),
         "schema": schema_to_json(stored.schema, stored.wire),
     }
-    return records.encode(
-        pa.array([orjson.dumps([stored.topic, stored.id])], pa.binary()),
-        pa.array([orjson.dumps(value)], pa.binary()),
-        timestamps_ms=stored.recorded_ms,
-    )
+    key = orjson.dumps([stored.topic, stored.id])
+    return small_batch([(key, orjson.dumps(value))], now_ms=stored.recorded_ms)
 
 
 async def read_schemas(log: Log, home: TopicPartition) -> AsyncIterator[StoredSchema]:

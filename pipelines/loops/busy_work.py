@@ -1,19 +1,25 @@
 """Work in columns beside the event loop: Arrow and zstd let go of the interpreter meanwhile."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
 
+PIECE_ROWS_MIN = 4_000
 THREAD_BYTES_MIN = 64 << 10
 """Less than this is done sooner than a thread is woken."""
 
 
+def pieces_of(rows: int) -> int:
+    """Into how many pieces a batch is divided, to be worked on side by side."""
+    return max(min(os.cpu_count() or 1, rows // PIECE_ROWS_MIN), 1)
+
+
 async def beside(work: Callable[[], T], size: int) -> T:
-    """Done in a thread when `size`, in bytes, makes that worth it. One such work at a time: the
-    caller waits, and may share with it what nobody else changes."""
+    """Done in a thread when `size`, in bytes, makes that worth it."""
     if size < THREAD_BYTES_MIN:
         return work()
     return await asyncio.to_thread(work)

@@ -1,7 +1,9 @@
 """Records back into changes of tables, each by the schema that it was written under."""
 
+import asyncio
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from core_log.records import Columns
 from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
 from core_log.rows.codecs import codec_for
 from pipelines.journal.schemas import SchemaReader, StoredSchema
-from pipelines.loops.busy_work import beside
+from pipelines.loops.busy_work import beside, pieces_of
 
 Mask = npt.NDArray[np.bool_]
 Stretch = tuple[Columns, StoredSchema]
@@ -50,8 +52,18 @@ class Decoder:
         )
         if not len(columns):
             return []
-        stretches = await self._stretches(fetched.partition, columns)
-        return await beside(lambda: self._decode_all(fetched.partition, stretches), size)
+        pieces = [
+            piece
+            for stretch in await self._stretches(fetched.partition, columns)
+            for piece in _divided(*stretch)
+        ]
+        made = await asyncio.gather(
+            *(
+                beside(partial(self._decode_piece, fetched.partition, *piece), size)
+                for piece in pieces
+            )
+        )
+        return [decoded for each in made for decoded in each]
 
     async def _stretches(self, partition: TopicPartition, columns: Columns) -> list[Stretch]:
         found = []
@@ -70,13 +82,12 @@ class Decoder:
             found.append((_sliced(columns, first, end), stored))
         return found
 
-    def _decode_all(
-        self, partition: TopicPartition, stretches: Sequence[Stretch]
+    def _decode_piece(
+        self, partition: TopicPartition, piece: Columns, stored: StoredSchema
     ) -> Sequence[Decoded]:
         return [
             Decoded(changes, columns.values.nbytes)
-            for stretch, stored in stretches
-            for columns in _between_truncates(stretch)
+            for columns in _between_truncates(piece)
             if (changes := self._decode_one(partition, columns, stored)) is not None
         ]
 
@@ -116,6 +127,14 @@ def _wanted(fetched: Fetched, *, from_offset: int, end: int, skipped: Set[int]) 
     if skipped:
         columns = _chosen(columns, ~np.isin(columns.offsets, list(skipped)))
     return columns
+
+
+def _divided(columns: Columns, stored: StoredSchema) -> Iterator[Stretch]:
+    """As many pieces as there are cores to decode them side by side."""
+    count = pieces_of(len(columns))
+    size = -(-len(columns) // count)
+    for start in range(0, len(columns), size):
+        yield _sliced(columns, start, min(start + size, len(columns))), stored
 
 
 def _runs(ids: pa.BinaryArray) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,9 @@
 """Changes of tables into record batches per partition: schema, codec, headers, compression."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +29,7 @@ from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
-from pipelines.loops.busy_work import beside
+from pipelines.loops.busy_work import beside, pieces_of
 from pipelines.loops.topics import TopicRules
 
 SEPARATOR = pa.scalar("#")
@@ -88,10 +90,16 @@ class Encoder:
         if is_new:
             for batch in encode_schema(stored):
                 yield Portion(schemas_home(route.topic), batch, is_data=False)
-        for portion in await beside(
-            lambda: self._portions(route, changes, stored, now_ms), changes.rows.nbytes
-        ):
-            yield portion
+        pieces = divided(changes)
+        made = await asyncio.gather(
+            *(
+                beside(partial(self._portions, route, each, stored, now_ms), each.rows.nbytes)
+                for each in pieces
+            )
+        )
+        for portions in made:
+            for portion in portions:
+                yield portion
 
     def _portions(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
@@ -176,6 +184,12 @@ class Encoder:
             route = _Route(topic.name, topic.partitions, codec_for(self._wire, topic=topic.name))
             self._routes[schema.table] = route
         return route
+
+
+def divided(changes: TableChanges) -> list[TableChanges]:
+    """Pieces of a large batch, as many as there are cores to encode them side by side."""
+    size = -(-len(changes) // pieces_of(len(changes)))
+    return [changes.slice(start, size) for start in range(0, len(changes), size)]
 
 
 def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> pa.BinaryArray:

@@ -3,7 +3,9 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,7 +24,13 @@ async def beside(work: Callable[[], T], size: int) -> T:
     """Done in a thread when `size`, in bytes, makes that worth it."""
     if size < THREAD_BYTES_MIN:
         return work()
-    return await asyncio.to_thread(work)
+    return await asyncio.get_running_loop().run_in_executor(_threads(), work)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """No more than there are cores: each thread keeps memory that it has once used."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="columns")
 
 
 async def one_ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

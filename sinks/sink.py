@@ -51,7 +51,8 @@ class Slice:
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """The stretch decoded, transformed and routed, in the order of offsets within each
-        partition, every change with its place in the log."""
+        partition, every change with its place in the log. A truncate comes once, after all that
+        was before it in any partition of its topic."""
         return self.read(self)
 
 

@@ -52,11 +52,12 @@ def changes_of(
 
 @dataclass
 class ScriptedTopic:
-    """Partitions of a topic as lists of changes; `slice` hands out what is beyond the last one."""
+    """The changes of a topic's partitions in the order of their appending; `slice` hands out what
+    is beyond the last one, in that order."""
 
     name: str = "shop.public.orders"
     topic_id: str = "topic-1"
-    entries: dict[int, list[TableChanges]] = field(default_factory=dict)
+    entries: list[TableChanges] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
     sliced: dict[int, int] = field(default_factory=dict)
 
@@ -67,7 +68,8 @@ class ScriptedTopic:
         partition: int = 0,
         committed_us: int | Sequence[int] = COMMITTED_US,
     ) -> None:
-        """A truncate is written `("t", {})`, and stands alone."""
+        """A truncate is written `("t", {})`, stands alone, and is handed out once, however many
+        partitions there are."""
         self.append_changes(
             changes_of(schema, *changes, committed_us=committed_us), partition=partition
         )
@@ -80,7 +82,7 @@ class ScriptedTopic:
             log_partition=TopicPartition(self.name, partition),
             log_offsets=pa.array(range(start, start + len(changes)), pa.int64()),
         )
-        self.entries.setdefault(partition, []).append(placed)
+        self.entries.append(placed)
 
     def slice(self, *, start: dict[int, int] | None = None, without: Sequence[int] = ()) -> Slice:
         """What came since the last slice, or since `start`; offsets in `without` are skipped, as
@@ -91,16 +93,17 @@ class ScriptedTopic:
 
     def _part(self, begins: dict[int, int], ends: dict[int, int], without: Sequence[int]) -> Slice:
         async def read(part: Slice) -> AsyncIterator[TableChanges]:
-            for partition, entries in self.entries.items():
-                for changes in entries:
-                    assert changes.log_offsets is not None
-                    wanted = [
-                        begins.get(partition, 0) <= offset < ends[partition]
-                        and offset not in without
-                        for offset in changes.log_offsets.to_pylist()
-                    ]
-                    if any(wanted):
-                        yield changes.filter(pa.array(wanted))
+            for changes in self.entries:
+                assert changes.log_partition is not None
+                assert changes.log_offsets is not None
+                partition = changes.log_partition.partition
+                wanted = [
+                    begins.get(partition, 0) <= offset < ends.get(partition, 0)
+                    and offset not in without
+                    for offset in changes.log_offsets.to_pylist()
+                ]
+                if any(wanted):
+                    yield changes.filter(pa.array(wanted))
 
         return Slice(
             log=cast(Log, None),

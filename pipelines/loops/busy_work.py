@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
@@ -46,6 +45,7 @@ async def one_ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
             yield item
     finally:
         coming.cancel()
-        with suppress(BaseException):
-            await coming
+        await asyncio.wait([coming])  # and not `await coming`: that would swallow our own end
+        if not coming.cancelled():
+            coming.exception()
         await items.aclose()

@@ -164,7 +164,7 @@ def remove_all(
     """The table was truncated; `only` narrows that to rows with these values."""
     stamp = times_of(committed_us)
     if only is not None:
-        remove(dialect, connection, layout, only, committed_us=committed_us)
+        _remove(dialect, connection, layout, only, committed_us=committed_us)
         return
     table, at = qualified(dialect, layout.table), f"'{stamp.cast(pa.string())[0].as_py()}'"
     if layout.mode == "mirror" and not layout.ignores_deletes:
@@ -177,7 +177,7 @@ def remove_all(
         run(connection, f"UPDATE {table} SET {current} = FALSE, {until} = {at} WHERE {current}")
 
 
-def remove(
+def _remove(
     dialect: Dialect,
     connection: "sa.Connection",
     layout: Layout,

@@ -45,7 +45,6 @@ class Target:
         self._stale: list[Row] = []
         self._fed: dict[str, tuple[TableId, int]] = {}
         self._drops: dict[TableId, Sequence[str]] = {}
-        self._keys_since_truncate: dict[str, dict[TopicPartition, list[pa.RecordBatch]]] = {}
 
     def stands(self, topics: Sequence[str]) -> Stands:
         """What counts of the stored offsets, as the tables themselves say it."""
@@ -71,7 +70,7 @@ class Target:
             connection.rollback()
             self._transaction = connection.begin()
             self.dialect.begin(connection)
-            self._fed, self._drops, self._keys_since_truncate = {}, {}, {}
+            self._fed, self._drops = {}, {}
             self._lock(connection, start)
 
     def write(self, chunk: Chunk) -> None:
@@ -84,21 +83,10 @@ class Target:
         problem = self._attempt(layout, chunk)
         if problem is not None:
             self._blame(layout, chunk, problem)
-        for place, partition in enumerate(chunk.partitions):
-            if partition.topic in self._keys_since_truncate:
-                keys = chunk.where(chunk.origins == place).keys
-                renamed = keys.rename_columns([layout.names[name] for name in keys.schema.names])
-                kept = self._keys_since_truncate[partition.topic]
-                kept.setdefault(partition, []).append(renamed)
         assert connection.in_transaction(), "a slice is one transaction"
 
     def truncate(self, changes: TableChanges) -> None:
-        """Removes what came before, from this partition of the topic.
-
-        The marker stands in every partition, and they are read one after the other: the first
-        empties the table, and each further one removes only what its own partition has put there
-        in the meantime.
-        """
+        """Removes what came before; a slice brings a truncate once, for all partitions."""
         chunk = chunk_of([changes])
         (partition,) = chunk.partitions
         layout = self._layout(chunk.schema, [partition.topic])
@@ -106,22 +94,13 @@ class Target:
             if layout.mode == "append":
                 modes.write(self.dialect, self.connected(), layout, chunk)
                 return
-            is_only = sum(part.topic == partition.topic for part in self._locked) == 1
-            kept = self._keys_since_truncate.get(partition.topic)
-            if kept is None or is_only:
-                modes.remove_all(
-                    self.dialect,
-                    self.connected(),
-                    layout,
-                    only=_given(layout, chunk.rows),
-                    committed_us=chunk.committed_us,
-                )
-                self._keys_since_truncate |= {} if is_only else {partition.topic: {}}
-                return
-            for keys in kept.pop(partition, []):
-                modes.remove(
-                    self.dialect, self.connected(), layout, keys, committed_us=chunk.committed_us
-                )
+            modes.remove_all(
+                self.dialect,
+                self.connected(),
+                layout,
+                only=_given(layout, chunk.rows),
+                committed_us=chunk.committed_us,
+            )
 
     def commit(self, end: Stands) -> None:
         with translated(self.dialect):

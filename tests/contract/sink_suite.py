@@ -264,13 +264,12 @@ class SinkContract:
         sink = bench.sink()
         await sink.applied([topic.name])
         await sink.apply(topic.slice())
-        for partition in (0, 1):  # the second is read when the first one's newest is there already
-            key = 10 + partition
-            topic.append(ORDERS, ("c", {"id": key, "note": "old"}), partition=partition)
-            topic.append(ORDERS, ("t", {}), partition=partition)
-            topic.append(ORDERS, ("c", {"id": key + 10, "note": "middle"}), partition=partition)
-            topic.append(ORDERS, ("t", {}), partition=partition)
-            topic.append(ORDERS, ("c", {"id": key + 20, "note": "new"}), partition=partition)
+        for tens, note in ((10, "old"), (20, "middle"), (30, "new")):
+            for partition in (0, 1):
+                row = {"id": tens + partition, "note": note}
+                topic.append(ORDERS, ("c", row), partition=partition)
+            if note != "new":
+                topic.append(ORDERS, ("t", {}), partition=0)
         await sink.apply(topic.slice())
 
         assert by_id(await bench.rows("public.orders")) == [

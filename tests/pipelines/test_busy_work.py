@@ -1,0 +1,67 @@
+"""What is made ahead comes in order, fails in its place, and never outlives who asked for it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from pipelines.loops.busy_work import one_ahead
+
+
+class Items:
+    def __init__(self, count: int, *, breaks: bool = False) -> None:
+        self.count, self.breaks = count, breaks
+        self.made = 0
+        self.is_closed = False
+
+    async def generate(self) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(self.count):
+                await asyncio.sleep(0)
+                self.made += 1
+                yield number
+            if self.breaks:
+                raise ValueError("after the last")
+        finally:
+            self.is_closed = True
+
+
+async def test_items_come_in_order_and_end() -> None:
+    items = Items(5)
+
+    assert [each async for each in one_ahead(items.generate())] == [0, 1, 2, 3, 4]
+    assert items.is_closed
+
+
+async def test_a_failure_comes_after_what_came_before_it() -> None:
+    found = []
+
+    with pytest.raises(ValueError, match="after the last"):
+        async for each in one_ahead(Items(2, breaks=True).generate()):
+            found.append(each)  # noqa: PERF401 - what was found before the failure counts
+
+    assert found == [0, 1]
+
+
+async def test_who_stops_early_leaves_nothing_running() -> None:
+    items = Items(100)
+
+    async with aclosing(one_ahead(items.generate())) as ahead:
+        async for _ in ahead:
+            break
+
+    assert items.is_closed
+    assert items.made <= 2
+
+
+async def test_a_failure_made_ahead_of_who_stopped_is_nobodys() -> None:
+    """Else the loop would complain about it long after."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+    async with aclosing(one_ahead(Items(1, breaks=True).generate())) as ahead:
+        async for _ in ahead:
+            await asyncio.sleep(0.01)
+            break
+
+    assert not complaints

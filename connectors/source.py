@@ -34,6 +34,17 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Gauge:
+    """A figure of the source's that users watch, such as the write-ahead log that it retains."""
+
+    name: str
+    """A metric's name: `retained_wal_bytes`."""
+    value: int
+    limit: int | None = None
+    """From where on it is too much."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceContext:
     """What a source gets from the pipeline that it belongs to."""
 
@@ -41,7 +52,7 @@ class SourceContext:
     directory: Path
     """Relative paths are meant from here: the pipeline file's directory."""
     clock: Clock
-    report: Callable[[Progress], None]
+    report: Callable[[Progress | Gauge], None]
     until_end: bool = False
     """End the iteration once what is there now has been read, as `headwater run --once` wants."""
 

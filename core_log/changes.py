@@ -118,6 +118,16 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class Notices:
+    """Events that belong to no table, as JSON: transactions' ends, logical messages, heartbeats."""
+
+    kind: str
+    """Last part of their topic's name: `transaction`, `message` or `heartbeat`."""
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeBatch:
     """A stretch of the source that becomes readable as a whole."""
 
@@ -126,6 +136,7 @@ class ChangeBatch:
     """What changed of the source's position, as it is after the last change of this batch; empty
     while a transaction of the source goes on, which then stays one transaction of the log."""
     rejects: tuple[Reject, ...] = ()
+    notices: tuple[Notices, ...] = ()
 
 
 def source_times(committed_us: int | pa.Int64Array) -> dict[str, Cell]:

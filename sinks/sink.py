@@ -1,6 +1,6 @@
 """The one contract that a sink fulfils, and the stretch of log that it is handed."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -32,6 +32,16 @@ class Cut:
     positions: Positions
 
 
+class SplitReader(Protocol):
+    """Reads parts of a slice in other processes, on other machines: it can be pickled, and makes
+    its own connection to the log. Reading the same part twice gives the same."""
+
+    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+        """As `Slice.changes` does for a slice of one topic or a part of its partitions, but every
+        truncate marker comes where it stands."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A stretch of one or more topics between commit boundaries: what a sink applies at once.
@@ -48,6 +58,8 @@ class Slice:
     read: Callable[["Slice"], AsyncIterator[TableChanges]]
     truncated: frozenset[str] = frozenset()
     """Topics that may hold truncates in this stretch."""
+    split_reader: SplitReader | None = None
+    """For sinks whose own processes read the log; None where the log has no address."""
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """The stretch decoded, transformed and routed, in the order of offsets within each

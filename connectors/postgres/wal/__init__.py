@@ -1,0 +1,1 @@
+"""From the socket of a replication connection to columns of text."""

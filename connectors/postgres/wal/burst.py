@@ -1,0 +1,114 @@
+"""What one reading of the replication stream brings: columns of text, not a row at a time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+INSERT, UPDATE, DELETE = b"IUD"
+NO_OLD, OLD_KEY, OLD_ROW = 0, ord("K"), ord("O")
+
+
+class RelationColumn(NamedTuple):
+    name: str
+    is_identity: bool
+    """Whether it is of the replica identity."""
+    type_oid: int
+    type_modifier: int
+
+
+class Relation(NamedTuple):
+    """A table as the server described it just before the first change that needs it."""
+
+    oid: int
+    namespace: str
+    name: str
+    identity: str
+    """`d`efault, `n`othing, `f`ull or `i`ndex."""
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """The transactions that a burst belongs to, whole or in part, in the order of their commits."""
+
+    xids: Int64s
+    """As the stream has them, in 32 bits."""
+    commit_lsns: Int64s
+    end_lsns: Int64s
+    """Where the stream goes on after it; -1 while it is not known, as the commit is yet to come."""
+    committed_us: Int64s
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Changes of rows of one relation, in order; no truncate and no new form of it in between."""
+
+    relation: Relation
+    operations: Bytes
+    """`I`, `U` or `D`."""
+    rows: tuple[pa.StringArray, ...]
+    """Per column of the relation its text after the change; of a delete what was sent of the row
+    that went."""
+    unchanged: Mapping[int, Mask]
+    """Per column in which there are any: values that an update left as they were and the server
+    did not send. They are null in `rows`."""
+    old: tuple[pa.StringArray, ...] | None
+    """Of updates that came with one, the row or the key before; None where no update did."""
+    old_kinds: Bytes
+    """Per change `NO_OLD`, `OLD_KEY` or `OLD_ROW`, deletes included."""
+    lsns: Int64s
+    """Where each message stands in the write-ahead log."""
+    transactions: Int64s
+    """Per change, which of `Burst.transactions` it belongs to."""
+    indexes: Int64s
+    """Which of all changes, truncates and transactional messages of its transaction it is, from
+    0 on, in the order of the stream."""
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    relations: tuple[Relation, ...]
+    lsn: int
+    transaction: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A logical message, from `pg_logical_emit_message`."""
+
+    prefix: str
+    content: bytes
+    lsn: int
+    transaction: int | None
+    """None for one outside of transactions, which is sent at once."""
+    index: int
+
+
+Event = RowChanges | Truncated | Message
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Ends at a commit, or outside of any transaction, unless one is larger than the buffer.
+
+    Rows of one table keep their order; of different tables they may be grouped.
+    """
+
+    transactions: Transactions
+    events: tuple[Event, ...]
+    position: int | None
+    """Everything below has been streamed, so that the next start may be here; None while a
+    transaction goes on."""

@@ -46,6 +46,8 @@ class Delivery:
     quarantine: Quarantine = field(default_factory=Quarantine)
     paused: frozenset[str] = frozenset()
     """Tables that were paused when this was last looked at."""
+    told_lost: set[str] = field(default_factory=set)
+    """Topics of which it has been said that they are lost."""
 
     @property
     def group(self) -> str:
@@ -72,6 +74,7 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
         if state is State.PAUSED:
             await asyncio.sleep(PAUSE_POLL_S)
             continue
+        _tell_lost(delivery)
         held = _held(delivery)
         part = await slicer.next(held)
         if part is None:
@@ -130,13 +133,39 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
                 continue
             part = _without_culprits(delivery, part, error, {error.topic})
         except HeadwaterError as error:
-            if error.cure is Cure.TIME or isinstance(error, Fenced | PositionLost):
+            if error.cure is Cure.TIME or isinstance(error, Fenced):
                 raise
-            part = _without_culprits(delivery, part, error, _culprits(delivery, error))
+            if isinstance(error, PositionLost):
+                part = _without_lost(delivery, part, error)
+            else:
+                part = _without_culprits(delivery, part, error, _culprits(delivery, error))
         else:
             return part
         if all(each.topic == COMMITS for each in part.end):
             return None
+
+
+def _tell_lost(delivery: Delivery) -> None:
+    """Tables that this sink leaves alone from now on. A resume does not cure them: only a target
+    that says something else at the next start does, as after a rebuild."""
+    for topic, error in delivery.slicer.lost.items():
+        if not delivery.isolates_tables:
+            raise error
+        if topic not in delivery.told_lost:
+            delivery.told_lost.add(topic)
+            table = _table_of(delivery, topic)
+            logger.error("%s: %s is quarantined: %s", delivery.unit, table, error)
+            _tell_state(delivery, table, State.QUARANTINED, str(error))
+
+
+def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:
+    """The same slice for everybody else."""
+    topic = str(error.facts.get("topic", ""))
+    if topic not in {each.topic for each in part.end}:
+        raise error
+    delivery.slicer.lose(topic, error)
+    _tell_lost(delivery)
+    return _without(part, {topic})
 
 
 def _culprits(delivery: Delivery, error: HeadwaterError) -> set[str]:
@@ -164,6 +193,10 @@ def _without_culprits(
         logger.error("%s: %s is quarantined: %s", delivery.unit, table, error)
         delivery.quarantine.put(topic, table=table, reason=str(error), desired=delivery.desired())
         _tell_state(delivery, table, State.QUARANTINED, str(error))
+    return _without(part, topics)
+
+
+def _without(part: Slice, topics: set[str]) -> Slice:
     return replace(
         part,
         start={each: stand for each, stand in part.start.items() if each.topic not in topics},
@@ -172,9 +205,10 @@ def _without_culprits(
 
 
 def _table_of(delivery: Delivery, topic: str) -> str:
-    """What the source calls it, as far as that was read."""
+    """What the source calls it, as far as that is known."""
     counts = delivery.reader.counts.items()
-    return next((str(table) for table, count in counts if count.topic == topic), topic)
+    found = (str(table) for table, count in counts if count.topic == topic)
+    return next(found, delivery.slicer.table_of(topic))
 
 
 def _tell(delivery: Delivery, part: Slice) -> None:

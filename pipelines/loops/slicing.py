@@ -1,6 +1,6 @@
 """Cuts the log into the slices that a sink applies: always at commit boundaries of the source."""
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from core_log.changes import TableChanges
@@ -12,7 +12,7 @@ from pipelines.journal.control import desired
 from pipelines.journal.schemas import topics_of
 from pipelines.loops.boundaries import Boundaries
 from pipelines.loops.prehistory import prehistory_ends
-from pipelines.loops.standing import check_same_log, check_stands
+from pipelines.loops.standing import check_same_log, lost_topics
 from sinks.sink import Cut, Slice, Stand, Stands
 
 POLL_MS = 500
@@ -59,10 +59,30 @@ class Slicer:
         self._decided_at = 0
         self._truncated: set[str] = set()
         """Topics that may hold truncates between their stand and their boundary."""
+        self._lost: dict[str, PositionLost] = {}
+        self._tables: dict[str, str] = {}
+
+    @property
+    def lost(self) -> Mapping[str, PositionLost]:
+        """Topics of which nothing more is sliced until the next start, and why."""
+        return self._lost
+
+    def table_of(self, topic: str) -> str:
+        """What the source called its table at the start; the topic's own name if it came later."""
+        return self._tables.get(topic, topic)
+
+    def lose(self, topic: str, error: PositionLost) -> None:
+        """Raises the error where there is no other topic to go on with."""
+        self._lost[topic] = error
+        if self._topic_ids.keys() - self._lost.keys() <= {self._home.topic}:
+            raise error
 
     async def start(self, stands: Stands) -> None:
-        """Takes up where the target stands; raises PositionLost where that cannot be done."""
-        topics = set(await topics_of(self._log, self._pipeline))
+        """Takes up where the target stands; raises PositionLost where that cannot be done for any
+        topic."""
+        stored = await topics_of(self._log, self._pipeline)
+        self._tables = {topic: str(each.schema.table) for topic, each in stored.items()}
+        topics = set(stored)
         topics |= {partition.topic for partition in stands} - {self._home.topic}
         if self._wanted is not None:
             topics &= set(self._wanted)
@@ -73,7 +93,9 @@ class Slicer:
         bounds = await self._log.bounds(partitions)
         home = (await self._log.bounds([self._home]))[self._home]
         data = {part: stand for part, stand in stands.items() if part.topic in topics}
-        check_stands(data, bounds, self._topic_ids)
+        self._lost = {}
+        for topic, error in lost_topics(data, bounds, self._topic_ids).items():
+            self.lose(topic, error)
         self._stands = {part: stand.next_offset for part, stand in stands.items()}
         if self._home in stands:
             check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
@@ -149,7 +171,9 @@ class Slicer:
         return {
             partition: end
             for partition, end in self._boundary.items()
-            if end > self._stands.get(partition, 0) and partition.topic not in held
+            if end > self._stands.get(partition, 0)
+            and partition.topic not in held
+            and partition.topic not in self._lost
         }
 
     def _is_due(self) -> bool:
@@ -165,14 +189,18 @@ class Slicer:
         due_ms = self._last_applied_ms + self._limits.wait_ms
         return min(max(due_ms - self._clock.monotonic_ms(), 0), POLL_MS)
 
-    async def _slice(self, moves: dict[TopicPartition, int]) -> Slice:
+    async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
         for topic in {partition.topic for partition in moves}:
             if await self._log.topic_id(topic) != self._topic_ids[topic]:
-                raise PositionLost(
+                error = PositionLost(
                     "the topic was deleted and made anew while the sink read it",
                     hint="headwater rebuild makes the table anew from what the log holds",
                     topic=topic,
                 )
+                self.lose(topic, error)
+        moves = {part: end for part, end in moves.items() if part.topic not in self._lost}
+        if not moves:
+            return None
         cut = self._cut
         if cut is None:  # nothing but what is older than every boundary so far
             moves = self._portion(moves)

@@ -9,32 +9,40 @@ from sinks.sink import Stand, Stands
 REBUILD = "headwater rebuild makes the table anew from what the log holds"
 
 
-def check_stands(
+def lost_topics(
     stands: Stands, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
-) -> None:
-    """Raises PositionLost where going on would skip or resurrect anything. A partition of which a
-    target holds nothing yet has nothing to lose."""
+) -> dict[str, PositionLost]:
+    """Topics of which going on would skip or resurrect anything, and why."""
+    lost: dict[str, PositionLost] = {}
     for partition, stand in stands.items():
-        check_same_log(partition, stand, bounds[partition], topic_ids[partition.topic])
-        held, log = stand.next_offset, bounds[partition]
-        if held and held < log.start:
-            raise PositionLost(
-                "the log no longer holds what comes next for the target",
-                hint=REBUILD,
-                topic=partition.topic,
-                partition=partition.partition,
-                target=held,
-                log_start=log.start,
-            )
-        if held and held < log.deletes_dropped_to:
-            raise PositionLost(
-                "deletes that the target has not seen have aged out of the log",
-                hint=REBUILD,
-                topic=partition.topic,
-                partition=partition.partition,
-                target=held,
-                deletes_dropped_to=log.deletes_dropped_to,
-            )
+        try:
+            check_same_log(partition, stand, bounds[partition], topic_ids[partition.topic])
+            _check_stand(partition, stand.next_offset, bounds[partition])
+        except PositionLost as error:
+            lost.setdefault(partition.topic, error)
+    return lost
+
+
+def _check_stand(partition: TopicPartition, held: int, log: Bounds) -> None:
+    """A partition of which a target holds nothing yet has nothing to lose."""
+    if held and held < log.start:
+        raise PositionLost(
+            "the log no longer holds what comes next for the target",
+            hint=REBUILD,
+            topic=partition.topic,
+            partition=partition.partition,
+            target=held,
+            log_start=log.start,
+        )
+    if held and held < log.deletes_dropped_to:
+        raise PositionLost(
+            "deletes that the target has not seen have aged out of the log",
+            hint=REBUILD,
+            topic=partition.topic,
+            partition=partition.partition,
+            target=held,
+            deletes_dropped_to=log.deletes_dropped_to,
+        )
 
 
 def check_same_log(partition: TopicPartition, stand: Stand, log: Bounds, topic_id: str) -> None:

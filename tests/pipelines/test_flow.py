@@ -1,16 +1,21 @@
 """Wherever a crash comes, the target ends equal to the source, and nothing was applied twice."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core_log.changes import TableChanges
 from core_log.errors import PositionLost
+from pipelines.loops.deliver import deliver
+from pipelines.reports import State, StateChanged
+from sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import Change, Transaction, World, fold
+from tests.pipelines.flow import Change, MemorySink, MemoryTarget, Transaction, World, fold
 
 TABLES, KEYS = ("orders", "customers"), (1, 2, 3)
 CHANGES = st.tuples(
@@ -102,6 +107,45 @@ def test_a_sink_that_slept_beyond_the_tombstones_stops() -> None:
 
     with pytest.raises(PositionLost, match="aged out"):
         asyncio.run(world.deliver(Fuse()))
+
+
+def test_a_table_whose_history_is_gone_does_not_hold_up_the_others() -> None:
+    script = [[[("orders", "c", 1, "a"), ("customers", "c", 1, "b")]]]
+    world = World(script)
+    asyncio.run(world.run(Fuse()))
+    for place, partition in world.log.partitions.items():
+        if "orders" in place.topic:
+            partition.deletes_dropped_to = partition.end + 1
+
+    world.script = [*script, [[("orders", "c", 2, "lost"), ("customers", "c", 2, "c")]]]
+    asyncio.run(world.run(Fuse()))
+
+    assert world.target.tables == {"orders": {1: "a"}, "customers": {1: "b", 2: "c"}}
+    told = [each for each in world.reports if isinstance(each, StateChanged)]
+    assert [each.table for each in told if each.state is State.QUARANTINED] == ["public.orders"]
+
+
+def test_deletes_that_age_out_while_they_are_read_stop_only_their_table() -> None:
+    world = World([[[("orders", "c", 1, "a"), ("customers", "c", 1, "b")]]])
+    asyncio.run(world.run(Fuse()))
+    world.target = MemoryTarget()
+    orders = next(part for place, part in world.log.partitions.items() if "orders" in place.topic)
+
+    class AgingSink(MemorySink):
+        """While it reads, tombstones go that it may not have come to."""
+
+        async def apply(self, part: Slice) -> None:
+            async def read(whole: Slice) -> AsyncIterator[TableChanges]:
+                async for changes in part.read(whole):
+                    orders.deletes_dropped_to = orders.end
+                    yield changes
+
+            await super().apply(replace(part, read=read))
+
+    sink = AgingSink(world.target, Fuse())
+    asyncio.run(deliver(world.delivery(sink, records=1), until_end=True))
+
+    assert world.target.tables == {"customers": {1: "b"}}
 
 
 def test_a_fresh_target_is_no_sleeper() -> None:

@@ -1,11 +1,12 @@
 """The one contract that a source fulfils."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from core_log.changes import ChangeBatch, Positions
+from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.clock import Clock
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
@@ -87,4 +88,28 @@ class Source(Protocol):
 
     async def drop(self) -> Sequence[str]:
         """Removes what this pipeline left at the source; says what that was."""
+        ...
+
+
+class Snapshot(Protocol):
+    """All tables of a source as they are at one position."""
+
+    @property
+    def positions(self) -> Positions:
+        """Where that is: every change before it is in the rows, and none after. Empty where the
+        source cannot say; then the rows are of about now."""
+        ...
+
+    def rows(self, table: TableId) -> AsyncIterator[TableChanges]:
+        """Its rows as `READ`s under the schema that it has now, in any order."""
+        ...
+
+
+class Snapshotable(Protocol):
+    """A source whose tables can be read at one position, beside what is running, for `headwater
+    verify`."""
+
+    def snapshot(self, reached: Positions) -> AbstractAsyncContextManager[Snapshot]:
+        """`reached` is where the log stands; the snapshot is of then or later. Nothing stays at
+        the source when the context ends."""
         ...

@@ -1,9 +1,12 @@
 """The one contract that a sink fulfils, and the stretch of log that it is handed."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+import pyarrow as pa
 
 from core_log.changes import Positions, TableChanges
 from core_log.clock import Clock
@@ -129,4 +132,30 @@ class Rebuildable(Protocol):
     async def swap(self, table: TableId) -> str:
         """Puts the copy in the live one's place, offsets and all, in one commit; says where the
         old one is kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a target's table holds at one moment, while the sink may go on writing to it."""
+
+    stands: Stands
+    """How much of the log is in these very rows; empty where there is no table yet."""
+    columns: tuple[str, ...]
+    """Which columns the target gives back with the values it was given, the key's among them."""
+    batches: AsyncIterator[pa.RecordBatch]
+    """The rows as they are now, in any order: of a soft delete, a history or a change log only
+    what is current. They have `columns`, in that order, of the types that the schema asks for."""
+    keeps_deleted: bool = False
+    """Whether rows stay that the source has deleted."""
+
+
+class Comparable(Protocol):
+    """A sink whose tables can be read back, for `headwater verify`."""
+
+    def contents(
+        self, schema: TableSchema, topics: Collection[str]
+    ) -> AbstractAsyncContextManager[Contents]:
+        """The table that `schema`, that of the target, is kept in, and where it stands in those
+        topics. Rows and stands are of one moment, and the moment lasts as long as the context."""
         ...

@@ -1,7 +1,7 @@
 """Changes of rows in columns: what sources emit, the log keeps, and sinks consume."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -50,6 +50,11 @@ class TableChanges:
     """Rows before an update, where the source sent them; null where it did not."""
     transaction: Mapping[str, Cell] | None = None
     """Debezium's `transaction` block."""
+    moves: pa.BooleanArray | None = None
+    """True for a DELETE and the INSERT right behind it that are one change of key. They stay
+    neighbours until they are in the log, whose headers name the other key of each."""
+    headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
+    """Further headers of the records; null where a change has none of that name."""
     log_partition: TopicPartition | None = None
     log_offsets: pa.Int64Array | None = None
     """Where in the log each change stands; None before it got there."""
@@ -102,6 +107,8 @@ class TableChanges:
             indexes=_map_cell(self.indexes, pick),
             before=_map_cell(self.before, pick),
             transaction=None if self.transaction is None else _map_cells(self.transaction, pick),
+            moves=_map_cell(self.moves, pick),
+            headers=_map_cells(self.headers, pick),
             log_offsets=_map_cell(self.log_offsets, pick),
         )
 
@@ -154,7 +161,7 @@ def source_times(committed_us: int | pa.Int64Array) -> dict[str, Cell]:
     }
 
 
-def _map_cells(cells: Mapping[str, Cell], pick: Callable[[Any], Any]) -> dict[str, Cell]:
+def _map_cells(cells: Mapping[str, Any], pick: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: _map_cell(cell, pick) for name, cell in cells.items()}
 
 

@@ -12,6 +12,7 @@ from core_log.varint import Int64s, read_varints, write_varints
 
 NO_HEADERS = b"\0"
 NOTHING = pa.scalar(b"", pa.binary())
+NONE: Mapping[str, pa.BinaryArray] = {}
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
@@ -24,11 +25,22 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def encode_header_columns(
-    headers: Mapping[str, bytes | pa.BinaryArray | None], rows: int
+    headers: Mapping[str, bytes | pa.BinaryArray | None],
+    rows: int,
+    *,
+    where_valid: Mapping[str, pa.BinaryArray] = NONE,
 ) -> pa.BinaryArray:
-    """One encoded set of headers per record; a value is a constant or a column with nulls."""
+    """One encoded set of headers per record; a value is a constant or a column with nulls.
+
+    Those of `where_valid` come last, and only records with a value have them.
+    """
     pieces: list[pa.Scalar | pa.BinaryArray] = []
     constant = encode_varint(len(headers))
+    if where_valid:
+        counts = np.full(rows, len(headers), dtype=np.int64)
+        for column in where_valid.values():
+            counts += column.is_valid().to_numpy(zero_copy_only=False)
+        pieces, constant = [write_varints(counts)], b""
     for name, value in headers.items():
         constant += _encode_name(name)
         if isinstance(value, bytes | None):
@@ -40,7 +52,19 @@ def encode_header_columns(
         constant = b""
     if not pieces:
         return pa.repeat(pa.scalar(constant, pa.binary()), rows)
+    if where_valid:
+        pieces.append(pa.scalar(constant, pa.binary()))
+        pieces += [_whole_headers(name, column) for name, column in where_valid.items()]
+        constant = b""
     return pc.binary_join_element_wise(*pieces, pa.scalar(constant, pa.binary()), NOTHING)
+
+
+def _whole_headers(name: str, column: pa.BinaryArray) -> pa.BinaryArray:
+    """Name and value behind each other; nothing where the column is null."""
+    lengths = lengths_or_minus_one(column)
+    opening = pa.scalar(_encode_name(name), pa.binary())
+    found = pc.binary_join_element_wise(opening, write_varints(lengths), column, NOTHING)
+    return found.fill_null(b"")
 
 
 def header_lists(encoded: pa.BinaryArray) -> pa.ListArray:

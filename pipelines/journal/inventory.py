@@ -11,6 +11,7 @@ from core_log.log import Log, TopicPartition
 from pipelines.journal.control import DROPPED
 from pipelines.journal.decided import read_decided
 from pipelines.journal.internal_topics import CONTROL, PARTITIONS, POSITIONS, SCHEMAS
+from pipelines.journal.notices import KINDS, notice_topic
 from pipelines.journal.schemas import StoredSchema, read_schemas, topics_of
 from pipelines.letters.letters import dead_letter_topic
 
@@ -59,7 +60,8 @@ async def tables_of(log: Log, pipeline: str) -> frozenset[str]:
 
 async def leavings_of(log: "KafkaLog", pipeline: str) -> Leavings:
     existing = {topic.name for topic in await log.topics.all()}
-    wanted = [*await schemas_of(log, pipeline), dead_letter_topic(pipeline).name]
+    notices = [notice_topic(pipeline, kind).name for kind in KINDS]
+    wanted = [*await schemas_of(log, pipeline), dead_letter_topic(pipeline).name, *notices]
     prefix = f"{GROUP_PREFIX}{pipeline}."
     groups = [group.name for group in await log.groups.all() if group.name.startswith(prefix)]
     return Leavings(tuple(topic for topic in wanted if topic in existing), tuple(groups))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from core_log import records
 from core_log.batch import Batch
-from core_log.changes import Positions, TableChanges
+from core_log.changes import Operation, Positions, TableChanges
 from core_log.errors import ConfigError
 from core_log.log import Log, TopicPartition
 from core_log.partitioning import partitions_of
@@ -33,6 +33,8 @@ from pipelines.loops.busy_work import beside, pieces_of
 from pipelines.loops.topics import TopicRules
 
 SEPARATOR = pa.scalar("#")
+NEW_KEY_HEADER, OLD_KEY_HEADER = "__debezium.newkey", "__debezium.oldkey"
+"""Of the two records of a changed key: what the key is afterwards, and what it was before."""
 
 
 class BeforeLog(Protocol):
@@ -189,7 +191,16 @@ class Encoder:
 def divided(changes: TableChanges) -> list[TableChanges]:
     """Pieces of a large batch, as many as there are cores to encode them side by side."""
     size = -(-len(changes) // pieces_of(len(changes)))
-    return [changes.slice(start, size) for start in range(0, len(changes), size)]
+    starts = [_between_moves(changes, start) for start in range(0, len(changes), size)]
+    ends = [*starts[1:], len(changes)]
+    return [changes.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
+
+
+def _between_moves(changes: TableChanges, start: int) -> int:
+    """The same place, or the one behind it where both halves of a changed key lie around it."""
+    if changes.moves is None or not start or not changes.moves[start].as_py():
+        return start
+    return start + int(changes.operations[start].as_py() == Operation.INSERT)
 
 
 def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> pa.BinaryArray:
@@ -197,9 +208,33 @@ def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> pa.Bi
     at = _at(changes)
     if encoded.changes is not None and isinstance(at, pa.Array):
         at = at.take(encoded.changes)
+    further = {**_other_keys(changes, encoded), **changes.headers}
+    if encoded.changes is not None:
+        further = {name: column.take(encoded.changes) for name, column in further.items()}
     return encode_header_columns(
-        {SCHEMA_HEADER: str(schema_id).encode(), AT_HEADER: at}, len(encoded.keys)
+        {SCHEMA_HEADER: str(schema_id).encode(), AT_HEADER: at},
+        len(encoded.keys),
+        where_valid=further,
     )
+
+
+def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryArray]:
+    """Per change the key that its row has after a change of key, or had before it: that of the
+    change behind or before this one."""
+    if changes.moves is None:
+        return {}
+    is_move = changes.moves.to_numpy(zero_copy_only=False)
+    is_delete = changes.operations.to_numpy() == Operation.DELETE
+    firsts = np.arange(len(changes)) + np.cumsum(is_delete) - is_delete  # behind are tombstones
+    columns = {}
+    for name, chosen, step in (
+        (NEW_KEY_HEADER, is_move & is_delete, 1),
+        (OLD_KEY_HEADER, is_move & ~is_delete, -1),
+    ):
+        others = np.arange(len(changes)) + step
+        others = firsts[others.clip(0, len(changes) - 1)]
+        columns[name] = encoded.keys.take(pa.array(others, mask=~chosen))
+    return columns
 
 
 def _at(changes: TableChanges) -> pa.BinaryArray | bytes:

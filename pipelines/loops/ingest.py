@@ -8,6 +8,7 @@ from core_log.changes import ChangeBatch, TableChanges
 from core_log.clock import Clock
 from core_log.log import Log, TopicPartition, Transaction
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.notices import NoticeTopics
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.letters.letters import encode_rejects
 from pipelines.loops.encoding import Encoder
@@ -47,9 +48,10 @@ async def ingest(
     report(Stood(pipeline, UNIT, resume_from))
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
     encoder, last_commit_ms = new_encoder(), -limits.batch_wait_ms
+    notices = NoticeTopics(log, pipeline)
     async with read_ahead(source.changes(resume_from)) as batches:
         while (first := await batches.next()) is not None:
-            filling = _Filling(pipeline, encoder, clock, limits, last_commit_ms)
+            filling = _Filling(pipeline, encoder, notices, clock, limits, last_commit_ms)
             async with writer.transaction() as transaction:
                 batch: ChangeBatch | None = first
                 while batch is not None:
@@ -75,6 +77,7 @@ class _Filling:
 
     pipeline: str
     encoder: Encoder
+    notices: NoticeTopics
     clock: Clock
     limits: IngestLimits
     last_commit_ms: int
@@ -99,6 +102,9 @@ class _Filling:
                 SetAside(self.pipeline, UNIT, str(reject.table), 1, reject.problem)
                 for reject in batch.rejects
             ]
+        for each in batch.notices:
+            async for partition, encoded in self.notices.encode(each, now_ms=self.clock.now_ms()):
+                await transaction.append(partition, encoded)
         self.positions |= batch.positions
         self.is_at_boundary = bool(batch.positions)
 

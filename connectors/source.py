@@ -91,18 +91,17 @@ class Source(Protocol):
         ...
 
 
-class Snapshot(Protocol):
+@dataclass(frozen=True, slots=True)
+class Snapshot:
     """All tables of a source as they are at one position."""
 
-    @property
-    def positions(self) -> Positions:
-        """Where that is: every change before it is in the rows, and none after. Empty where the
-        source cannot say; then the rows are of about now."""
-        ...
-
-    def rows(self, table: TableId) -> AsyncIterator[TableChanges]:
-        """Its rows as `READ`s under the schema that it has now, in any order."""
-        ...
+    positions: Positions
+    """Where that is: every change before it is in the rows, and none after. Empty where the
+    source cannot say; then the rows are of about now."""
+    rows: Callable[[TableId], AsyncIterator[TableChanges]]
+    """The rows of a table as `READ`s under the schema that it has now, in any order."""
+    sees_deletes: bool = True
+    """Whether what is deleted at the source is ever deleted from the log."""
 
 
 class Snapshotable(Protocol):

@@ -1,0 +1,1 @@
+"""Tables in a lake, written by Spark."""

@@ -1,0 +1,204 @@
+"""The publication: which tables the server sends us, made and kept by us where our role may."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from connectors.postgres.connecting import RIGHTS, Connection, in_our_words
+from connectors.postgres.settings import PostgresSettings
+from core_log.errors import SourceRejected
+from core_log.table_schema import TableId
+
+OPERATIONS = ("insert", "update", "delete", "truncate")
+NAME_BYTES_MAX = 63
+
+LOOK = """
+SELECT p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
+    pg_catalog.pg_has_role(p.pubowner, 'USAGE')
+FROM pg_catalog.pg_publication p WHERE p.pubname = {name}
+"""
+
+MEMBERS = """
+SELECT n.nspname, c.relname, to_jsonb(r) ->> 'prqual' IS NOT NULL,
+    to_jsonb(r) ->> 'prattrs' IS NOT NULL
+FROM pg_catalog.pg_publication_rel r
+JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = {name}
+"""
+"""Row filters and column lists came with PostgreSQL 15; by way of JSON a missing column is null."""
+
+COVERED = """
+SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = {name}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    name: str
+    covers_all: bool
+    """It was made FOR ALL TABLES."""
+    goes_via_root: bool
+    """Changes of partitions come as changes of the table that they are parts of."""
+    operations: frozenset[str]
+    is_ours: bool
+    """Whether our role is its owner, or acts for the owner."""
+    members: frozenset[TableId]
+    """Tables that were named one by one."""
+    covered: frozenset[TableId]
+    """Tables that it publishes, by whatever way they came in."""
+    filtered: frozenset[TableId]
+    """Tables of which it leaves out rows, or columns."""
+
+
+def publication_name(settings: PostgresSettings, pipeline: str) -> str:
+    name = settings.publication.name or f"headwater_{pipeline}"
+    return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
+
+
+async def look(connection: Connection, name: str) -> Publication | None:
+    wanted = {"name": sql.Literal(name)}
+    with in_our_words("the server does not show its publications"):
+        found = await connection.execute(sql.SQL(LOOK).format(**wanted))
+        row = await found.fetchone()
+        if row is None:
+            return None
+        found = await connection.execute(sql.SQL(MEMBERS).format(**wanted))
+        members = await found.fetchall()
+        found = await connection.execute(sql.SQL(COVERED).format(**wanted))
+        covered = await found.fetchall()
+    covers_all, goes_via_root, *sends, is_ours = row
+    return Publication(
+        name=name,
+        covers_all=covers_all,
+        goes_via_root=goes_via_root,
+        operations=frozenset(
+            each for each, is_sent in zip(OPERATIONS, sends, strict=True) if is_sent
+        ),
+        is_ours=is_ours,
+        members=frozenset(TableId(schema, table) for schema, table, *_ in members),
+        covered=frozenset(TableId(schema, table) for schema, table in covered),
+        filtered=frozenset(
+            TableId(schema, table) for schema, table, *narrowed in members if any(narrowed)
+        ),
+    )
+
+
+def missing_from(found: Publication, tables: Collection[TableId]) -> list[TableId]:
+    return sorted(set(tables) - found.covered)
+
+
+def statements(name: str, found: Publication | None, tables: Collection[TableId]) -> list[str]:
+    """SQL that makes the publication one of exactly `tables`; nothing when it is. One that covers
+    more by itself, being for all tables or for schemas, is left as wide as it is."""
+    quoted = quote(name)
+    if found is None:
+        return [
+            f"CREATE PUBLICATION {quoted} FOR TABLE {table_list(tables)} WITH"
+            f" (publish = '{', '.join(OPERATIONS)}', publish_via_partition_root = true)"
+        ]
+    changes = []
+    if not found.goes_via_root:
+        changes.append("publish_via_partition_root = true")
+    if found.operations != set(OPERATIONS):
+        changes.append(f"publish = '{', '.join(OPERATIONS)}'")
+    told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(changes)})"] if changes else []
+    # Without the root's way its partitions are covered in its stead, so membership counts as well.
+    if new := set(tables) - found.covered - found.members:
+        told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {table_list(new)}")
+    if old := found.members - set(tables):
+        told.append(f"ALTER PUBLICATION {quoted} DROP TABLE {table_list(old)}")
+    return told
+
+
+async def keep(
+    connection: Connection, settings: PostgresSettings, name: str, tables: Collection[TableId]
+) -> Sequence[str]:
+    """Makes the publication, or changes it where the tables of the file have changed; returns what
+    was done. It must be there before a slot is made: the server looks it up as it was then.
+
+    What stays published though the file no longer names it does no harm where we may not change
+    it, since the source leaves it out.
+    """
+    found = await look(connection, name)
+    if settings.publication.create == "never":
+        if found is None:
+            raise SourceRejected(
+                "there is no such publication",
+                publication=name,
+                hint=_for_the_owner(statements(name, None, tables)),
+            )
+        check_covers(found, tables)
+        return ()
+    done = list[str]()
+    for statement in statements(name, found, tables):
+        try:
+            with in_our_words("the publication cannot be changed", publication=name):
+                await _execute(connection, statement)
+        except SourceRejected as error:
+            if error.facts.get("sqlstate") != RIGHTS:
+                raise
+            now = await look(connection, name)
+            if now is None:
+                raise SourceRejected(
+                    "our role may not make the publication",
+                    publication=name,
+                    why=error.facts.get("why"),
+                    hint=_for_the_owner(statements(name, None, tables)),
+                ) from None
+            check_covers(now, tables)
+            return done
+        done.append(statement)
+    return done
+
+
+def check_covers(found: Publication, tables: Collection[TableId]) -> None:
+    """Raises `SourceRejected` with the SQL that cures it when changes would be missed."""
+    missing = missing_from(found, tables)
+    if found.goes_via_root and not missing and found.operations == set(OPERATIONS):
+        return
+    facts = {
+        "tables_missing": ", ".join(map(str, missing)),
+        "operations_missing": ", ".join(sorted(set(OPERATIONS) - found.operations)),
+        "publish_via_partition_root": "" if found.goes_via_root else "false",
+    }
+    raise SourceRejected(
+        "the publication does not send all that the file asks for",
+        publication=found.name,
+        **{name: fact for name, fact in facts.items() if fact},
+        hint=_for_the_owner(
+            [each for each in statements(found.name, found, tables) if " DROP TABLE " not in each]
+        ),
+    )
+
+
+async def drop(connection: Connection, settings: PostgresSettings, name: str) -> bool:
+    """Whether there was one of ours; a given one (`create: never`) is left alone."""
+    if settings.publication.create == "never" or await look(connection, name) is None:
+        return False
+    with in_our_words("the publication cannot be dropped", publication=name):
+        await _execute(connection, f"DROP PUBLICATION IF EXISTS {quote(name)}")
+    return True
+
+
+def quote(name: str) -> str:
+    """An identifier, quoted in any case, so that case and keywords have no meaning."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(table: TableId) -> str:
+    return f"{quote(table.namespace)}.{quote(table.name)}"
+
+
+def table_list(tables: Iterable[TableId]) -> str:
+    return ", ".join(map(quoted_table, sorted(tables)))
+
+
+def _for_the_owner(told: Iterable[str]) -> str:
+    return "have somebody who owns the tables run: " + "; ".join(told)
+
+
+async def _execute(connection: Connection, statement: str) -> None:
+    await connection.execute(sql.SQL(statement))

@@ -37,7 +37,16 @@ class Cut:
 
 class SplitReader(Protocol):
     """Reads parts of a slice in other processes, on other machines: it can be pickled, and makes
-    its own connection to the log. Reading the same part twice gives the same."""
+    its own connection to the log. Reading the same part twice gives the same.
+
+    Who divides a slice among readers sees only at its end whether deletes were missed: see
+    `sinks.aged_deletes`.
+    """
+
+    async def schemas(self, topic: str) -> Sequence[TableSchema]:
+        """Every shape that the topic's table has had, oldest first, as the target sees it; what
+        was read of a slice has one of them."""
+        ...
 
     def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
         """As `Slice.changes` does for a slice of one topic or a part of its partitions, but every

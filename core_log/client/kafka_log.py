@@ -47,6 +47,11 @@ class KafkaLog:
         self.topics = TopicAdmin(self._cluster)
         self.groups = GroupAdmin(self._cluster, self._coordinators)
 
+    @property
+    def bootstrap(self) -> Sequence[str]:
+        """HOST:PORT of brokers, by which others reach the same log."""
+        return tuple(self._cluster.settings.bootstrap)
+
     async def ensure_topic(self, topic: TopicSettings) -> None:
         await ensure_topic(self._cluster, topic)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 
 from connectors.source import Progress, Source, SourceContext
+from core_log.client import KafkaLog, KafkaSettings
 from core_log.clock import Clock
 from core_log.compression import Compression
 from core_log.log import Log
@@ -16,14 +17,15 @@ from pipelines.loops.deliver import Delivery, deliver
 from pipelines.loops.encoding import Encoder
 from pipelines.loops.ingest import UNIT, IngestLimits, ingest
 from pipelines.loops.pausing import unless_paused
-from pipelines.loops.reading import SliceReader
+from pipelines.loops.reading import Skipped, SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
+from pipelines.loops.split_reading import LogSplitReader
 from pipelines.loops.topics import TopicRules
 from pipelines.reports import Read, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
-from sinks.sink import Sink, SinkContext
+from sinks.sink import Sink, SinkContext, SplitReader
 
 
 async def run_unit(
@@ -198,6 +200,7 @@ def delivery_of(
         read=reader.read,
         clock=clock,
         topics=topics,
+        split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped),
     )
     return Delivery(
         pipeline=loaded.name,
@@ -213,4 +216,20 @@ def delivery_of(
         keeps_group=topics is None,
         clock=clock,
         report=report,
+    )
+
+
+def split_reader_of(
+    loaded: LoadedPipeline, log: Log, *, skipped: Callable[[], Skipped]
+) -> SplitReader | None:
+    """None where the log is one that only this process can reach."""
+    if not isinstance(log, KafkaLog):
+        return None
+    return LogSplitReader(
+        settings=KafkaSettings(bootstrap=list(log.bootstrap), client_id=f"headwater-{loaded.name}"),
+        rules=loaded.spec.transform,
+        routes=loaded.spec.route,
+        directory=loaded.directory,
+        fetch_bytes=loaded.spec.limits.fetch_size_bytes,
+        skipped=skipped,
     )

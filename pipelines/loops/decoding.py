@@ -37,8 +37,9 @@ class Decoded:
 class Decoder:
     """Keeps a codec for every schema that it has met."""
 
-    def __init__(self, log: Log) -> None:
-        self._schemas = SchemaReader(log)
+    def __init__(self, log: Log, *, is_alone: bool = True) -> None:
+        """`is_alone`: whether the machine's other cores are free to help."""
+        self._schemas, self._is_alone = SchemaReader(log), is_alone
         self._codecs: dict[tuple[str, int], RowCodec] = {}
 
     async def decode(
@@ -46,7 +47,7 @@ class Decoder:
     ) -> Sequence[Decoded]:
         """What stands from an offset on and before `end`, without tombstones; truncates alone.
         Raises RecordsRejected for single records that do not hold what their schema says."""
-        size = len(fetched.data)
+        size = len(fetched.data) if self._is_alone else 0
         columns = await beside(
             lambda: _wanted(fetched, from_offset=from_offset, end=end, skipped=skipped), size
         )
@@ -55,7 +56,7 @@ class Decoder:
         pieces = [
             piece
             for stretch in await self._stretches(fetched.partition, columns)
-            for piece in _divided(*stretch)
+            for piece in (_divided(*stretch) if self._is_alone else [stretch])
         ]
         made = await asyncio.gather(
             *(

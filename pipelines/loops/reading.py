@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from core_log.changes import TableChanges
-from core_log.errors import PositionLost
 from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.loops.busy_work import one_ahead
 from pipelines.loops.decoding import Decoded, Decoder
 from pipelines.loops.truncates import Barrier, Range, find_barriers
+from sinks.aged_deletes import check_no_delete_was_missed
 from sinks.sink import Slice
 
 Skipped = Mapping[TopicPartition, set[int]]
@@ -41,11 +41,18 @@ class SliceReader:
     with the slice."""
 
     def __init__(
-        self, log: Log, *, after_log: AfterLog, fetch_bytes: int, skipped: Callable[[], Skipped]
+        self,
+        log: Log,
+        *,
+        after_log: AfterLog,
+        fetch_bytes: int,
+        skipped: Callable[[], Skipped],
+        is_alone: bool = True,
     ) -> None:
+        """`is_alone`: whether the machine's other cores are free to help."""
         self._log, self._after_log, self._skipped = log, after_log, skipped
         self._limit = FetchLimit(bytes_max=fetch_bytes)
-        self._decoder = Decoder(log)
+        self._decoder = Decoder(log, is_alone=is_alone)
         self.counts: dict[TableId, Count] = {}
         """By table of the source, of the slice that was read last."""
         self.feeds: dict[TableId, set[str]] = {}
@@ -75,7 +82,8 @@ class SliceReader:
             reached |= {partition: offset + 1 for partition, offset in others}
         async for changes in self._read_to(ends, reached, before):
             yield changes
-        await self._check_no_delete_was_missed(part, before)
+        after = await self._log.bounds(before)
+        check_no_delete_was_missed(part.start, before=before, after=after)
 
     async def _barriers(
         self, part: Slice, reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -133,24 +141,6 @@ class SliceReader:
             part: ends[part] if bounds[part].stable >= ends[part] else at
             for part, at in wanted.items()
         }
-
-    async def _check_no_delete_was_missed(
-        self, part: Slice, before: Mapping[TopicPartition, Bounds]
-    ) -> None:
-        """While we read, tombstones may have aged out that we had not come to yet."""
-        after = await self._log.bounds(before)
-        for partition, bounds in after.items():
-            dropped_to = bounds.deletes_dropped_to
-            if dropped_to > max(
-                before[partition].deletes_dropped_to, part.start[partition].next_offset
-            ):
-                raise PositionLost(
-                    "deletes aged out of the log while they were being read",
-                    hint="raise log.delete_retention, then rebuild the table",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    deletes_dropped_to=dropped_to,
-                )
 
     def _route(
         self, decoded: Decoded, before: Mapping[TopicPartition, Bounds]

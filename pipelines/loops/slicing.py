@@ -13,7 +13,7 @@ from pipelines.journal.schemas import topics_of
 from pipelines.loops.boundaries import Boundaries
 from pipelines.loops.prehistory import prehistory_ends
 from pipelines.loops.standing import check_same_log, lost_topics
-from sinks.sink import Cut, Slice, Stand, Stands
+from sinks.sink import Cut, Slice, SplitReader, Stand, Stands
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000
@@ -42,11 +42,13 @@ class Slicer:
         read: Callable[[Slice], AsyncIterator[TableChanges]],
         clock: Clock,
         topics: Collection[str] | None = None,
+        split_reader: SplitReader | None = None,
     ) -> None:
         """`topics`: only these, where not all of the pipeline are wanted."""
         self._log, self._pipeline, self._limits = log, pipeline, limits
         self._wanted = topics
         self._read, self._clock = read, clock
+        self._split_reader = split_reader
         self._home = commits_home(pipeline)
         self._stands: dict[TopicPartition, int] = {}
         self._boundary: dict[TopicPartition, int] = {}
@@ -214,6 +216,7 @@ class Slicer:
             cut=cut,
             read=self._read,
             truncated=frozenset(self._truncated & {partition.topic for partition in moves}),
+            split_reader=self._split_reader,
         )
 
     def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -1,0 +1,94 @@
+"""Reads parts of a slice where the slice's owner is not: in other processes, on other machines."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from core_log.changes import TableChanges
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.errors import PositionLost
+from core_log.log import Log
+from core_log.table_schema import TableSchema
+from pipelines.file.spec import RouteRule, TransformRule
+from pipelines.journal.schemas import read_schemas, schemas_home
+from pipelines.loops.reading import Skipped, SliceReader
+from pipelines.transforms.after_log import AfterLog
+from sinks.sink import Slice, Stands
+
+
+@dataclass(frozen=True, slots=True)
+class LogSplitReader:
+    """What is skipped is asked when this is pickled, since it changes while a slice is applied."""
+
+    settings: KafkaSettings
+    rules: Sequence[TransformRule]
+    routes: Sequence[RouteRule]
+    directory: Path
+    """The pipeline file's own: where modules of python transforms are looked for."""
+    fetch_bytes: int
+    skipped: Callable[[], Skipped]
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        known = {each: set(offsets) for each, offsets in self.skipped().items()}
+        rest = (self.settings, tuple(self.rules), tuple(self.routes), self.directory)
+        return LogSplitReader, (*rest, self.fetch_bytes, partial(dict, known))
+
+    async def schemas(self, topic: str) -> Sequence[TableSchema]:
+        after_log = self._after_log()
+        async with self._open() as log:
+            return [
+                after_log.schema(stored.schema)
+                async for stored in read_schemas(log, schemas_home(topic))
+                if stored.topic == topic
+            ]
+
+    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+        changes = self._changes(start, end)
+        with asyncio.Runner() as runner:
+            try:
+                while (found := runner.run(_next(changes))) is not None:
+                    yield found
+            finally:
+                runner.run(changes.aclose())
+
+    async def _changes(self, start: Stands, end: Stands) -> AsyncGenerator[TableChanges, None]:
+        async with self._open() as log:
+            await _check_same_topics(log, start)
+            reader = SliceReader(
+                log,
+                after_log=self._after_log(),
+                fetch_bytes=self.fetch_bytes,
+                skipped=self.skipped,
+                is_alone=False,
+            )
+            part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
+            async for changes in reader.read(part):
+                yield changes
+
+    def _after_log(self) -> AfterLog:
+        return AfterLog(self.rules, self.routes, directory=self.directory)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[KafkaLog]:
+        log = KafkaLog(self.settings)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+
+async def _next(changes: AsyncGenerator[TableChanges, None]) -> TableChanges | None:
+    return await anext(changes, None)
+
+
+async def _check_same_topics(log: Log, stands: Stands) -> None:
+    for topic, topic_id in {(each.topic, stand.topic_id) for each, stand in stands.items()}:
+        if await log.topic_id(topic) != topic_id:
+            raise PositionLost(
+                "the topic was deleted and made anew while it was being read",
+                hint="headwater rebuild makes the table anew from what the log holds",
+                topic=topic,
+            )

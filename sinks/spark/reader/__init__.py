@@ -1,0 +1,1 @@
+"""Reading the log on Spark's executors."""

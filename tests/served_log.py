@@ -1,0 +1,138 @@
+"""A real log in a thread of this process, into which tests write changes as pipelines do."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from connectors.source import Control
+from core_log.changes import ChangeBatch, Positions, TableChanges
+from core_log.clock import SystemClock
+from core_log.compression import Compression
+from core_log.embedded import EmbeddedLog
+from core_log.finding import Finding
+from core_log.log import Log, TopicPartition
+from core_log.rows.settings import WireSettings
+from core_log.settings import BrokerSettings
+from core_log.table_schema import TableSchema
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.loops.encoding import Encoder
+from pipelines.loops.ingest import IngestLimits, ingest
+from pipelines.loops.topics import TopicRules
+from sinks.sink import Stand, Stands
+
+T = TypeVar("T")
+PIPELINE = "shop"
+
+
+class ServedLog:
+    """Its loop runs beside the test, so that the test may block while others read the log."""
+
+    def __init__(self, data: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        settings = BrokerSettings(data=data, listen="127.0.0.1:0", auto_create_topics=False)
+        self.log = self.run(lambda: EmbeddedLog.open(settings))
+        self._written = 0
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def close(self) -> None:
+        self.run(self.log.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def write(
+        self,
+        *transactions: Sequence[TableChanges],
+        pipeline: str = PIPELINE,
+        partitions: int = 1,
+        wire: WireSettings | None = None,
+    ) -> None:
+        """Each becomes one transaction of the log, with its commit record."""
+        first, self._written = self._written, self._written + len(transactions)
+        source = _Written(transactions, first)
+
+        async def work() -> None:
+            for topic in internal_topics(history_ms=3_600_000):
+                await self.log.ensure_topic(topic)
+            await ingest(
+                pipeline,
+                source,
+                self.log,
+                new_encoder=lambda: self._encoder(pipeline, partitions, wire or WireSettings()),
+                limits=IngestLimits(batch_wait_ms=0, transaction_bytes_max=1 << 30),
+                clock=SystemClock(),
+                report=lambda _: None,
+            )
+
+        self.run(work)
+
+    def _encoder(self, pipeline: str, partitions: int, wire: WireSettings) -> Encoder:
+        config = {"cleanup.policy": "compact"}
+        return Encoder(
+            self.log,
+            topics=TopicRules(pipeline, "{pipeline}.{schema}.{table}", partitions, config),
+            wire=wire,
+            before_log=_Untouched(),
+            compression=Compression.ZSTD,
+        )
+
+    def stands(self, topic: str, *, at_end: bool) -> Stands:
+        """Of every partition: where it begins, or how far it can be read."""
+        return self.run(lambda: stands_of(self.log, topic, at_end=at_end))
+
+
+async def stands_of(log: Log, topic: str, *, at_end: bool) -> Stands:
+    topic_id = await log.topic_id(topic)
+    parts = [TopicPartition(topic, number) for number in range(await log.partition_count(topic))]
+    bounds = await log.bounds(parts)
+    return {
+        part: Stand(topic_id, bounds[part].stable if at_end else bounds[part].start)
+        for part in parts
+    }
+
+
+@contextmanager
+def served_log(data: Path) -> Iterator[ServedLog]:
+    served = ServedLog(data)
+    try:
+        yield served
+    finally:
+        served.close()
+
+
+class _Written:
+    """A source of what the test has written down; its position counts transactions."""
+
+    def __init__(self, transactions: Sequence[Sequence[TableChanges]], first: int) -> None:
+        self._transactions, self._first = transactions, first
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        for number, changes in enumerate(self._transactions, self._first + 1):
+            yield ChangeBatch(tuple(changes), {"stream": str(number)})
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """Nothing is kept for others."""
+
+    async def control(self, control: Control) -> None:
+        raise NotImplementedError
+
+    async def discover(self) -> Sequence[TableSchema]:
+        return []
+
+    async def examine(self) -> Sequence[Finding]:
+        return []
+
+    async def drop(self) -> Sequence[str]:
+        return []
+
+
+class _Untouched:
+    def apply(self, changes: TableChanges) -> TableChanges:
+        return changes

@@ -2,9 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.databases import Guest
 
 settings.register_profile("short", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("short"), max_examples=2_000)
@@ -28,6 +33,15 @@ def postgres() -> Iterator[str]:
 
     with running_postgres() as address:
         yield address
+
+
+@pytest.fixture
+def guest(postgres: str) -> "Iterator[Guest]":
+    """A database of its own, and a role that may read and replicate and no more."""
+    from tests.databases import guest_in
+
+    with guest_in(postgres, f"guest_{uuid4().hex}") as guest:
+        yield guest
 
 
 @pytest.fixture(scope="session")

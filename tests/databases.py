@@ -1,13 +1,11 @@
 """A PostgreSQL and a MariaDB of the tests' own, on free ports, in temporary directories."""
 
 import os
-import pwd
 import shutil
-import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +13,76 @@ import psycopg
 import pymysql
 import pytest
 
-POSTGRES_HOMES = "/usr/lib/postgresql/*/bin"
+from scripts.embedded_postgres import (
+    PostgresMissing,
+    embedded_postgres,
+    free_port,
+    run_as_nobody,
+    start_as_nobody,
+    temporary_directory,
+)
+
 INSTALL = "scripts/databases.sh installs it"
+GUEST = "headwater_guest"
 
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """The address of a server in which everybody may do everything."""
-    with _directory("postgres") as directory:
-        data, port = directory / "data", free_port()
-        _run([_program("initdb"), "-D", data, "-U", "headwater", "-A", "trust", "-E", "UTF8",
-              "--locale=C.UTF-8", "--no-sync"])  # fmt: skip
-        command = [_program("postgres"), "-D", data, "-p", port, "-h", "127.0.0.1", "-k", directory]
-        for setting in (
-            "fsync=off",
-            "shared_buffers=64MB",
-            "max_wal_size=2GB",
-            "wal_level=logical",
-            "timezone=Asia/Tokyo",
-        ):
-            command += ["-c", setting]
-        with _serving(command, log=directory / "log") as server:
-            address = f"postgresql://headwater@127.0.0.1:{port}/postgres"
-            _wait_for(server, lambda: psycopg.connect(address).close(), psycopg.OperationalError)
-            yield address
+    try:
+        with embedded_postgres(settings={"timezone": "Asia/Tokyo"}) as server:
+            yield server.address
+    except PostgresMissing as missing:
+        pytest.fail(str(missing))
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A database, and a role that may do no more in it than docs/postgres-role.md asks for."""
+
+    owner: str
+    """Its address for who may do everything."""
+    url: str
+    """Its address for the source."""
+
+    def execute(self, *statements: str) -> None:
+        """As the owner, each committed by itself. What this creates the guest may read."""
+        with psycopg.connect(self.owner, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def rows(self, question: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.owner, autocommit=True) as connection:
+            return connection.execute(question.encode()).fetchall()
+
+    def value(self, question: str) -> Any:
+        return self.rows(question)[0][0]
+
+    def publish(self, *tables: str, name: str = "headwater_shop") -> None:
+        """What the page asks the owner to do beforehand: for these tables, or for all."""
+        wanted = f"TABLE {', '.join(tables)}" if tables else "ALL TABLES"
+        self.execute(
+            f"CREATE PUBLICATION {name} FOR {wanted} WITH (publish_via_partition_root = true)"
+        )
+
+
+@contextmanager
+def guest_in(address: str, name: str) -> Iterator[Guest]:
+    """A new database of that server, dropped at the end with the slots that are left in it."""
+    with database_in(address, name) as owner:
+        guest = Guest(owner, owner.replace("//headwater@", f"//{GUEST}@"))
+        is_new = not guest.rows(f"SELECT 1 FROM pg_roles WHERE rolname = '{GUEST}'")
+        guest.execute(
+            *([f"CREATE ROLE {GUEST} LOGIN REPLICATION"] if is_new else []),
+            f"GRANT USAGE ON SCHEMA public TO {GUEST}",
+            f"ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO {GUEST}",
+            f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {GUEST}",
+        )
+        yield guest
+        guest.execute(
+            "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+            " WHERE database = current_database() AND active"
+        )
 
 
 @contextmanager
@@ -62,9 +106,9 @@ def database_in(address: str, name: str) -> Iterator[str]:
 
 @contextmanager
 def running_mariadb() -> Iterator[str]:
-    with _directory("mariadb") as directory:
+    with temporary_directory("mariadb") as directory:
         data, port = directory / "data", free_port()
-        _run([_program("mariadb-install-db"), "--no-defaults", f"--datadir={data}",
+        run_as_nobody([_program("mariadb-install-db"), "--no-defaults", f"--datadir={data}",
               "--auth-root-authentication-method=normal", "--skip-test-db",
               "--skip-name-resolve"])  # fmt: skip
         command = [_program("mariadbd"), "--no-defaults", f"--datadir={data}", f"--port={port}",
@@ -79,15 +123,8 @@ def running_mariadb() -> Iterator[str]:
             yield f"mariadb://root@127.0.0.1:{port}"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _program(name: str) -> str:
-    homes = [str(home) for home in sorted(Path("/").glob(POSTGRES_HOMES[1:]))[::-1]]
-    path = os.pathsep.join([*homes, os.environ.get("PATH", ""), "/usr/sbin"])
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
     found = shutil.which(name, path=path)
     if found is None:
         pytest.fail(f"{name} is missing: {INSTALL}")
@@ -95,40 +132,8 @@ def _program(name: str) -> str:
 
 
 @contextmanager
-def _directory(name: str) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix=f"headwater-{name}-"))
-    if os.getuid() == 0:
-        os.chown(directory, _nobody().pw_uid, _nobody().pw_gid)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _nobody() -> pwd.struct_passwd:
-    """Neither server agrees to be run by root."""
-    return pwd.getpwnam("nobody")
-
-
-def _as_nobody() -> dict[str, Any]:
-    if os.getuid() != 0:
-        return {}
-    return {"user": _nobody().pw_uid, "group": _nobody().pw_gid, "extra_groups": [], "cwd": "/"}
-
-
-def _run(command: Sequence[object]) -> None:
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, **_as_nobody()
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@contextmanager
 def _serving(command: Sequence[object], *, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [str(part) for part in command], stdout=output, stderr=output, **_as_nobody()
-        )
+    server = start_as_nobody(command, log=log)
     try:
         yield server
     finally:

@@ -1,0 +1,216 @@
+"""Reads all tables as they stood at one moment, on several connections side by side."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.slots import Created
+from connectors.postgres.snapshot.leaves import Size, sizes_of
+from connectors.postgres.snapshot.ledger import Ledger, Pages, chunks_of, part_of
+from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
+from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
+from connectors.source import Progress
+from core_log.changes import ChangeBatch, TableChanges
+
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
+BATCHES_MAX = 1
+"""Read and not yet taken, beside those that each connection has in its hands."""
+
+
+async def initial_batches(
+    reader: Reader, created: Created, tables: Sequence[CapturedTable]
+) -> AsyncGenerator[ChangeBatch, None]:
+    """The first batch is empty, and says what is to be read; once it is there nobody needs the
+    connection any more that made the slot. Each of the others is a chunk, and says that it is
+    read; one that is larger than expected comes as several, the last of which says so."""
+    assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
+    async with AsyncExitStack() as stack:
+        connections = []
+        for _ in range(reader.settings.snapshot.parallel):
+            connection = await reader.connect()
+            stack.push_async_callback(connection.close)
+            await _take_on(connection, created.snapshot)
+            connections.append(connection)
+        plan = await _Plan.made(reader, connections[0], created, tables)
+        yield ChangeBatch((), plan.positions())
+        async with aclosing(plan.read(connections)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+async def _take_on(connection: Connection, snapshot: str) -> None:
+    with in_our_words("the slot's snapshot cannot be taken on"):
+        await connection.execute(BEGIN)
+        command = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))
+        await connection.execute(command)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One that is being read."""
+
+    captured: CapturedTable
+    ledger: Ledger
+    rows_expected: int
+    where: str
+    bytes_per_page: float
+    chunks_left: int = 0
+    rows_seen: int = 0
+    """Of rows that are handed over, those of a chunk that goes on included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A chunk, with where it is."""
+
+    table: _Table
+    size: Size
+    pages: Pages
+
+
+@dataclass(slots=True)
+class _Plan:
+    reader: Reader
+    moment: Moment
+    tables: list[_Table]
+    tasks: deque[_Task]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ready: "asyncio.Queue[ChangeBatch | None]" = field(
+        default_factory=lambda: asyncio.Queue(BATCHES_MAX)
+    )
+    _rows_seen: int = 0
+
+    @classmethod
+    async def made(
+        cls,
+        reader: Reader,
+        connection: Connection,
+        created: Created,
+        tables: Sequence[CapturedTable],
+    ) -> "_Plan":
+        with in_our_words("the snapshot cannot be read"):
+            [[text, at_us]] = await (await connection.execute(NOW)).fetchall()
+        snapshot = Snapshot.parse(text)
+        moment = Moment(created.consistent_lsn, snapshot.xmax % EPOCH, at_us)
+        sizes: dict[int, list[Size]] = {}
+        for size in await sizes_of(connection, [each.oid for each in tables]):
+            sizes.setdefault(size.root, []).append(size)
+        found, tasks = list[_Table](), deque[_Task]()
+        for captured in tables:
+            leaves = sizes.get(captured.oid, [])
+            pages = sum(size.leaf.pages for size in leaves)
+            table = _Table(
+                captured,
+                Ledger(snapshot, tuple(size.leaf for size in leaves)),
+                sum(size.rows_expected for size in leaves),
+                reader.where_of(captured),
+                sum(size.bytes for size in leaves) / max(1, pages),
+            )
+            found.append(table)
+            by_oid = {size.leaf.oid: size for size in leaves}
+            each = [size.chunk_pages(reader.settings.snapshot.chunk_rows) for size in leaves]
+            for chunk in chunks_of(table.ledger.leaves, pages_each=each):
+                tasks.append(_Task(table, by_oid[chunk.leaf.oid], chunk.pages))
+                table.chunks_left += 1
+        return cls(reader, moment, found, tasks)
+
+    def positions(self) -> dict[str, str]:
+        """Tables without any page are done."""
+        return dict(self._position(table) for table in self.tables)
+
+    async def read(self, connections: Sequence[Connection]) -> AsyncGenerator[ChangeBatch, None]:
+        for table in self.tables:
+            self._tell(table)
+        working = asyncio.ensure_future(self._work_all(connections))
+        try:
+            while (batch := await self._ready.get()) is not None:
+                yield batch
+            await working
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+
+    async def _work_all(self, connections: Sequence[Connection]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for connection in connections:
+                    group.create_task(self._work(connection))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            if not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                await self._ready.put(None)
+
+    async def _work(self, connection: Connection) -> None:
+        while self.tasks:
+            task = self.tasks.popleft()
+            statement = statement_of(
+                task.table.captured, task.size, task.pages, where=task.table.where
+            )
+            pieces = self.reader.pieces(connection, task.table.captured, statement)
+            async with aclosing(pieces):
+                first = await anext(pieces, None)
+                second = None if first is None else await anext(pieces, None)
+                async with self._turn:  # what belongs to one chunk is not mixed with others
+                    while second is not None:
+                        assert first is not None, "the last piece is handed over below"
+                        await self._hand_over(task, first, is_last=False)
+                        first, second = second, await anext(pieces, None)
+                    await self._hand_over(task, first, is_last=True)
+
+    async def _hand_over(self, task: _Task, rows: pa.RecordBatch | None, *, is_last: bool) -> None:
+        table = task.table
+        count = 0 if rows is None else rows.num_rows
+        if is_last:
+            table.chunks_left -= 1
+        changes: tuple[TableChanges, ...] = ()
+        if rows is not None and count:
+            words = self._words(table, count, is_last=is_last)
+            changes = (self.reader.changes(table.captured, rows, self.moment, snapshot=words),)
+        table.rows_seen += count
+        self._rows_seen += count
+        positions: dict[str, str] = {}
+        if is_last:
+            read = table.rows_seen - table.ledger.rows
+            table.ledger = table.ledger.with_read(task.size.leaf.oid, task.pages, rows=read)
+            positions = dict([self._position(table)])
+        await self._ready.put(ChangeBatch(changes, positions))
+        self._tell(table)
+
+    def _position(self, table: _Table) -> tuple[str, str]:
+        ledger = table.ledger.done() if table.ledger.is_read else table.ledger
+        return part_of(table.captured.table), ledger.text()
+
+    def _words(self, table: _Table, count: int, *, is_last: bool) -> pa.StringArray | str:
+        """Debezium's: of the first and last row of all, of the first and last row of a table, and
+        of those between."""
+        words = np.full(count, "true", object)
+        if not table.rows_seen:
+            words[0] = "first_in_data_collection" if self._rows_seen else "first"
+        if is_last and not table.chunks_left:
+            is_end = not any(each.chunks_left for each in self.tables)
+            words[-1] = "last" if is_end else "last_in_data_collection"
+        is_plain = words[0] == words[-1] == "true"
+        return "true" if is_plain else pa.array(words, pa.string())
+
+    def _tell(self, table: _Table) -> None:
+        ledger, each = table.ledger, table.bytes_per_page
+        self.reader.context.report(
+            Progress(
+                table.captured.table,
+                table.rows_seen,
+                max(table.rows_expected, table.rows_seen) or None,
+                round(sum(leaf.pages_read for leaf in ledger.leaves) * each),
+                round(sum(leaf.pages for leaf in ledger.leaves) * each),
+                is_done=ledger.is_read,
+            )
+        )

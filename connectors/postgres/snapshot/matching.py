@@ -1,0 +1,50 @@
+"""Finds rows of a table by keys, exactly and in columns."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+
+
+def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> Mask:
+    """Which rows have one of the keys; the columns of `keys` say what a key is made of."""
+    if not rows.num_rows or not keys.num_rows:
+        return np.zeros(rows.num_rows, dtype=bool)
+    names = keys.schema.names
+    ours, theirs = lines_of(rows.select(names)), lines_of(keys)
+    found: Mask = pc.is_in(ours, value_set=theirs).to_numpy(zero_copy_only=False)
+    return found
+
+
+def lines_of(keys: pa.RecordBatch) -> pa.Array:
+    """One value per row, the same for two rows only when their keys are the same."""
+    if keys.num_columns == 1:
+        return plain_column(keys.column(0))
+    parts: list[pa.Array] = []
+    for column in keys.columns:
+        text = bytes_of(column)
+        lengths = pc.fill_null(pc.binary_length(text), -1)
+        parts += [lengths.cast(pa.string()).cast(pa.binary()), pc.fill_null(text, b"")]
+    return pc.binary_join_element_wise(*parts, b":")
+
+
+def plain_column(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return column
+    return bytes_of(column)
+
+
+def bytes_of(column: pa.Array) -> pa.Array:
+    """Any type as bytes that are the same for the same value."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column
+    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    if pa.types.is_nested(kind) or pa.types.is_interval(kind):
+        texts = [None if value is None else repr(value).encode() for value in column.to_pylist()]
+        return pa.array(texts, pa.binary())
+    return column.cast(pa.string()).cast(pa.binary())

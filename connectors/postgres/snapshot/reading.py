@@ -1,0 +1,148 @@
+"""Rows of a table, as they stand on some of its pages, become changes of the kind READ."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.connecting import Connection, connect, in_our_words
+from connectors.postgres.lsn import lsn_text
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.snapshot.copying import Stop, copied
+from connectors.postgres.snapshot.leaves import Size
+from connectors.postgres.snapshot.ledger import Pages
+from connectors.postgres.snapshot.throttle import Throttle
+from connectors.postgres.source_block import Origin
+from connectors.postgres.wal.copy_text import decode_copy
+from connectors.postgres.wal.kernels import Kernels, chosen_kernels
+from connectors.source import SourceContext
+from core_log.changes import Cell, Operation, TableChanges, source_times
+from core_log.errors import DecodeError
+from core_log.patterns import Pattern
+from core_log.rows.rejecting import UNFIT
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When, and where in the write-ahead log, rows stood as they are read."""
+
+    lsn: int
+    xid: int
+    """The first transaction that had not begun."""
+    at_us: int
+
+
+@dataclass(slots=True)
+class Reader:
+    """What every reading of rows needs; at most so many rows per second pass, whoever reads."""
+
+    settings: PostgresSettings
+    context: SourceContext
+    origin: Origin
+    kernels: Kernels = field(default_factory=chosen_kernels)
+    throttle: Throttle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.throttle = Throttle(self.context.clock, self.settings.snapshot.max_rows_per_second)
+
+    async def connect(self) -> Connection:
+        return await connect(self.settings, name=f"headwater {self.context.pipeline} snapshot")
+
+    def where_of(self, table: CapturedTable) -> str:
+        """The condition of the file that rows have to meet to be read at first."""
+        for text, condition in self.settings.snapshot.where.items():
+            if Pattern(text).matches(str(table.table)):
+                return condition
+        return ""
+
+    async def pieces(
+        self, connection: Connection, table: CapturedTable, statement: sql.Composable
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Rows that the statement copies. When it is not followed to its end, the connection is of
+        no use any more."""
+        stop, facts = Stop(), {"table": str(table.table)}
+        lines = copied(connection, statement.as_bytes(connection), stop)
+        advancing: asyncio.Future[pa.RecordBatch | None] | None = None
+        try:
+            while True:
+                following = partial(_following, table, lines, self.kernels)
+                advancing = asyncio.ensure_future(asyncio.to_thread(following))
+                with in_our_words("the rows cannot be read", **facts):
+                    rows = await asyncio.shield(advancing)
+                if rows is None:
+                    return
+                await self.throttle.passing(rows.num_rows)
+                yield rows
+        finally:
+            stop.is_wanted = True
+            if advancing is not None and not advancing.done():
+                await asyncio.wait([advancing])
+
+    def changes(
+        self, table: CapturedTable, rows: pa.RecordBatch, moment: Moment, *, snapshot: Cell
+    ) -> TableChanges:
+        return TableChanges(
+            schema=table.schema,
+            rows=rows,
+            operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
+            source=self.origin.block(
+                table.table,
+                source_times(moment.at_us),
+                snapshot=snapshot,
+                sequence=f'[null,"{moment.lsn}"]',
+                xid=moment.xid,
+                lsn=moment.lsn,
+            ),
+            commits=lsn_text(moment.lsn),
+        )
+
+
+def statement_of(
+    table: CapturedTable, size: Size, pages: Pages, *, where: str = "", unless: str = ""
+) -> sql.Composed:
+    """ONLY, as tables that inherit from it are tables of their own. Both `where`, the user's, and
+    `unless`, ours, are conditions in SQL."""
+    start, end = pages
+    conditions = [
+        sql.SQL("ctid >= {}").format(sql.Literal(f"({start},0)")),
+        sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")),
+        *(_verbatim("({})", where) for where in (where,) if where),
+        *(_verbatim("NOT ({})", unless) for unless in (unless,) if unless),
+    ]
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT").format(
+        sql.SQL(", ").join(map(sql.Identifier, table.schema.names)),
+        sql.Identifier(size.namespace, size.name),
+        sql.SQL(" AND ").join(conditions),
+    )
+
+
+def _verbatim(frame: str, condition: str) -> sql.Composable:
+    """On lines of its own, so that a comment in it ends with it."""
+    text = frame.replace("{}", f"\n{condition}\n")
+    return sql.SQL(text.replace("{", "{{").replace("}", "}}")).format()
+
+
+def _following(
+    table: CapturedTable, lines: Iterator[bytes], kernels: Kernels
+) -> pa.RecordBatch | None:
+    piece = next(lines, None)
+    if piece is None:
+        return None
+    texts = decode_copy(piece, len(table.plans), kernels)
+    columns = []
+    for plan, text in zip(table.plans, texts, strict=True):
+        try:
+            columns.append(plan.read(text))
+        except UNFIT as error:
+            raise DecodeError(  # no `from`: Arrow's words quote the values
+                "the server sent a value that its column's type does not have",
+                table=str(table.table),
+                column=plan.column.name,
+                why=type(error).__name__,
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)

@@ -1,0 +1,58 @@
+"""Which transactions a snapshot of the database sees, told by their numbers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from core_log.errors import DecodeError
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+EPOCH = 1 << 32
+FIRST_NORMAL_XID = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What `pg_current_snapshot()` says, in numbers of 64 bits."""
+
+    xmin: int
+    """Every transaction below is over: it is seen, or was rolled back."""
+    xmax: int
+    """Neither this transaction nor one above is seen."""
+    running: frozenset[int] = frozenset()
+    """Those between that are not seen either."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Snapshot":
+        try:
+            xmin, xmax, running = text.split(":")
+            return cls(int(xmin), int(xmax), frozenset(map(int, filter(None, running.split(",")))))
+        except ValueError:
+            raise DecodeError("this is no snapshot of PostgreSQL", length=len(text)) from None
+
+    def __str__(self) -> str:
+        return f"{self.xmin}:{self.xmax}:{','.join(map(str, sorted(self.running)))}"
+
+    def sees(self, xids: Int64s) -> Mask:
+        """For transactions as the stream numbers them, in 32 bits. Those streamed lie within two
+        thousand million of the snapshot, on either side, so that their upper half is certain."""
+        full = self._in_64_bits(xids)
+        is_over = full < self.xmax
+        if self.running:
+            is_over &= ~np.isin(full, np.fromiter(self.running, np.int64, len(self.running)))
+        seen: Mask = is_over
+        return seen
+
+    @property
+    def is_of_first_epoch(self) -> bool:
+        """Whether numbers of transactions have never begun anew, so that 32 bits say it all, even
+        of the oldest row."""
+        return self.xmax < EPOCH
+
+    def _in_64_bits(self, xids: Int64s) -> Int64s:
+        distance = (xids - self.xmax + (EPOCH >> 1)) % EPOCH - (EPOCH >> 1)
+        full: Int64s = self.xmax + distance
+        return full

@@ -1,0 +1,250 @@
+"""Rows of the stream, in columns of text, become typed changes of a table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.relations import Capture
+from connectors.postgres.source_block import Commits, Origin
+from connectors.postgres.wal.burst import (
+    DELETE,
+    INSERT,
+    NO_OLD,
+    OLD_ROW,
+    UPDATE,
+    Int64s,
+    Mask,
+    RowChanges,
+    Truncated,
+)
+from core_log.changes import Operation, TableChanges
+from core_log.errors import SourceRejected
+
+OPERATIONS = np.zeros(256, np.uint8)
+OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
+
+Texts = tuple[pa.StringArray, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Changes of rows, with what became of values that the server did not send."""
+
+    part: RowChanges
+    """`unchanged` holds what could not be had: values of rows that are gone."""
+    refilled: Mapping[int, Mask] = field(default_factory=dict)
+    """Per column the values that were read anew."""
+    placeholders: Mapping[int, Mask] = field(default_factory=dict)
+    """Per column the values in whose place Debezium's word is wanted."""
+
+
+def fill_from_old(part: RowChanges) -> RowChanges:
+    """Takes what an update left as it was from the row, or the key, that came with it."""
+    if not part.unchanged or part.old is None:
+        return part
+    rows, unchanged = list(part.rows), dict[int, Mask]()
+    for place, mask in part.unchanged.items():
+        old = part.old[place]
+        known = mask & old.is_valid().to_numpy(zero_copy_only=False)
+        if known.any():
+            rows[place] = pc.if_else(pa.array(known), old, rows[place])
+        if (left := mask & ~known).any():
+            unchanged[place] = left
+    return replace(part, rows=tuple(rows), unchanged=unchanged)
+
+
+def typed(
+    filled: Filled, capture: Capture, commits: Commits, origin: Origin
+) -> tuple[TableChanges, Int64s]:
+    """The changes, and which transaction of the burst each belongs to. A change of the key becomes
+    a DELETE of the old and an INSERT of the new one."""
+    part = filled.part
+    operations = OPERATIONS[part.operations]
+    rows = _with_placeholders(capture.read(part.rows), filled, capture)
+    before, moved, old = None, None, None
+    if part.old is not None:
+        moved = _moved(part, capture)
+        old = capture.read(part.old)
+        before = _before(part, old, moved)
+    is_gone = _gone(part)
+    places: npt.NDArray[np.int64] | None = None
+    moves = None
+    headers = _headers(filled)
+    if (moved is not None and moved.any()) or is_gone is not None:
+        halves = _Halves.of(len(part), moved, is_gone)
+        places = halves.places
+        if old is not None and halves.is_old.any():
+            both = pa.Table.from_batches([rows, old]).combine_chunks()
+            picks = np.where(halves.is_old, len(part) + places, places)
+            rows = both.take(pa.array(picks)).to_batches()[0]
+        else:
+            rows = rows.take(pa.array(places))
+        operations = halves.operations(operations)
+        moves = halves.moves
+        taken = pa.array(places)
+        before = None if before is None else before.take(taken)
+        headers = {name: column.take(taken) for name, column in headers.items()}
+    _check_keys(rows, capture)
+    lsns, transactions, indexes = part.lsns, part.transactions, part.indexes
+    if places is not None:
+        lsns, transactions, indexes = lsns[places], transactions[places], indexes[places]
+        if not len(places):
+            return _nothing(capture), transactions
+    lsn_column = pa.array(lsns)
+    changes = TableChanges(
+        schema=capture.schema,
+        rows=rows,
+        operations=pa.array(operations),
+        source=origin.block(
+            capture.schema.table,
+            commits.times(transactions),
+            snapshot="false",
+            sequence=commits.sequences(transactions, lsn_column),
+            xid=commits.xids(transactions),
+            lsn=lsn_column if len(lsns) > 1 else int(lsns[0]),
+        ),
+        commits=commits.names(transactions),
+        indexes=pa.array(indexes),
+        before=before,
+        moves=moves,
+        headers=headers,
+    )
+    return changes, transactions
+
+
+def truncate(event: Truncated, capture: Capture, commits: Commits, origin: Origin) -> TableChanges:
+    schema, place = capture.schema, np.array([event.transaction], np.int64)
+    lsn = pa.array([event.lsn], pa.int64())
+    return TableChanges(
+        schema=schema,
+        rows=pa.RecordBatch.from_arrays(
+            [pa.nulls(1, field.type) for field in schema.arrow], schema=schema.arrow
+        ),
+        operations=pa.array([Operation.TRUNCATE], pa.uint8()),
+        source=origin.block(
+            schema.table,
+            commits.times(place),
+            snapshot="false",
+            sequence=commits.sequences(place, lsn),
+            xid=commits.xids(place),
+            lsn=event.lsn,
+        ),
+        commits=commits.names(place),
+        indexes=pa.array([event.index], pa.int64()),
+    )
+
+
+def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -> pa.RecordBatch:
+    if not filled.placeholders:
+        return rows
+    columns = rows.columns
+    for place, mask in filled.placeholders.items():
+        at = capture.places.index(place)
+        columns[at] = pc.if_else(pa.array(mask), capture.plans[at].unavailable, columns[at])
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _moved(part: RowChanges, capture: Capture) -> Mask:
+    """Updates whose key is another one than before."""
+    moved = np.zeros(len(part), np.bool_)
+    assert part.old is not None
+    for place in capture.key_places:
+        differs = pc.not_equal(part.rows[place], part.old[place]).fill_null(False)
+        moved |= differs.to_numpy(zero_copy_only=False)
+    moved &= (part.operations == UPDATE) & (part.old_kinds != NO_OLD)
+    return moved
+
+
+def _before(part: RowChanges, old: pa.RecordBatch, moved: Mask) -> pa.StructArray | None:
+    known = (part.old_kinds == OLD_ROW) & (part.operations == UPDATE) & ~moved
+    if not known.any():
+        return None
+    return pa.StructArray.from_arrays(old.columns, fields=list(old.schema), mask=pa.array(~known))
+
+
+def _gone(part: RowChanges) -> Mask | None:
+    """Updates of which a value is missing for ever, as their row is gone: its delete follows."""
+    if not part.unchanged:
+        return None
+    found: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Halves:
+    """Which change each record is of, once changed keys are two of them."""
+
+    places: npt.NDArray[np.int64]
+    is_old: Mask
+    """The first half of a changed key: what is known of the row before."""
+    is_new: Mask
+    """The second half; not there where the row is gone by now."""
+
+    @classmethod
+    def of(cls, count: int, moved: Mask | None, is_gone: Mask | None) -> "_Halves":
+        moved = np.zeros(count, np.bool_) if moved is None else moved
+        stays = np.ones(count, np.bool_) if is_gone is None else ~is_gone
+        copies = stays.astype(np.int64) + moved
+        places = np.repeat(np.arange(count), copies)
+        is_first = np.ones(len(places), np.bool_)
+        is_first[1:] = places[1:] != places[:-1]
+        is_old = moved[places] & is_first
+        return cls(places, is_old, moved[places] & ~is_first)
+
+    def operations(self, before: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        found = before[self.places]
+        found[self.is_old], found[self.is_new] = Operation.DELETE, Operation.INSERT
+        return found
+
+    @property
+    def moves(self) -> pa.BooleanArray | None:
+        """A pair stands together; a delete whose other half is gone is a delete like others."""
+        if not self.is_new.any():
+            return None
+        first = np.zeros(len(self.places), np.bool_)
+        first[:-1] = self.is_new[1:]
+        return pa.array(first | self.is_new)
+
+
+def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
+    """Which columns were read anew, by name."""
+    if not filled.refilled:
+        return {}
+    count = len(filled.part)
+    columns = filled.part.relation.columns
+    names = [
+        pc.if_else(pa.array(mask), columns[place].name, pa.scalar(None, pa.string()))
+        for place, mask in sorted(filled.refilled.items())
+    ]
+    joined = pc.binary_join_element_wise(*names, pa.scalar(","), null_handling="skip")
+    has_any = np.logical_or.reduce(list(filled.refilled.values()))
+    assert len(joined) == count
+    return {RESELECTED_HEADER: pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())}
+
+
+def _check_keys(rows: pa.RecordBatch, capture: Capture) -> None:
+    schema = capture.schema
+    for name in schema.key:
+        if rows.column(name).null_count:
+            raise SourceRejected(
+                "the server does not say which row went or changed",
+                hint=f"ALTER TABLE {schema.table} REPLICA IDENTITY FULL, or choose a key that is"
+                " part of its replica identity",
+                table=str(schema.table),
+                column=name,
+            )
+
+
+def _nothing(capture: Capture) -> TableChanges:
+    schema = capture.schema
+    return TableChanges(
+        schema, schema.arrow.empty_table().to_batches()[0], pa.array([], pa.uint8()), {"ts_us": 0}
+    )
+
+
+RESELECTED_HEADER = "headwater.reselected"
+"""Names of the columns, with commas between, that come from a later look at the row."""

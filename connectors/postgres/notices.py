@@ -1,0 +1,70 @@
+"""Events that are of no table: logical messages and heartbeats."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from connectors.postgres.source_block import Origin
+from connectors.postgres.wal.burst import Message
+from core_log.changes import Notices, source_times
+from core_log.table_schema import TableId
+
+NO_TABLE = TableId("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Of the transaction that a message belongs to, or of the last one before it."""
+
+    committed_us: int
+    last_end: int | None
+    xid: int | None
+
+
+def messages(
+    found: Iterable[tuple[Message, Moment]], origin: Origin, *, now_ms: int
+) -> Notices | None:
+    """With Debezium's fields, in its order."""
+    keys, values = [], []
+    for message, moment in found:
+        before = message.lsn if message.transaction is None else moment.last_end
+        block = origin.block(
+            NO_TABLE,
+            source_times(moment.committed_us),
+            snapshot="false",
+            sequence=sequence_text(before, message.lsn),
+            xid=moment.xid,
+            lsn=message.lsn,
+        )
+        said = {"prefix": message.prefix, "content": b64encode(message.content).decode()}
+        keys.append({"prefix": message.prefix})
+        values.append(
+            {"op": "m", "ts_ms": now_ms, "source": block, "transaction": None, "message": said}
+        )
+    return notices_of("message", keys, values)
+
+
+def heartbeat(pipeline: str, *, now_ms: int) -> Notices:
+    found = notices_of("heartbeat", [{"serverName": pipeline}], [{"ts_ms": now_ms}])
+    assert found is not None, "one heartbeat is one notice"
+    return found
+
+
+def sequence_text(before: int | None, lsn: int) -> str:
+    return f'[{"null" if before is None else chr(34) + str(before) + chr(34)},"{lsn}"]'
+
+
+def notices_of(
+    kind: str, keys: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
+) -> Notices | None:
+    if not keys:
+        return None
+    return Notices(
+        kind,
+        pa.array([orjson.dumps(key) for key in keys], pa.binary()),
+        pa.array([orjson.dumps(value) for value in values], pa.binary()),
+    )

@@ -1,0 +1,224 @@
+"""What the tables of the stream look like: the server's descriptions, and the catalogue beside."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.catalog import CapturedTable, tables_of
+from connectors.postgres.connecting import in_our_words
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.types.book import ENUM, TypeBook
+from connectors.postgres.types.reading import ColumnPlan
+from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
+from core_log.errors import DecodeError
+from core_log.patterns import Patterns
+from core_log.rows.rejecting import UNFIT
+from core_log.table_schema import TableId, TableSchema
+
+if TYPE_CHECKING:
+    from connectors.postgres.connecting import Connection
+
+BY_COLUMNS = "di"
+"""Replica identities that flag the columns of a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """How changes of one table are read as long as it has one form."""
+
+    relation: Relation
+    schema: TableSchema
+    plans: tuple[ColumnPlan, ...]
+    """Of the schema's columns."""
+    places: tuple[int, ...]
+    """Where in the relation each of them stands."""
+    key_places: tuple[int, ...]
+    """Where in the relation the key's columns stand."""
+
+    def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
+        columns = [
+            self._column(plan, texts[place])
+            for plan, place in zip(self.plans, self.places, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
+
+    def plan_at(self, place: int) -> ColumnPlan | None:
+        """Of a column by its place in the relation; None where it is left out."""
+        if place not in self.places:
+            return None
+        return self.plans[self.places.index(place)]
+
+    def _column(self, plan: ColumnPlan, text: pa.StringArray) -> pa.Array:
+        try:
+            return plan.read(text)
+        except UNFIT as error:
+            raise DecodeError(  # no `from`: Arrow's words quote the values
+                "the server sent a value that its column's type does not have",
+                table=str(self.schema.table),
+                column=plan.column.name,
+                why=type(error).__name__,
+            ) from None
+
+    def null_where_none_may_be(self, part: RowChanges) -> frozenset[str]:
+        """Columns that the catalogue says are never null, as it stands now, and which were then:
+        the stream is older than the catalogue."""
+        found = []
+        is_row = part.operations != DELETE
+        for plan, place in zip(self.plans, self.places, strict=True):
+            text = part.rows[place]
+            if plan.column.is_nullable or not text.null_count:
+                continue
+            is_null = text.is_null().to_numpy(zero_copy_only=False) & is_row
+            if place in part.unchanged:
+                is_null &= ~part.unchanged[place]
+            if is_null.any():
+                found.append(plan.column.name)
+        return frozenset(found)
+
+    def has_new_labels(self, part: RowChanges) -> bool:
+        """Whether an enum has a value that it did not have when it was last looked up."""
+        for plan, place in zip(self.plans, self.places, strict=True):
+            if plan.column.semantic != ENUM:
+                continue
+            labels = pa.array(plan.column.parameters["allowed"].split(","), pa.string())
+            values = pc.unique(part.rows[place]).drop_null()
+            if not pc.all(pc.is_in(values, labels)).as_py():
+                return True
+        return False
+
+
+class Captures:
+    """Follows the tables through changes of their form, in the order of the stream."""
+
+    def __init__(
+        self,
+        connection: "Connection",
+        settings: PostgresSettings,
+        book: TypeBook,
+        tables: Iterable[CapturedTable],
+    ) -> None:
+        self._connection, self._settings, self._book = connection, settings, book
+        self._chosen = Patterns(settings.tables)
+        self._tables = {each.oid: each for each in tables}
+        self._known: dict[int, tuple[Relation, Capture | None]] = {}
+        self._nullable: dict[int, frozenset[str]] = {}
+        self._labels_seen: set[int] = set()
+
+    async def of(self, relation: Relation) -> Capture | None:
+        """None for a table that the file leaves out though the publication has it."""
+        known = self._known.get(relation.oid)
+        if known is not None and (known[0] is relation or known[0] == relation):
+            return known[1]
+        if not self._chosen.matches(str(table_of(relation))):
+            self._known[relation.oid] = (relation, None)
+            return None
+        if not self._is_as_looked_up(relation):
+            await self._look(relation)
+        return self._remember(relation)
+
+    async def fitting(self, part: RowChanges) -> Capture | None:
+        """The same for these very changes."""
+        capture = await self.of(part.relation)
+        if capture is None:
+            return None
+        if capture.has_new_labels(part) and part.relation.oid not in self._labels_seen:
+            with in_our_words("the types cannot be looked up"):
+                await self._book.reload(self._connection)
+            capture = self._remember(part.relation)
+            if capture.has_new_labels(part):  # a label with a comma, or renamed since
+                self._labels_seen.add(part.relation.oid)
+        if names := capture.null_where_none_may_be(part):
+            known = self._nullable.get(part.relation.oid, frozenset())
+            self._nullable[part.relation.oid] = known | names
+            capture = self._remember(part.relation)
+        return capture
+
+    def _remember(self, relation: Relation) -> Capture:
+        capture = capture_of(
+            relation,
+            self._tables.get(relation.oid),
+            self._book,
+            nullable=self._nullable.get(relation.oid, frozenset()),
+        )
+        self._known[relation.oid] = (relation, capture)
+        return capture
+
+    def _is_as_looked_up(self, relation: Relation) -> bool:
+        table = self._tables.get(relation.oid)
+        if table is None or table.table != table_of(relation):
+            return False
+        there = {(each.name, each.type_oid, each.type_modifier) for each in table.columns}
+        return all((each.name, *each[2:]) in there for each in relation.columns)
+
+    async def _look(self, relation: Relation) -> None:
+        with in_our_words("a table cannot be looked up", table=str(table_of(relation))):
+            found = await tables_of(
+                self._connection, [relation.oid], self._settings.keys, self._book
+            )
+            await self._book.learn(self._connection, {each.type_oid for each in relation.columns})
+        self._tables |= {each.oid: each for each in found}
+        self._nullable.pop(relation.oid, None)
+        self._labels_seen.discard(relation.oid)
+
+
+def table_of(relation: Relation) -> TableId:
+    return TableId(relation.namespace, relation.name)
+
+
+def capture_of(
+    relation: Relation,
+    table: CapturedTable | None,
+    book: TypeBook,
+    *,
+    nullable: Collection[str] = (),
+) -> Capture:
+    """What the stream says comes first: the catalogue may be newer, or the table be gone."""
+    plans, places = [], []
+    for place, column in enumerate(relation.columns):
+        is_of_key = relation.identity == "d" and column.is_identity
+        plan = _plan(column, table, book, is_of_key=is_of_key)
+        if plan is None:
+            continue
+        if column.name in nullable:
+            plan = plan._replace(column=replace(plan.column, is_nullable=True))
+        plans.append(plan)
+        places.append(place)
+    key = _key(relation, table, {plan.column.name for plan in plans})
+    schema = TableSchema(table_of(relation), tuple(plan.column for plan in plans), key)
+    by_name = {plan.column.name: place for plan, place in zip(plans, places, strict=True)}
+    return Capture(
+        relation, schema, tuple(plans), tuple(places), tuple(by_name[name] for name in key)
+    )
+
+
+def _plan(
+    column: RelationColumn, table: CapturedTable | None, book: TypeBook, *, is_of_key: bool
+) -> ColumnPlan | None:
+    now = (
+        next((each for each in table.columns if each.name == column.name), None) if table else None
+    )
+    return book.plan(
+        column.name,
+        column.type_oid,
+        column.type_modifier,
+        is_nullable=now.is_nullable if now is not None else not is_of_key,
+        dimensions=now.dimensions if now is not None and now.dimensions else 1,
+    )
+
+
+def _key(
+    relation: Relation, table: CapturedTable | None, names: Collection[str]
+) -> tuple[str, ...]:
+    """The catalogue's, in its order, unless the stream says of its moment that it was another."""
+    flagged = tuple(
+        column.name for column in relation.columns if column.is_identity and column.name in names
+    )
+    now = table.schema.key if table is not None else ()
+    if relation.identity == "d" and set(now) != set(flagged) and flagged:
+        return flagged
+    if relation.identity in BY_COLUMNS and not now:
+        return flagged
+    return now if set(now) <= set(names) else ()

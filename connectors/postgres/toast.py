@@ -1,0 +1,225 @@
+"""Fills what the server left out of updates: large values that they did not touch."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from connectors.postgres.changing import Filled, fill_from_old
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.relations import Capture
+from connectors.postgres.wal.burst import Mask, RowChanges
+from connectors.postgres.wal.copy_text import decode_copy
+from connectors.postgres.wal.kernels import Kernels
+from core_log.errors import SourceRejected
+
+ROWS_MAX = 500
+"""Rows that are read anew by one question, so that their large values are never all in memory."""
+TRIES = 3
+"""A table that changes its form between two questions is looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as it is called now, which can be otherwise than when the stream was written."""
+
+    table: sql.Composable
+    names: Mapping[int, str]
+    """By the column's place in the relation; what is not there any more is missing."""
+    types: Mapping[int, str]
+    """The types of all columns, as SQL."""
+
+
+class Toast:
+    """Reads rows anew by their keys. What comes is the newest state: exact for whoever wants that,
+    and for a past state of this one column possibly newer than its moment."""
+
+    def __init__(self, connection: Connection, kernels: Kernels, *, has_placeholders: bool) -> None:
+        self._connection, self._kernels = connection, kernels
+        self._has_placeholders = has_placeholders
+        self._targets: dict[int, Target] = {}
+        self.gone = 0
+        """Updates that were left out, since nothing is left of their rows: deletes follow."""
+
+    async def filled(self, part: RowChanges, capture: Capture) -> AsyncGenerator[Filled, None]:
+        """The changes, in as many pieces as memory asks for."""
+        part = _captured_only(fill_from_old(part), capture)
+        if not part.unchanged:
+            yield Filled(part)
+            return
+        if self._has_placeholders:
+            yield Filled(replace(part, unchanged={}), placeholders=part.unchanged)
+            return
+        has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+        ends = [*np.flatnonzero(has_hole)[ROWS_MAX::ROWS_MAX].tolist(), len(part)]
+        start = 0
+        for end in ends:
+            yield await self._reselected(sliced(part, start, end), capture)
+            start = end
+
+    async def _reselected(self, part: RowChanges, capture: Capture) -> Filled:
+        if not part.unchanged:
+            return Filled(part)
+        has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+        wanted = pa.array(np.flatnonzero(has_hole))
+        places = sorted(part.unchanged)
+        keys = {place: part.rows[place].take(wanted) for place in capture.key_places}
+        found, numbers, missing = await self._read(part, capture, keys, places)
+        is_there = np.zeros(len(part), np.bool_)
+        picks = np.zeros(len(part), np.int64)
+        rows_found = wanted.to_numpy()[numbers]
+        is_there[rows_found], picks[rows_found] = True, np.arange(len(numbers))
+        rows, left, refilled = list(part.rows), dict[int, Mask](), dict[int, Mask]()
+        for place in places:
+            mask = part.unchanged[place]
+            if place in found:
+                values = found[place].take(pa.array(picks, mask=~is_there))
+                rows[place] = pc.if_else(pa.array(mask & is_there), values, rows[place])
+                refilled[place] = mask & is_there
+            lost = mask & ~is_there
+            if lost.any():
+                left[place] = lost
+        if left:
+            self.gone += int(np.logical_or.reduce(list(left.values())).sum())
+        refilled = {place: mask for place, mask in refilled.items() if mask.any()}
+        assert not missing & found.keys(), "a column that is gone cannot have been read"
+        return Filled(replace(part, rows=tuple(rows), unchanged=left), refilled=refilled)
+
+    async def _read(
+        self,
+        part: RowChanges,
+        capture: Capture,
+        keys: Mapping[int, pa.StringArray],
+        places: Sequence[int],
+    ) -> tuple[dict[int, pa.StringArray], np.ndarray[tuple[int], np.dtype[np.int64]], set[int]]:
+        """Values by column, of which key each row is, and the columns that are gone."""
+        doing = "rows cannot be read anew for values that the stream left out"
+        oid = part.relation.oid
+        with in_our_words(doing, table=str(capture.schema.table)):
+            for attempt in range(TRIES):
+                target = self._targets.get(oid) or await self._look(part, capture)
+                if target is None:
+                    return {}, np.empty(0, np.int64), set(places)
+                self._targets[oid] = target
+                asked = [place for place in places if place in target.names]
+                try:
+                    lines = await self._copied(_question(target, keys, asked))
+                except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable):
+                    del self._targets[oid]
+                    if attempt == TRIES - 1:
+                        raise
+                    continue
+                number, *columns = decode_copy(lines, 1 + len(asked), self._kernels)
+                found = dict(zip(asked, columns, strict=True))
+                at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1
+                return found, at, set(places) - set(asked)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _copied(self, question: sql.Composed) -> bytes:
+        async with self._connection.cursor() as cursor, cursor.copy(question) as copy:
+            return b"".join([bytes(piece) async for piece in copy])
+
+    async def _look(self, part: RowChanges, capture: Capture) -> Target | None:
+        """None when the table is gone. A renamed column is known by its place."""
+        relation = part.relation
+        cursor = await self._connection.execute(LOOK, [relation.oid])
+        rows = await cursor.fetchall()
+        if not rows:
+            return None
+        names = [row[2] for row in rows if row[2] is not None]
+        now = {
+            place: column.name
+            for place, column in enumerate(relation.columns)
+            if column.name in names
+        }
+        if len(names) == len(relation.columns):
+            now = {place: now.get(place, name) for place, name in enumerate(names)}
+        if missing := [place for place in capture.key_places if place not in now]:
+            raise SourceRejected(
+                "rows cannot be read anew, since their key has another form by now",
+                table=str(capture.schema.table),
+                columns=", ".join(relation.columns[place].name for place in missing),
+                hint=f"ALTER TABLE {capture.schema.table} REPLICA IDENTITY FULL",
+            )
+        types = {}
+        for place in capture.key_places:
+            column = relation.columns[place]
+            asked = await self._connection.execute(
+                "SELECT pg_catalog.format_type(%s, %s)", [column.type_oid, column.type_modifier]
+            )
+            [[types[place]]] = await asked.fetchall()
+        namespace, name, _, is_whole = rows[0]
+        table: sql.Composable = sql.Identifier(namespace, name)
+        if is_whole:
+            table = sql.SQL("ONLY {}").format(table)
+        return Target(table, now, types)
+
+
+LOOK = """
+SELECT n.nspname, c.relname, a.attname, c.relkind = 'r'
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_attribute a
+    ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+WHERE c.oid = %s ORDER BY a.attnum
+"""
+
+
+def _question(
+    target: Target, keys: Mapping[int, pa.StringArray], asked: Sequence[int]
+) -> sql.Composed:
+    """Keys go as text and become their types on the server, so that indexes serve."""
+    lists = [sql.SQL("{}::text[]").format(sql.Literal(_array_text(each))) for each in keys.values()]
+    names = [sql.Identifier(f"k{place}") for place in keys]
+    matches = [
+        sql.SQL("t.{} = {}::{}").format(
+            sql.Identifier(target.names[place]), name, sql.SQL(target.types[place])
+        )
+        for place, name in zip(keys, names, strict=True)
+    ]
+    columns = [sql.SQL("t.{}").format(sql.Identifier(target.names[place])) for place in asked]
+    return sql.SQL(
+        "COPY (SELECT {} FROM unnest({}) WITH ORDINALITY AS k({}, n) JOIN {} t ON {}) TO STDOUT"
+    ).format(
+        sql.SQL(", ").join([sql.SQL("k.n"), *columns]),
+        sql.SQL(", ").join(lists),
+        sql.SQL(", ").join(names),
+        target.table,
+        sql.SQL(" AND ").join(matches),
+    )
+
+
+def _array_text(values: pa.StringArray) -> str:
+    """`{"a","b"}`, as PostgreSQL reads arrays."""
+    escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
+    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), escaped)
+    joined = pc.binary_join(whole, '","')[0].as_py()
+    return f'{{"{joined}"}}'
+
+
+def _captured_only(part: RowChanges, capture: Capture) -> RowChanges:
+    if not part.unchanged:
+        return part
+    kept = {place: mask for place, mask in part.unchanged.items() if place in capture.places}
+    return replace(part, unchanged=kept)
+
+
+def sliced(part: RowChanges, start: int, end: int) -> RowChanges:
+    """Some of the changes."""
+    rows = slice(start, end)
+    unchanged = {place: mask[rows] for place, mask in part.unchanged.items()}
+    return replace(
+        part,
+        operations=part.operations[rows],
+        rows=tuple(column[rows] for column in part.rows),
+        unchanged={place: mask for place, mask in unchanged.items() if mask.any()},
+        old=None if part.old is None else tuple(column[rows] for column in part.old),
+        old_kinds=part.old_kinds[rows],
+        lsns=part.lsns[rows],
+        transactions=part.transactions[rows],
+        indexes=part.indexes[rows],
+    )

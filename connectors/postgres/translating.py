@@ -1,0 +1,112 @@
+"""From a burst of the stream to batches of changes: what belongs to which table, in which form."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from connectors.postgres.changing import truncate, typed
+from connectors.postgres.notices import Moment, messages
+from connectors.postgres.relations import Captures
+from connectors.postgres.source_block import Commits, Origin
+from connectors.postgres.toast import Toast
+from connectors.postgres.transactions import Placed, TransactionCounts
+from connectors.postgres.wal.burst import Burst, Message, RowChanges, Truncated
+from core_log.changes import ChangeBatch, Notices, Positions
+from core_log.clock import Clock
+
+BATCH_BYTES = 32 << 20
+"""A burst that has grown by values that were read anew goes on in several batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A batch, and the transactions of the stream that its changes belong to."""
+
+    tables: tuple[Placed, ...]
+    notices: tuple[Notices, ...]
+    is_last: bool
+    """Of its burst."""
+
+    def batch(self, positions: Positions) -> ChangeBatch:
+        return ChangeBatch(
+            tuple(each.changes for each in self.tables), positions, notices=self.notices
+        )
+
+
+@dataclass(slots=True)
+class Translator:
+    """Takes bursts in the order of the stream."""
+
+    origin: Origin
+    captures: Captures
+    toast: Toast
+    clock: Clock
+    has_messages: bool
+    counts: TransactionCounts | None
+    """None where nobody wants transaction metadata."""
+    _last_end: int | None = None
+    _last_committed_us: int = 0
+    _placed: list[Placed] = field(default_factory=list)
+    _messages: list[tuple[Message, Moment]] = field(default_factory=list)
+
+    async def translated(self, burst: Burst) -> AsyncGenerator[Translated, None]:
+        commits = Commits(burst.transactions, last_end=self._last_end)
+        size = 0
+        for event in burst.events:
+            if isinstance(event, RowChanges):
+                async for placed in self._rows(event, commits):
+                    self._placed.append(placed)
+                    size += placed.changes.rows.nbytes
+                    if size > BATCH_BYTES and self.counts is None:
+                        yield self._batch(burst, is_last=False)
+                        size = 0
+            elif isinstance(event, Truncated):
+                await self._truncated(event, commits)
+            elif self.has_messages:
+                self._messages.append((event, self._moment(event, burst)))
+        last = self._batch(burst, is_last=True)
+        ends = burst.transactions.end_lsns
+        if len(ends):
+            self._last_committed_us = int(burst.transactions.committed_us[-1])
+            known = ends[ends >= 0]
+            if len(known):
+                self._last_end = int(known[-1])
+        yield last
+
+    def _batch(self, burst: Burst, *, is_last: bool) -> Translated:
+        placed, self._placed = self._placed, []
+        told, self._messages = self._messages, []
+        now_ms = self.clock.now_ms()
+        notices = [messages(told, self.origin, now_ms=now_ms)]
+        if self.counts is not None:
+            changes, ends = self.counts.counted(burst, placed, now_ms=now_ms)
+            placed = [
+                Placed(each, before.transactions)
+                for each, before in zip(changes, placed, strict=True)
+            ]
+            notices.append(ends)
+        return Translated(tuple(placed), tuple(each for each in notices if each), is_last)
+
+    async def _rows(self, part: RowChanges, commits: Commits) -> AsyncGenerator[Placed, None]:
+        capture = await self.captures.fitting(part)
+        if capture is None:
+            return
+        async for filled in self.toast.filled(part, capture):
+            changes, transactions = typed(filled, capture, commits, self.origin)
+            if len(changes):
+                yield Placed(changes, transactions)
+
+    async def _truncated(self, event: Truncated, commits: Commits) -> None:
+        for relation in event.relations:
+            capture = await self.captures.of(relation)
+            if capture is not None:
+                changes = truncate(event, capture, commits, self.origin)
+                self._placed.append(Placed(changes, np.array([event.transaction], np.int64)))
+
+    def _moment(self, message: Message, burst: Burst) -> Moment:
+        at, transactions = message.transaction, burst.transactions
+        if at is None:
+            return Moment(self._last_committed_us, self._last_end, None)
+        before = self._last_end if at == 0 else int(transactions.end_lsns[at - 1])
+        return Moment(int(transactions.committed_us[at]), before, int(transactions.xids[at]))

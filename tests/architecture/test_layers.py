@@ -41,7 +41,11 @@ CONFINED = {
     r"yaml": r"config/",
     r"pydantic": r"(.*/)?settings\.py|config/.*|pipelines/.*",
     r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
-    r"socket": r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*",
+    r"socket": (
+        r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*"
+        r"|connectors/postgres/wal/line\.py"
+    ),
+    r"numba": r"connectors/postgres/wal/fast\.py|core_log/rows/",
     r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
     r"secrets": r"core_log/(broker/running|storage/key_digests)\.py|pipelines/.*",

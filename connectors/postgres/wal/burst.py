@@ -112,3 +112,5 @@ class Burst:
     position: int | None
     """Everything below has been streamed, so that the next start may be here; None while a
     transaction goes on."""
+    is_wanted: bool = False
+    """Whether the server waits for this position to be confirmed, as it does before it stops."""

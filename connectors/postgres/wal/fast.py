@@ -1,0 +1,141 @@
+"""The loops over bytes, compiled; the machine code is kept beside this file for the next start."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+from connectors.postgres.wal.burst import Bytes, Int64s
+from connectors.postgres.wal.kernels import FOREIGN, NULL, TEXT, UNCHANGED, Cells, Frames, Spans
+
+COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
+TAG_AT, KIND_AT = 30, 5
+FRAME_BYTES_MIN = 5
+TAB, LINE_END, BACKSLASH, CAPITAL_N = b"\t\n\\N"
+
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
+    cache=True, nogil=True, boundscheck=False
+)
+
+
+class FastKernels:
+    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+        room = (end - begin) // FRAME_BYTES_MIN + 1
+        starts, tags = np.empty(room, np.int64), np.empty(room, np.uint8)
+        count, stop = _walk(buffer, begin, end, starts, tags)
+        return Frames(starts[:count].copy(), tags[:count].copy(), stop)
+
+    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+        rows = len(starts)
+        bounds = np.empty((columns, 2 * rows), np.int32)
+        marks = np.empty((columns, rows), np.uint8)
+        are_texts, after = np.ones(columns, np.bool_), np.empty(rows, np.int64)
+        _spans(buffer, starts, stops, bounds, marks, are_texts, after)
+        return Spans(bounds, marks, are_texts, after)
+
+    def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
+        rows = int(_lines(buffer, end))
+        bounds = np.zeros((columns, 2 * rows), np.int32)
+        is_null = np.zeros((columns, rows), np.bool_)
+        have_nulls, have_escapes = np.zeros(columns, np.bool_), np.zeros(columns, np.bool_)
+        is_sound = _cells(buffer, end, bounds, is_null, have_nulls, have_escapes)
+        return Cells(bounds, is_null, have_nulls, have_escapes, bool(is_sound))
+
+
+@_compiled
+def _length(buffer: Bytes, at: int) -> Any:
+    high, low = np.int64(buffer[at]) << 24, np.int64(buffer[at + 1]) << 16
+    return high | low | (np.int64(buffer[at + 2]) << 8) | np.int64(buffer[at + 3])
+
+
+@_compiled
+def _walk(buffer: Bytes, begin: int, end: int, starts: Int64s, tags: Bytes) -> tuple[int, int]:
+    at, count = begin, 0
+    while at + FRAME_BYTES_MIN <= end:
+        length = _length(buffer, at + 1)
+        after = at + 1 + length
+        if after > end or length < 4:
+            break
+        if buffer[at] != COPY_DATA:
+            tag = buffer[at] | FOREIGN
+        elif buffer[at + KIND_AT] == KEEPALIVE:
+            tag = KEEPALIVE
+        elif buffer[at + KIND_AT] == WAL_MESSAGE and at + TAG_AT < len(buffer):
+            tag = buffer[at + TAG_AT]
+        else:
+            tag = 0
+        starts[count], tags[count] = at, tag
+        count += 1
+        at = after
+    return count, at
+
+
+@_compiled
+def _spans(
+    buffer: Bytes,
+    starts: Int64s,
+    stops: Int64s,
+    bounds: Any,
+    marks: Bytes,
+    are_texts: Any,
+    after: Int64s,
+) -> None:
+    columns = len(marks)
+    for row in range(len(starts)):
+        at, stop = starts[row], stops[row]
+        for column in range(columns):
+            if at >= stop:
+                at = stop + 1
+                break
+            mark = buffer[at]
+            begin = at + 1
+            if mark == TEXT:
+                begin = at + 5
+                at = begin + _length(buffer, at + 1)
+            else:
+                are_texts[column] = False
+                at = begin
+                if mark != NULL and mark != UNCHANGED:
+                    at = stop + 1
+                    break
+            if at > stop:
+                break
+            marks[column, row] = mark
+            bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
+        after[row] = at if at <= stop else -1
+
+
+@_compiled
+def _lines(buffer: Bytes, end: int) -> int:
+    count = 0
+    for at in range(end):
+        count += buffer[at] == LINE_END
+    return count
+
+
+@_compiled
+def _cells(
+    buffer: Bytes, end: int, bounds: Any, is_null: Any, have_nulls: Any, have_escapes: Any
+) -> bool:
+    columns, rows = is_null.shape
+    at = 0
+    for row in range(rows):
+        for column in range(columns):
+            begin, has_escape, separator = at, False, TAB
+            if column == columns - 1:
+                separator = LINE_END
+            while buffer[at] != TAB and buffer[at] != LINE_END:
+                has_escape |= buffer[at] == BACKSLASH
+                at += 1
+                if at >= end:
+                    return False
+            if buffer[at] != separator:
+                return False
+            bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
+            if has_escape and at - begin == 2 and buffer[begin + 1] == CAPITAL_N:
+                is_null[column, row] = have_nulls[column] = True
+            elif has_escape:
+                have_escapes[column] = True
+            at += 1
+    return bool(at == end)

@@ -1,0 +1,81 @@
+"""The three loops over bytes that there are twice: in plain Python, and compiled."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from connectors.postgres.wal.burst import Bytes, Int64s
+from core_log.speed import Speed, chosen_speed
+
+Int32s = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+SLACK_BYTES = 16
+"""How far behind what was received a buffer must still be readable."""
+
+FOREIGN = 0x80
+"""Set in the tag of a frame that is not of the stream: the server's notices and errors."""
+
+TEXT, NULL, UNCHANGED = b"tnu"
+
+
+class Frames(NamedTuple):
+    """Whole frames, one behind the other."""
+
+    starts: Int64s
+    tags: Bytes
+    """Which message each brings; `k` of a keepalive; else the frame's own letter, `FOREIGN`."""
+    stop: int
+    """Behind the last whole one."""
+
+
+class Spans(NamedTuple):
+    """Where in the buffer the values of rows stand, column by column."""
+
+    bounds: Int32s
+    """Per column the begin and end of every row's value, by turns; both the same without one."""
+    marks: Bytes
+    """Per column and row `TEXT`, `NULL` or `UNCHANGED`."""
+    are_texts: Flags
+    """Per column, whether every row has a value."""
+    after: Int64s
+    """Where each row ends; -1 where it breaks its own format."""
+
+
+class Cells(NamedTuple):
+    """Where in the text of a COPY the values stand, as in `Spans`."""
+
+    bounds: Int32s
+    is_null: Flags
+    have_nulls: Flags
+    have_escapes: Flags
+    """Per column, whether any value has a backslash in it."""
+    is_sound: bool
+    """Whether every line has as many values as there are columns, and the last one ends."""
+
+
+class Kernels(Protocol):
+    """Neither writes to the buffer; all may read `SLACK_BYTES` beyond what they are given."""
+
+    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+        """The frames that stand whole between `begin` and `end`."""
+        ...
+
+    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+        """Splits rows, each within its bounds, into their values."""
+        ...
+
+    def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
+        """Splits lines of COPY's text format into their values."""
+        ...
+
+
+def chosen_kernels(speed: Speed | None = None) -> Kernels:
+    if (speed or chosen_speed()) == "fast":
+        from connectors.postgres.wal.fast import FastKernels
+
+        return FastKernels()
+    from connectors.postgres.wal.plain import PlainKernels
+
+    return PlainKernels()

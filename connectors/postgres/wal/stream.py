@@ -1,0 +1,284 @@
+"""The stream of a replication slot: reads in bursts, and says how far all is safe."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from connectors.postgres.connecting import PASSING, SPEAKING, Connection, in_our_words
+from connectors.postgres.lsn import lsn_text
+from connectors.postgres.wal.burst import Burst, Bytes
+from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels, chosen_kernels
+from connectors.postgres.wal.line import LOST, Line, open_line
+from connectors.postgres.wal.pacing import Pacing
+from connectors.postgres.wal.pgoutput import EPOCH_US, Decoder, Ending
+from core_log.clock import Clock
+from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+
+ANSWER_SECONDS = 0.01
+"""Confirmations that come closer together leave as one."""
+TIMEOUT_MS_UNKNOWN = 60_000
+SHARE_OF_TIMEOUT = 3
+STATUS_SECONDS_MAX, STATUS_SECONDS_MIN = 10.0, 0.2
+
+_STATUS, _BOTH_HEAD = Struct(">cqqqqB"), Struct(">cI")
+
+
+class WalStream:
+    """One running START_REPLICATION; whoever made the connection gives it away.
+
+    The server is told how far we are from a timer, so that it keeps the connection even while
+    nobody takes bursts.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        line: Line,
+        clock: Clock,
+        *,
+        start_at: int,
+        receive_bytes: int,
+        status_seconds: float,
+        kernels: Kernels,
+    ) -> None:
+        self._connection, self._line, self._clock = connection, line, clock
+        self._loop = asyncio.get_running_loop()
+        self._receive_bytes, self._status_seconds = receive_bytes, status_seconds
+        self._decoder = Decoder(kernels)
+        self._buffer, self._filled = _buffer_of(receive_bytes), 0
+        self._confirmed = start_at
+        self._reached = start_at
+        self._is_started = line.name == "libpq"
+        self._failure: HeadwaterError | None = None
+        self._answer: asyncio.TimerHandle | None = None
+        self._timer = self._loop.call_later(status_seconds, self._tick)
+
+    @classmethod
+    async def start(
+        cls,
+        connection: Connection,
+        clock: Clock,
+        *,
+        slot: str,
+        publications: Sequence[str],
+        start_at: int,
+        receive_bytes: int,
+        has_messages: bool = True,
+        origin: str = "any",
+        kernels: Kernels | None = None,
+    ) -> "WalStream":
+        """Over a connection made with `replication=True`, from `start_at` on, or from where the
+        slot stands if that is later. What the server has against it is told by `bursts`."""
+        timeout_ms = await _timeout_ms(connection)
+        command = start_command(
+            connection.info.server_version,
+            slot=slot,
+            publications=publications,
+            start_at=start_at,
+            has_messages=has_messages,
+            origin=origin,
+        )
+        line = await open_line(connection, command)
+        seconds = (timeout_ms or TIMEOUT_MS_UNKNOWN) / 1_000 / SHARE_OF_TIMEOUT
+        return cls(
+            connection,
+            line,
+            clock,
+            start_at=start_at,
+            receive_bytes=receive_bytes,
+            status_seconds=max(STATUS_SECONDS_MIN, min(STATUS_SECONDS_MAX, seconds)),
+            kernels=kernels or chosen_kernels(),
+        )
+
+    @property
+    def way(self) -> str:
+        """`socket`, or `libpq` at the plainer rate."""
+        return self._line.name
+
+    async def bursts(self) -> AsyncGenerator[Burst, None]:
+        """Ends only by an error. A burst without events says that nothing was there to see up to
+        its position."""
+        pacing = Pacing(now=self._loop.time())
+        while True:
+            await self._gather(pacing)
+            pacing.handed_on()
+            burst, used = self._decoder.decode(self._buffer, may_cut=self._is_full)
+            self._drop(used)
+            if burst is not None and self._says_something(burst):
+                yield burst
+            elif self._decoder.ending is not None and not self._decoder.has_whole:
+                raise _refusal(self._decoder.ending)
+
+    def confirm(self, lsn: int) -> None:
+        """All below is durable; the server may forget it."""
+        if lsn > self._confirmed:
+            self._confirmed = lsn
+            self._answer_soon()
+
+    def ask(self) -> None:
+        """Has the server say how far it is, in a burst soon to come, though nothing happens."""
+        self._send_status(wants_answer=True)
+
+    async def close(self) -> None:
+        """Closes the connection as well, which frees the slot a moment later."""
+        self._timer.cancel()
+        if self._answer is not None:
+            self._answer.cancel()
+        self._line.close()
+        await self._connection.close()
+
+    async def _gather(self, pacing: Pacing) -> None:
+        """Reads until there is a burst to make and no reason to wait for more of it."""
+        while not self._can_hand_on:
+            if self._failure is not None:
+                raise self._failure
+            self._make_room()
+            self._note(await self._line.receive(self._space), pacing)
+            while True:
+                while not self._is_full and (count := self._line.take(self._space)):
+                    self._note(count, pacing)
+                seconds = 0.0 if self._is_full else pacing.pause(now=self._loop.time())
+                if not seconds:
+                    break
+                await asyncio.sleep(seconds)
+            self._look()
+
+    @property
+    def _can_hand_on(self) -> bool:
+        decoder = self._decoder
+        return decoder.has_whole or decoder.ending is not None or self._is_stuck
+
+    @property
+    def _is_full(self) -> bool:
+        return self._filled >= len(self._buffer) - SLACK_BYTES
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Full of one transaction that goes on."""
+        return self._is_full and self._decoder.has_any
+
+    @property
+    def _capacity(self) -> int:
+        return len(self._buffer) - SLACK_BYTES
+
+    @property
+    def _space(self) -> memoryview:
+        return self._buffer.data[self._filled : self._capacity]
+
+    def _note(self, count: int, pacing: Pacing) -> None:
+        self._filled += count
+        pacing.received(count, now=self._loop.time())
+
+    def _look(self) -> None:
+        if not self._is_started and not self._skip_start():
+            return
+        self._decoder.look(self._buffer, self._filled)
+
+    def _skip_start(self) -> bool:
+        """Takes off the frame that says that the stream begins, and what stands before it."""
+        while self._filled >= _BOTH_HEAD.size:
+            letter, length = _BOTH_HEAD.unpack_from(self._buffer.data)
+            if letter not in (b"W", b"N", b"S"):
+                self._is_started = True  # an error, which the decoder finds
+                return True
+            if self._filled < 1 + length:
+                return False
+            self._drop(1 + length)
+            if letter == b"W":
+                self._is_started = True
+                return True
+        return False
+
+    def _drop(self, used: int) -> None:
+        if not used:
+            return
+        rest = self._buffer[used : self._filled].copy()
+        if len(self._buffer) > self._receive_bytes + SLACK_BYTES > len(rest):
+            self._buffer = _buffer_of(self._receive_bytes)  # a giant message is through
+        self._filled = len(rest)
+        self._buffer[: self._filled] = rest
+
+    def _make_room(self) -> None:
+        """For a single message that is larger than the buffer."""
+        if self._is_full:
+            larger = _buffer_of(max(self._decoder.bytes_wanted, 2 * self._capacity))
+            larger[: self._filled] = self._buffer[: self._filled]
+            self._buffer = larger
+
+    def _says_something(self, burst: Burst) -> bool:
+        if burst.is_wanted:
+            self._answer_soon()
+        moves = burst.position is not None and burst.position > self._reached
+        if burst.position is not None:
+            self._reached = max(self._reached, burst.position)
+        return bool(burst.events) or len(burst.transactions.xids) > 0 or moves or burst.is_wanted
+
+    def _answer_soon(self) -> None:
+        if self._answer is None:
+            self._answer = self._loop.call_later(ANSWER_SECONDS, self._send_status)
+
+    def _tick(self) -> None:
+        self._send_status()
+        self._timer = self._loop.call_later(self._status_seconds, self._tick)
+
+    def _send_status(self, *, wants_answer: bool = False) -> None:
+        if self._answer is not None:
+            self._answer.cancel()
+            self._answer = None
+        now_us = self._clock.now_ms() * 1_000 - EPOCH_US
+        places = (self._confirmed,) * 3  # written, flushed and applied
+        try:
+            self._line.send(_STATUS.pack(b"r", *places, now_us, wants_answer))
+        except HeadwaterError as error:
+            self._failure = error
+
+
+def start_command(
+    server_version: int,
+    *,
+    slot: str,
+    publications: Sequence[str],
+    start_at: int,
+    has_messages: bool,
+    origin: str,
+) -> bytes:
+    names = ",".join('"' + each.replace('"', '""') + '"' for each in publications)
+    options = {"proto_version": "1", "publication_names": names}
+    if has_messages:
+        options["messages"] = "true"
+    if origin != "any" and server_version >= 160_000:
+        options["origin"] = origin
+    quoted = {key: value.replace("'", "''") for key, value in options.items()}
+    written = ", ".join(f"{key} '{value}'" for key, value in quoted.items())
+    return (f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn_text(start_at)} ({written})').encode()
+
+
+async def _timeout_ms(connection: Connection) -> int:
+    with in_our_words("the server does not say how long it waits for an answer"):
+        cursor = await connection.execute(
+            "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
+        )
+        row = await cursor.fetchone()
+    return int(row[0]) if row else TIMEOUT_MS_UNKNOWN
+
+
+def _buffer_of(capacity: int) -> Bytes:
+    return np.zeros(capacity + SLACK_BYTES, np.uint8)
+
+
+def _refusal(ending: Ending) -> HeadwaterError:
+    """What the server's last frame means; its words only where they cannot quote a row."""
+    if ending.letter != "E":
+        return SourceUnavailable(LOST)
+    pieces = ending.content.split(b"\0")
+    fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in pieces}
+    state = fields.get(b"C", "")
+    facts: dict[str, Any] = {"sqlstate": state}
+    if state[:2] in SPEAKING:
+        facts["why"] = fields.get(b"M", "")
+    if state[:2] in PASSING or not state:
+        return SourceUnavailable("the server ended the stream", **facts)
+    return SourceRejected("the server does not stream", **facts)

@@ -75,5 +75,16 @@ class SetAside:
     problem: str
 
 
-Report = StateChanged | Moved | Read | Stood | SetAside
+@dataclass(frozen=True, slots=True)
+class Gauged:
+    """A figure of a source's that users watch, such as the write-ahead log that it retains."""
+
+    pipeline: str
+    unit: str
+    name: str
+    value: int
+    limit: int | None
+
+
+Report = StateChanged | Moved | Read | Stood | SetAside | Gauged
 Reporter = Callable[[Report], None]

@@ -75,6 +75,16 @@ def _started(snapshot: Snapshot) -> Iterator[Sample]:
     yield Sample((), snapshot["started_ms"] / 1_000)
 
 
+def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[Sample]]:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for pipeline, found in snapshot["pipelines"].items():
+            for unit, facts in found["units"].items():
+                if gauge := facts["gauges"].get(name):
+                    yield Sample((pipeline, unit), gauge[field])
+
+    return read
+
+
 def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
@@ -153,6 +163,20 @@ METRICS = (
         ("pipeline",),
         "Tables that are set aside until somebody resumes them.",
         _quarantined,
+    ),
+    MetricSpec(
+        "headwater_retained_wal_bytes",
+        "gauge",
+        UNIT,
+        "Write-ahead log that a PostgreSQL server keeps because of the source's slot.",
+        _gauges("retained_wal_bytes", "value"),
+    ),
+    MetricSpec(
+        "headwater_retained_wal_limit_bytes",
+        "gauge",
+        UNIT,
+        "How much of it the source's settings allow, where they set a limit.",
+        _gauges("retained_wal_bytes", "limit"),
     ),
     MetricSpec(
         "headwater_snapshot_fraction",

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 
 from core_log.errors import DecodeError
-from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
 
 KINDS: dict[str, type[Report]] = {
-    kind.__name__: kind for kind in (StateChanged, Moved, Read, Stood, SetAside)
+    kind.__name__: kind for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged)
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from core_log.clock import Clock
-from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
 from pipelines.watching.unit_status import SOURCE, Json, TableStatus, UnitStatus
 
 SHAPE_VERSION = 1
@@ -44,6 +44,8 @@ class StatusBoard:
                 unit.stand(report, now_ms=self._clock.now_ms())
             case SetAside():
                 unit.set_aside(report)
+            case Gauged():
+                unit.gauges[report.name] = report
 
     def forget(self, pipeline: str) -> None:
         """A pipeline that was dropped, or taken out of the file."""

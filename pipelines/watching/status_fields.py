@@ -21,6 +21,8 @@ UNIT = SHARED_BY_UNIT_AND_TABLE | {
     "lag_records": "of a sink: records of the log that it has not applied; null where not known",
     "positions": "where it stands: parts of the source's position, or `topic-partition` to offset",
     "positions_ms": "when it last said where it stands",
+    "gauges.*.value": "a figure of the source's own, such as `retained_wal_bytes`",
+    "gauges.*.limit": "from where on it is too much; null where nothing is",
 }
 
 TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {
@@ -73,4 +75,4 @@ FIELDS = (
     | {f"pipelines.*.tables.*.{name}": meaning for name, meaning in TABLE.items()}
     | {f"pipelines.*.tables.*.units.*.{name}": text for name, text in TABLE_IN_UNIT.items()}
 )
-"""A star stands for names: of pipelines, units and tables (and parts of a position)."""
+"""A star stands for names: of pipelines, units, tables and figures (and parts of a position)."""

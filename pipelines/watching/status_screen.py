@@ -28,6 +28,9 @@ WORST_FIRST = (
 )  # fmt: skip
 """In which order tables are shown where not all of them fit."""
 
+GAUGES = {"retained_wal_bytes": "retained WAL"}
+"""What figures of sources are called where people read them."""
+
 BAR_CELLS = 10
 WIDE = 100
 """From this width on there is room for what can be missed."""
@@ -153,7 +156,20 @@ def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
             ),
             Span(f"{size}  lag {duration_text(unit['lag_ms'])}{behind}"),
         ]
+        yield from _gauge_lines(unit["gauges"], cells)
         yield from _because(unit["reason"], width, has_unicode)
+
+
+def _gauge_lines(gauges: Facts, indent: int) -> Iterator[Line]:
+    for name, gauge in gauges.items():
+        value, limit = gauge["value"], gauge["limit"]
+        shown = size_text if name.endswith("_bytes") else count_text
+        told = f"{GAUGES.get(name, name)} {shown(value)}"
+        style = "red" if limit is not None and value > limit else "dim"
+        yield [
+            Span(" " * (indent + 4)),
+            Span(told + ("" if limit is None else f" of {shown(limit)}"), style),
+        ]
 
 
 def _table_lines(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
+from pipelines.reports import Gauged, Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.watching.rates import Rate
 
 SOURCE = "source"
@@ -112,6 +112,7 @@ class UnitStatus:
     waiting_since_ms: int | None = None
     """Of a sink that has not applied anything yet: commit time of the oldest change in the log."""
     tables: dict[str, TableStatus] = field(default_factory=dict)
+    gauges: dict[str, Gauged] = field(default_factory=dict)
 
     def change(self, report: StateChanged, *, now_ms: int) -> None:
         if report.table:
@@ -188,6 +189,10 @@ class UnitStatus:
             "dead_letters": sum(each["dead_letters"] for each in tables),
             "positions": dict(self.positions),
             "positions_ms": self.positions_ms,
+            "gauges": {
+                name: {"value": each.value, "limit": each.limit}
+                for name, each in self.gauges.items()
+            },
         }
 
     def _lag_records(self, ends: Mapping[str, int]) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.reports import Moved, Read, SetAside, State, StateChanged, Stood
+from pipelines.reports import Gauged, Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.terminal import exit_codes
 from pipelines.watching.progress import ProgressView, drawn, is_drawable, log_lines
 from pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
@@ -43,6 +43,7 @@ def shop(*, tables: int = 0) -> Any:
     board(StateChanged("shop", "sql", "public.invoices", State.QUARANTINED, reason))
     board(SetAside("shop", "sql", "public.items", 7, "no number"))
     board(Stood("shop", "sql", {"shop.public.orders-0": "1000"}))
+    board(Gauged("shop", "source", "retained_wal_bytes", 312 << 20, 20 << 30))
     board.know_ends({"shop.public.orders-0": 13_401})
     return board.snapshot()
 
@@ -59,6 +60,7 @@ def test_the_screen_says_what_runs_how_far_what_is_left_and_what_is_wrong() -> N
         == """\
 PIPELINE shop   running   4 tables   for 10.0 s
   source  running        18.4k rows    1,840 rows/s  lag 30 ms
+          retained WAL 312.0 MiB of 20.0 GiB
   sql     running        18.4k rows    1,840 rows/s  lag 2.1 s, 12.4k records
 TABLE            STATE         SNAPSHOT                    LAG   ROWS/S     DLQ
 public.invoices  quarantined   -                             -        0       0

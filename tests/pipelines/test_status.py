@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.reports import Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
 from pipelines.watching.status import StatusBoard
 from pipelines.watching.status_fields import FIELDS
 from tests.fakes import SimulatedClock
@@ -72,6 +72,7 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
     watched.read(5, 10)
+    watched.say(Gauged("shop", "source", "retained_wal_bytes", 1 << 20, None))
 
     nullable = {"pipelines.*.tables.*.snapshot"}
     assert set(paths_of(watched.board.snapshot())) == set(FIELDS) - nullable
@@ -80,7 +81,7 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
 def paths_of(value: Any, path: str = "") -> list[str]:
     if not isinstance(value, dict) or path.endswith("positions"):
         return [path]
-    named = path.rpartition(".")[2] in ("pipelines", "units", "tables")
+    named = path.rpartition(".")[2] in ("pipelines", "units", "tables", "gauges")
     return [
         found
         for name, inner in value.items()

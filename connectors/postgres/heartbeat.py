@@ -1,0 +1,167 @@
+"""Keeps the slot of an idle source moving, and watches how much the slot makes the server keep."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NoReturn
+
+import psycopg
+from psycopg import sql
+
+from connectors.postgres import slots
+from connectors.postgres.connecting import Connection, connect, in_our_words
+from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.settings import PostgresSettings, SlotSettings
+from connectors.source import Gauge, SourceContext
+from core_log.errors import HeadwaterError, PositionLost, SourceRejected
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "headwater.heartbeat"
+"""Of logical messages that are no events; a stream that meets one has come so far."""
+RETAINED = "retained_wal_bytes"
+WATCH_MS = 10_000
+"""How often the server is asked where there is no heartbeat."""
+WORTH_BYTES = 8_192
+"""Others have to have written this much for a message to be worth it, so that a server at rest
+stays at rest."""
+NEAR = 0.8
+"""From this share of the budget on it is worth a warning."""
+
+
+class Verdict(IntEnum):
+    FINE = 0
+    NEAR = 1
+    OVER = 2
+
+
+@dataclass(slots=True)
+class Budget:
+    """What `slot.max_retained_wal` allows. Beyond it something is done only once more is kept than
+    at the look before: who catches up is not to be stopped."""
+
+    limit: int | None
+    last: int | None = None
+    told: Verdict = Verdict.FINE
+
+    def judge(self, retained: int) -> Verdict:
+        """Says each but once, until it is fine again."""
+        before, self.last = self.last, retained
+        if self.limit is None or retained < NEAR * self.limit:
+            self.told = Verdict.FINE
+            return Verdict.FINE
+        is_over = before is not None and self.limit < before <= retained
+        verdict = Verdict.OVER if is_over else Verdict.NEAR
+        if verdict <= self.told:
+            return Verdict.FINE
+        self.told = verdict
+        return verdict
+
+
+class Heartbeat:
+    """Beside the stream, on a connection of its own: that it cannot be had stops nothing."""
+
+    def __init__(self, settings: PostgresSettings, context: SourceContext, *, slot: str) -> None:
+        self._settings, self._context, self._slot = settings, context, slot
+        self._budget = Budget(settings.slot.max_retained_wal)
+        self._connection: Connection | None = None
+        self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
+
+    async def run(self) -> NoReturn:
+        """For as long as the stream goes on. Raises only when the budget says that it may not."""
+        try:
+            while True:
+                await self.beat()
+                await asyncio.sleep((self._settings.heartbeat_ms or WATCH_MS) / 1_000)
+        finally:
+            await self.close()
+
+    async def beat(self) -> None:
+        try:
+            if self._connection is None:
+                self._connection = await connect(self._settings, name=self._slot)
+            await self._emit(self._connection)
+            slot = await slots.look(self._connection, self._slot)
+        except HeadwaterError:
+            await self.close()  # the stream will say so if it is more than this connection
+            return
+        if slot is not None and slot.retained_bytes is not None:
+            await self._watch(self._connection, slot, slot.retained_bytes)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _emit(self, connection: Connection) -> None:
+        if not self._may_emit:
+            return
+        with in_our_words("the server does not say where its write-ahead log ends"):
+            try:
+                cursor = await connection.execute(
+                    "SELECT pg_catalog.pg_current_wal_insert_lsn()::text"
+                )
+                row = await cursor.fetchone()
+                assert row is not None, "a question for one value has one row as an answer"
+                if parse_lsn(row[0]) - self._emitted < WORTH_BYTES:
+                    return
+                cursor = await connection.execute(
+                    sql.SQL(
+                        "SELECT pg_catalog.pg_logical_emit_message(false, {}, '')::text"
+                    ).format(sql.Literal(PREFIX))
+                )
+                row = await cursor.fetchone()
+                assert row is not None, "a question for one value has one row as an answer"
+                self._emitted = parse_lsn(row[0])
+            except (
+                psycopg.errors.InsufficientPrivilege,
+                psycopg.errors.ObjectNotInPrerequisiteState,  # on a standby
+                psycopg.errors.ReadOnlySqlTransaction,
+            ):
+                self._may_emit = (
+                    False  # the server's own keepalives move the slot on, more coarsely
+                )
+
+    async def _watch(self, connection: Connection, slot: slots.Slot, retained: int) -> None:
+        limits = self._settings.slot
+        self._context.report(Gauge(RETAINED, max(retained, 0), limits.max_retained_wal))
+        verdict = self._budget.judge(retained)
+        if verdict is Verdict.FINE:
+            return
+        if verdict is Verdict.NEAR or limits.when_exceeded == "warn":
+            logger.warning("%s", _exceeded(SourceRejected, slot, limits))
+            return
+        if limits.when_exceeded == "drop":
+            await slots.drop(connection, self._slot, ends_reader=True)
+            raise _exceeded(PositionLost, slot, limits)
+        raise _exceeded(SourceRejected, slot, limits)
+
+
+def _exceeded(kind: type[HeadwaterError], slot: slots.Slot, limits: SlotSettings) -> HeadwaterError:
+    retained, limit = slot.retained_bytes or 0, limits.max_retained_wal or 0
+    problem = "the slot makes the server keep more write-ahead log than `max_retained_wal`"
+    if kind is PositionLost:
+        problem += ", and was dropped"
+    elif retained <= limit:
+        problem = "the slot makes the server keep nearly as much write-ahead log as it may"
+    end = (slot.restart or 0) + retained
+    behind = end - (slot.confirmed or 0)
+    if behind * 2 < retained:
+        hint = (
+            "a transaction that has been open for long holds it back: SELECT pid, xact_start, state"
+            " FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start LIMIT 5"
+        )
+    else:
+        hint = (
+            "the pipeline reads more slowly than the database writes, or stands: headwater status"
+        )
+    return kind(
+        problem,
+        slot=slot.name,
+        retained_bytes=retained,
+        max_bytes=limit,
+        confirmed=lsn_text(slot.confirmed or 0),
+        behind_bytes=behind,
+        hint=hint,
+    )

@@ -14,7 +14,7 @@ venv: ## install what the project needs into .venv, nothing else
 	@scripts/setup.sh
 
 demo: venv ## a shop through the log into SQLite and Parquet, killed in the middle
-	@$(BIN)/python -m scripts.demo
+	@$(BIN)/python -m scripts.demo_generator
 
 check: venv ## format, lint, types, architecture tests
 	$(BIN)/ruff format --check --output-format concise .

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from core_log.table_schema import TableId
-from scripts.demo import Compared, differences, verdict
+from scripts.demo_generator import Compared, differences, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = TableId("shop", "orders")
@@ -15,7 +15,7 @@ ORDERS = TableId("shop", "orders")
 
 def test_the_demo_is_killed_and_ends_equal() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo", "20000"],
+        [sys.executable, "-m", "scripts.demo_generator", "20000"],
         cwd=ROOT,
         capture_output=True,
         text=True,

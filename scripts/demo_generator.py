@@ -1,4 +1,4 @@
-"""A shop through the log into SQLite and Parquet, killed in the middle: everything is equal."""
+"""The show without a database: a made-up shop into SQLite and Parquet, killed in the middle."""
 
 import os
 import signal

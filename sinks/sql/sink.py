@@ -1,16 +1,19 @@
 """The `sql` sink: slices of the log into tables of a database, each as one transaction."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
 
 from core_log.changes import TableChanges
 from core_log.errors import SinkUnavailable
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
-from sinks.sink import SinkContext, Slice, Stands
+from sinks.sink import Contents, SinkContext, Slice, Stands
 from sinks.sql.chunk import Chunk, Gathering
 from sinks.sql.failures import ShapeFirst, TryAgain
 from sinks.sql.settings import SqlSettings
@@ -83,6 +86,25 @@ class SqlSink:
         from sinks.sql.rebuild import swap
 
         return await self._ask(lambda target: swap(target, table))
+
+    @asynccontextmanager
+    async def contents(
+        self, schema: TableSchema, topics: Collection[str]
+    ) -> AsyncIterator[Contents]:
+        """In a transaction of this sink's only connection, so it applies nothing meanwhile."""
+        from sinks.sql.contents import close_contents, open_contents
+
+        opened = await self._ask(lambda target: open_contents(target, schema, topics))
+
+        async def batches() -> AsyncGenerator[pa.RecordBatch, None]:
+            while (batch := await self._ask(lambda _: next(opened.pages, None))) is not None:
+                yield batch
+
+        try:
+            async with aclosing(batches()) as found:
+                yield Contents(opened.stands, opened.columns, found, opened.keeps_deleted)
+        finally:
+            await self._run(close_contents)
 
     async def close(self) -> None:
         thread, self._thread = self._thread, None

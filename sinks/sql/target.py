@@ -50,17 +50,21 @@ class Target:
         """What counts of the stored offsets, as the tables themselves say it."""
         with translated(self.dialect):
             connection = self.connected()
-            self._generations.clear()
-            self.tables.forget()
             try:
-                rows: list[Row] = []
-                if self.offsets.is_there(connection):
-                    rows = self.offsets.read(connection, topics)
-                counting, _ = self._counting(connection, rows)
+                self._told = dict(self.stands_in(connection, topics))
             finally:
                 connection.rollback()
-        self._told = {partition: row.stand for partition, row in counting.items()}
         return dict(self._told)
+
+    def stands_in(self, connection: "sa.Connection", topics: Sequence[str]) -> Stands:
+        """The same in a transaction that is open."""
+        self._generations.clear()
+        self.tables.forget()
+        rows: list[Row] = []
+        if self.offsets.is_there(connection):
+            rows = self.offsets.read(connection, topics)
+        counting, _ = self._counting(connection, rows)
+        return {partition: row.stand for partition, row in counting.items()}
 
     def begin(self, start: Stands) -> None:
         """Locks the stored offsets; raises `Fenced` where they are not `start`."""

@@ -1,0 +1,102 @@
+"""64 bits for every row: the same for rows that are equal column by column, type by type."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core_log.rows.stretches import stretches
+
+Digests = npt.NDArray[np.uint64]
+
+WORD = 8
+LOOPED_BYTES_MAX = 512
+"""Longer texts are digested one by one: a loop over words would go on for the longest of them."""
+
+NULL = np.uint64(0x6E75_6C6C_6E75_6C6C)
+_STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58_476D_1CE4_E5B9), np.uint64(0x94D0_49BB_1331_11EB)
+_TAILS = np.array([(1 << 8 * size) - 1 for size in range(WORD)], dtype=np.uint64)
+
+
+def digests_of(columns: Sequence[pa.Array], rows: int) -> Digests:
+    """Of `rows` rows. Two different rows have the same digest about once in 2^64 pairs."""
+    found: Digests = np.full(rows, _STEP, dtype=np.uint64)
+    for column in columns if rows else ():
+        found = _mixed(found * _MIX_1 + _of_column(column))
+    return found
+
+
+def _of_column(column: pa.Array) -> Digests:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _of_column(column.cast(kind.value_type))
+    if pa.types.is_nested(kind):
+        texts = [None if value is None else repr(value) for value in column.to_pylist()]
+        return _of_column(pa.array(texts, pa.string()))
+    if pa.types.is_null(kind):
+        return np.full(len(column), NULL, dtype=np.uint64)
+    found = _of_values(column)
+    if column.null_count:
+        found[np.asarray(column.is_null())] = NULL
+    return found
+
+
+def _of_values(column: pa.Array) -> Digests:
+    """What stands where a value is null means nothing."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        numbers = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # one zero, not two
+        return _mixed(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+    if pa.types.is_decimal(kind):
+        return _of_words(column, kind.bit_width // 64)
+    if not pa.types.is_primitive(kind):  # texts and bytes
+        return _of_bytes(column)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif kind.bit_width < 64 and not pa.types.is_integer(kind):  # dates and times
+        column = column.cast(pa.int32())
+    elif not pa.types.is_integer(kind):
+        column = column.cast(pa.int64())
+    numbers = column.fill_null(0).to_numpy()
+    return _mixed(numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64))
+
+
+def _of_words(column: pa.Array, count: int) -> Digests:
+    words = np.frombuffer(column.buffers()[1], np.uint64)
+    words = words[column.offset * count : (column.offset + len(column)) * count]
+    found: Digests = np.zeros(len(column), dtype=np.uint64)
+    for place in range(count):
+        found = _mixed(found * _MIX_1 + words[place::count])
+    return found
+
+
+def _of_bytes(column: pa.Array) -> Digests:
+    """Word by word, all rows at once."""
+    data, offsets = stretches(column.cast(pa.binary()))
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    found: Digests = lengths.astype(np.uint64) * _STEP
+    is_long = lengths > LOOPED_BYTES_MAX
+    padded = np.append(data, np.zeros(WORD, np.uint8))
+    words = np.ndarray((len(padded) - WORD + 1,), "<u8", buffer=padded, strides=(1,))
+    for place in range(0, int(lengths[~is_long].max(initial=0)), WORD):
+        rows = np.flatnonzero((lengths > place) & ~is_long)
+        left = lengths[rows] - place
+        taken = words[starts[rows] + place]
+        taken = np.where(left < WORD, taken & _TAILS[np.minimum(left, WORD - 1)], taken)
+        found[rows] = _mixed(found[rows] * _MIX_1 + taken)
+    for row in np.flatnonzero(is_long).tolist():
+        content = data[starts[row] : starts[row] + lengths[row]].tobytes()
+        found[row] = int.from_bytes(blake2b(content, digest_size=WORD).digest(), "little")
+    return _mixed(found)
+
+
+def _mixed(numbers: npt.NDArray[np.generic]) -> Digests:
+    """Every bit of the outcome depends on every bit that comes in (the end of splitmix64)."""
+    bits = numbers.view(np.uint64)
+    bits = (bits ^ bits >> np.uint64(30)) * _MIX_1
+    bits = (bits ^ bits >> np.uint64(27)) * _MIX_2
+    found: Digests = bits ^ bits >> np.uint64(31)
+    return found

@@ -1,0 +1,1 @@
+"""What a table was at a moment, and whether source, log and target agree about it."""

@@ -1,0 +1,207 @@
+"""Replays topics to the newest state of every key, as two numbers per key instead of as rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import RecordsRejected
+from core_log.log import Log, TopicPartition
+from core_log.rows.digests import Digests, digests_of
+from core_log.table_schema import TableSchema
+from core_log.varint import Int64s
+from pipelines.loops.busy_work import beside
+from pipelines.loops.reading import AfterLog, SliceReader
+from pipelines.proving.moments import Ends
+from sinks.sink import Slice, Stand
+
+MERGE_ROWS = 2_000_000
+"""Changes of one partition that are kept before all but the newest of each key are let go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows are compared by."""
+
+    schema: TableSchema
+    """Of the target."""
+    columns: tuple[str, ...]
+    """Those of the schema that count, the key's among them."""
+
+    def projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows under an older schema as they are under this one."""
+        given = set(rows.schema.names)
+        fields = [self.schema.arrow.field(name) for name in self.columns]
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in given
+            else pa.nulls(rows.num_rows, field.type)
+            for field in fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def digests(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
+        """Of the keys, and of the rows as a whole."""
+        keys = [rows.column(name) for name in self.schema.key]
+        return digests_of(keys, rows.num_rows), digests_of(rows.columns, rows.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table at a moment, in the order of its keys' digests."""
+
+    keys: Digests
+    rows: Digests
+    origins: npt.NDArray[np.int32]
+    """Where in `partitions` the partition stands that told the row last."""
+    offsets: Int64s
+    partitions: tuple[TopicPartition, ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def find(self, keys: Digests) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Where each key stands, and whether it is there at all."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return places, self.keys[places] == keys
+
+
+class Fold:
+    """Reads every topic once, however many moments of it are asked for."""
+
+    def __init__(self, log: Log, shape: Shape, *, after_log: AfterLog, fetch_bytes: int) -> None:
+        self._log, self._shape = log, shape
+        self._after_log, self._fetch_bytes = after_log, fetch_bytes
+        self._skipped: dict[TopicPartition, set[int]] = {}
+        """Records that no reader could decode, and that no target therefore has."""
+
+    async def states(
+        self, moments: Sequence[Ends], tell: Callable[[int], None] = lambda _: None
+    ) -> list[State]:
+        """The state at each of the moments; `tell` hears of the records that were read so far."""
+        partitions = tuple(sorted({part for ends in moments for part in ends}))
+        while True:
+            tallies = {
+                part: _Tally(sorted({ends.get(part, 0) for ends in moments})) for part in partitions
+            }
+            try:
+                await self._read(tallies, tell)
+            except RecordsRejected as error:
+                place = TopicPartition(error.topic, error.partition)
+                self._skipped.setdefault(place, set()).update(error.reasons)
+            else:
+                return [_state(tallies, ends) for ends in moments]
+
+    async def _read(
+        self, tallies: Mapping[TopicPartition, "_Tally"], tell: Callable[[int], None]
+    ) -> None:
+        reader = SliceReader(
+            self._log,
+            after_log=self._after_log,
+            fetch_bytes=self._fetch_bytes,
+            skipped=lambda: self._skipped,
+        )
+        part = Slice(
+            log=self._log,
+            start={part: Stand("", 0) for part in tallies},
+            end={part: Stand("", tally.stops[-1]) for part, tally in tallies.items()},
+            cut=None,
+            read=reader.read,
+        )
+        count = 0
+        async for changes in part.changes():
+            assert changes.log_partition is not None, "what was read knows its place"
+            tally = tallies[changes.log_partition]
+            await beside(partial(tally.take, changes, self._shape), changes.rows.nbytes)
+            count += len(changes)
+            tell(count)
+
+
+@dataclass(slots=True)
+class _Piece:
+    keys: Digests
+    rows: Digests
+    offsets: Int64s
+    is_there: npt.NDArray[np.bool_]
+
+    def upto(self, offset: int) -> "_Piece":
+        end = int(np.searchsorted(self.offsets, offset))
+        return _Piece(self.keys[:end], self.rows[:end], self.offsets[:end], self.is_there[:end])
+
+
+@dataclass(slots=True)
+class _Tally:
+    """One partition while it is read."""
+
+    stops: Sequence[int]
+    """Offsets at which its state is wanted, in rising order."""
+    states: dict[int, _Piece] = field(default_factory=dict)
+    pieces: list[_Piece] = field(default_factory=list)
+    waiting: int = 0
+
+    def take(self, changes: TableChanges, shape: Shape) -> None:
+        assert changes.log_offsets is not None, "what was read knows its place"
+        offsets = changes.log_offsets.to_numpy()
+        if changes.is_truncate:
+            self._pass(int(offsets[0]))
+            self.pieces, self.waiting = [], 0
+            return
+        keys, rows = shape.digests(shape.projected(changes.rows))
+        is_there = changes.operations.to_numpy() != Operation.DELETE
+        piece = _Piece(keys, rows, offsets, is_there)
+        for stop in self.stops:
+            if stop not in self.states and stop <= offsets[-1]:
+                self.states[stop] = _newest([*self.pieces, piece.upto(stop)])
+        self.pieces.append(piece)
+        self.waiting += len(offsets)
+        if self.waiting > MERGE_ROWS:
+            self.pieces, self.waiting = [_newest(self.pieces)], 0
+
+    def at(self, stop: int) -> _Piece:
+        self._pass(stop)
+        return self.states[stop]
+
+    def _pass(self, offset: int) -> None:
+        """All that comes is at or behind this offset."""
+        for stop in self.stops:
+            if stop not in self.states and stop <= offset:
+                self.states[stop] = _newest(self.pieces)
+
+
+def _newest(pieces: Sequence[_Piece]) -> _Piece:
+    """The last change of each key, deletes left out, by digest."""
+    if not pieces:
+        nothing = np.zeros(0, np.uint64)
+        return _Piece(nothing, nothing, np.zeros(0, np.int64), np.zeros(0, np.bool_))
+    keys = np.concatenate([piece.keys for piece in pieces])
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]
+    chosen = order[is_last]
+    chosen = chosen[np.concatenate([piece.is_there for piece in pieces])[chosen]]
+    return _Piece(
+        keys[chosen],
+        np.concatenate([piece.rows for piece in pieces])[chosen],
+        np.concatenate([piece.offsets for piece in pieces])[chosen],
+        np.ones(len(chosen), np.bool_),
+    )
+
+
+def _state(tallies: Mapping[TopicPartition, _Tally], ends: Ends) -> State:
+    pieces = [tally.at(ends.get(part, 0)) for part, tally in tallies.items()]
+    keys = np.concatenate([piece.keys for piece in pieces])
+    origins = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(p.keys) for p in pieces])
+    order = np.argsort(keys, kind="stable")
+    return State(
+        keys[order],
+        np.concatenate([piece.rows for piece in pieces])[order],
+        origins[order],
+        np.concatenate([piece.offsets for piece in pieces])[order],
+        tuple(tallies),
+    )

@@ -1,0 +1,196 @@
+"""A table of the target read back in one transaction: its current rows, and where it stands."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.table_schema import TableId, TableSchema
+from sinks.sink import Stands
+from sinks.sql.dialects.dialect import Dialect, qualified, run
+from sinks.sql.failures import translated
+from sinks.sql.parsing import column_of, is_parsed
+from sinks.sql.tables import DELETED_AT, IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, Layout
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from sinks.sql.target import Target
+
+PAGE_ROWS = 50_000
+BEGINNINGS = {
+    "postgresql": ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",),
+    "mysql": (
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+    ),
+    "sqlite": ("BEGIN",),
+}
+"""What makes everything that is then read be of one moment; others do what they do by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Lasts as long as the transaction, which `close` of it ends."""
+
+    stands: Stands
+    columns: tuple[str, ...]
+    keeps_deleted: bool
+    pages: Iterator[pa.RecordBatch]
+
+
+def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]) -> Opened:
+    """Nothing is locked, and whoever writes goes on."""
+    dialect = target.dialect
+    with translated(dialect, table=str(schema.table)):
+        connection = target.connected()
+        connection.rollback()
+        for statement in BEGINNINGS.get(dialect.name, ()):
+            run(connection, statement)
+        place = target.tables.place(schema.table)
+        if dialect.find(connection, place) is None:
+            return Opened({}, schema.names, False, iter(()))
+        stands = target.stands_in(connection, sorted(topics))
+        layout = target.shaping(schema).layout
+        there = _columns(connection, place)
+        names = tuple(
+            name
+            for name in schema.names
+            if layout.names.get(name) in there and _comes_back(dialect, schema, name)
+        )
+        statement = _question(dialect, layout, names, schema)
+        pages = _pages(target, statement, schema, names)
+        return Opened(stands, names, layout.ignores_deletes, pages)
+
+
+def close_contents(target: "Target") -> None:
+    if target.dialect.name == "sqlite":
+        run(target.connected(), "ROLLBACK")
+    target.connected().rollback()
+    target.connected().connection.rollback()
+
+
+def _columns(connection: "sa.Connection", place: TableId) -> set[str]:
+    import sqlalchemy as sa
+
+    found = sa.inspect(connection).get_columns(place.name, schema=place.namespace or None)
+    return {each["name"].replace("``", "`") for each in found}
+
+
+def _comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
+    """MySQL writes its JSON anew, in an order of its own."""
+    fit = dialect.fit(schema.column(name), is_key=name in schema.key)
+    is_rewritten = dialect.name == "mysql" and fit.sql == "JSON"
+    return is_parsed(schema.column(name).type) and not is_rewritten
+
+
+def _question(dialect: Dialect, layout: Layout, names: tuple[str, ...], schema: TableSchema) -> str:
+    table = qualified(dialect, layout.table)
+    chosen = [_selected(dialect, layout.names[name], schema.column(name).type) for name in names]
+    listed = ", ".join(chosen)
+    if layout.mode == "soft_delete":
+        return f"SELECT {listed} FROM {table} WHERE {dialect.quote(DELETED_AT)} IS NULL"
+    if layout.mode == "scd2":
+        return f"SELECT {listed} FROM {table} WHERE {dialect.quote(IS_CURRENT)}"
+    if layout.mode == "append" and schema.key:
+        return _newest_of_each(dialect, layout, listed, schema)
+    return f"SELECT {listed} FROM {table}"
+
+
+def _newest_of_each(dialect: Dialect, layout: Layout, listed: str, schema: TableSchema) -> str:
+    """The last change of every key since the last truncate of its partition, unless it is a
+    delete."""
+    table, op = qualified(dialect, layout.table), dialect.quote(OP)
+    topic, partition, offset = (dialect.quote(name) for name in (TOPIC, PARTITION, OFFSET))
+    keys = ", ".join(dialect.quote(layout.names[name]) for name in schema.key)
+    truncated = (
+        f"SELECT {topic} AS t, {partition} AS p, MAX({offset}) AS o FROM {table}"
+        f" WHERE {op} = 't' GROUP BY {topic}, {partition}"
+    )
+    numbered = (
+        f"SELECT changes.*, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {offset} DESC) AS"
+        f" headwater_age FROM {table} changes LEFT JOIN ({truncated}) truncates"
+        f" ON changes.{topic} = truncates.t AND changes.{partition} = truncates.p"
+        f" WHERE truncates.o IS NULL OR changes.{offset} > truncates.o"
+    )
+    return f"SELECT {listed} FROM ({numbered}) newest WHERE headwater_age = 1 AND {op} <> 'd'"
+
+
+def _selected(dialect: Dialect, column: str, kind: pa.DataType) -> str:
+    """MySQL shows only six digits of its single precision."""
+    name = dialect.quote(column)
+    is_short = dialect.name == "mysql" and kind == pa.float32()
+    return f"CAST({name} AS DOUBLE)" if is_short else name
+
+
+def _pages(
+    target: "Target", statement: str, schema: TableSchema, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    fields = [schema.arrow.field(name) for name in names]
+    with translated(target.dialect, table=str(schema.table)):
+        for columns in _read(target.dialect, target.connected(), statement, len(names)):
+            arrays = [
+                column_of(values, field.type, name=field.name, table=str(schema.table))
+                for values, field in zip(columns, fields, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _read(
+    dialect: Dialect, connection: "sa.Connection", statement: str, width: int
+) -> Iterator[list[Any]]:
+    """Pages of columns, each a text column or a list of the driver's values."""
+    if dialect.name == "postgresql":
+        yield from _copied(connection, statement, width)
+        return
+    driver: Any = connection.connection.driver_connection
+    if dialect.name == "mysql":
+        from pymysql.cursors import SSCursor
+
+        decoders, driver.decoders = driver.decoders, {}
+        cursor = driver.cursor(SSCursor)
+    else:
+        decoders, cursor = None, connection.connection.cursor()
+    try:
+        cursor.execute(statement)
+        while rows := cursor.fetchmany(PAGE_ROWS):
+            yield [list(column) for column in zip(*rows, strict=True)]
+    finally:
+        cursor.close()
+        if decoders is not None:
+            driver.decoders = decoders
+
+
+def _copied(connection: "sa.Connection", statement: str, width: int) -> Iterator[list[pa.Array]]:
+    """PostgreSQL's COPY as CSV, in which a null is nothing and an empty text is quoted."""
+    driver: Any = connection.connection.driver_connection
+    with driver.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT CSV") as copy:
+        lines: list[bytes] = []
+        for line in copy:
+            lines.append(bytes(line))
+            if len(lines) == PAGE_ROWS:
+                yield _parsed(lines, width)
+                lines = []
+        if lines:
+            yield _parsed(lines, width)
+
+
+def _parsed(lines: list[bytes], width: int) -> list[pa.Array]:
+    from pyarrow import csv
+
+    names, data = [str(place) for place in range(width)], b"".join(lines)
+    found = csv.read_csv(
+        pa.BufferReader(data),
+        read_options=csv.ReadOptions(
+            column_names=names, use_threads=False, block_size=len(data) + 1
+        ),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in found.columns]

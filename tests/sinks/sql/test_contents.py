@@ -1,0 +1,146 @@
+"""A table of the target is read back with the very values that went into it, and with its stand."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core_log.table_schema import TableSchema
+from sinks.sink import Stands
+from sinks.sql.sink import SqlSink
+from tests.sinks.sql.databases import SqlBench
+from tests.slices import ScriptedTopic, schema_of
+
+ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
+WIDE = schema_of(
+    "public.wide",
+    id=pa.int64(),
+    small=pa.int16(),
+    huge=pa.uint64(),
+    price=pa.decimal128(10, 2),
+    exact=pa.decimal128(38, 10),
+    single=pa.float32(),
+    double=pa.float64(),
+    flag=pa.bool_(),
+    text=pa.string(),
+    bytes=pa.binary(),
+    day=pa.date32(),
+    clock=pa.time64("us"),
+    moment=pa.timestamp("us"),
+    instant=pa.timestamp("us", "UTC"),
+    numbers=pa.list_(pa.int32()),
+)
+EXTREMES: list[dict[str, Any]] = [
+    {"id": 1},
+    {
+        "id": -(2**63),
+        "small": -(2**15),
+        "huge": 2**64 - 1,
+        "price": Decimal("-99999999.99"),
+        "exact": Decimal("1234567890123456789012345678.0123456789"),
+        "single": 0.10000000149011612,
+        "double": -1.7976931348623157e308,
+        "flag": False,
+        "text": "",
+        "bytes": b"\x00\xff\n",
+        "day": date(1000, 1, 1),
+        "clock": time(23, 59, 59, 999_999),
+        "moment": datetime(9999, 12, 31, 23, 59, 59, 999_999),
+        "instant": datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+        "numbers": [1, None, -3],
+    },
+    {
+        "id": 7,
+        "small": 1,
+        "huge": 0,
+        "price": Decimal("0.10"),
+        "exact": Decimal("-0.0000000001"),
+        "single": -0.5,
+        "double": 0.1,
+        "flag": True,
+        "text": "ü\t\"',\\\n\\N",
+        "bytes": b"",
+        "day": date(2026, 2, 28),
+        "clock": time(0, 0),
+        "moment": datetime(1970, 1, 1),
+        "instant": datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC),
+        "numbers": [],
+    },
+]
+
+
+async def read(
+    sink: SqlSink, schema: TableSchema, topic: str = "shop.public.orders"
+) -> tuple[dict[int, Mapping[str, Any]], Stands]:
+    async with sink.contents(schema, [topic]) as contents:
+        rows = [row async for batch in contents.batches for row in batch.to_pylist()]
+        return {row["id"]: row for row in rows}, contents.stands
+
+
+async def filled(bench: SqlBench, **settings: Any) -> tuple[SqlSink, ScriptedTopic]:
+    """Three rows, one of them changed, and one deleted."""
+    topic, sink = ScriptedTopic(), bench.sink(**settings)
+    await sink.applied([topic.name])
+    for changes in (
+        [("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": "b"}), ("c", {"id": 3})],
+        [("u", {"id": 1, "note": "new"}), ("d", {"id": 2})],
+    ):
+        topic.append(ORDERS, *changes, committed_us=1_700_000_000_000_000 + len(changes))
+        await sink.apply(topic.slice())
+    return sink, topic
+
+
+async def test_every_type_comes_back_with_its_value(bench: SqlBench) -> None:
+    topic, sink = ScriptedTopic("shop.public.wide"), bench.sink()
+    await sink.applied([topic.name])
+    topic.append(WIDE, *(("c", row) for row in EXTREMES))
+    await sink.apply(topic.slice())
+
+    rows, _ = await read(sink, WIDE, topic.name)
+
+    assert rows == {row["id"]: {name: row.get(name) for name in WIDE.names} for row in EXTREMES}
+    await sink.close()
+
+
+@pytest.mark.parametrize("mode", ["mirror", "soft_delete", "append", "scd2"])
+async def test_whatever_the_mode_only_what_is_current_is_read(bench: SqlBench, mode: str) -> None:
+    sink, topic = await filled(bench, tables={"*": {"mode": mode}})
+
+    rows, stands = await read(sink, ORDERS)
+
+    assert {id: row["note"] for id, row in rows.items()} == {1: "new", 3: None}
+    assert [stand.next_offset for stand in stands.values()] == [topic.ends[0]]
+    await sink.close()
+
+
+async def test_a_table_that_keeps_deleted_rows_says_so(bench: SqlBench) -> None:
+    sink, _ = await filled(bench, deletes="ignore")
+
+    async with sink.contents(ORDERS, ["shop.public.orders"]) as contents:
+        assert contents.keeps_deleted
+    await sink.close()
+
+
+async def test_without_a_table_there_is_nothing_and_it_stands_nowhere(bench: SqlBench) -> None:
+    sink = bench.sink()
+
+    assert await read(sink, ORDERS) == ({}, {})
+    await sink.close()
+
+
+async def test_what_is_applied_meanwhile_is_not_read(bench: SqlBench) -> None:
+    sink, topic = await filled(bench)
+    beside = bench.sink()
+
+    async with beside.contents(ORDERS, [topic.name]) as contents:
+        topic.append(ORDERS, ("c", {"id": 9, "note": "late"}))
+        await sink.apply(topic.slice())
+        rows = [row async for batch in contents.batches for row in batch.to_pylist()]
+
+    assert {row["id"] for row in rows} == {1, 3}
+    assert {row["id"] for row in (await read(beside, ORDERS))[0].values()} == {1, 3, 9}
+    await sink.close()
+    await beside.close()

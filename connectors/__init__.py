@@ -4,6 +4,7 @@ SOURCES = {
     "files": "connectors.files.source:FilesSource",
     "generator": "connectors.generator.source:GeneratorSource",
     "kafka": "connectors.kafka.source:KafkaSource",
+    "postgres": "connectors.postgres.source:PostgresSource",
     "sql": "connectors.sql.source:SqlSource",
 }
 """YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry

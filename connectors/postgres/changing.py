@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.postgres.lsn import lsn_text
 from connectors.postgres.relations import Capture
 from connectors.postgres.source_block import Commits, Origin
 from connectors.postgres.wal.burst import (
@@ -21,8 +22,9 @@ from connectors.postgres.wal.burst import (
     RowChanges,
     Truncated,
 )
-from core_log.changes import Operation, TableChanges
+from core_log.changes import Operation, TableChanges, source_times
 from core_log.errors import SourceRejected
+from core_log.table_schema import TableSchema
 
 OPERATIONS = np.zeros(256, np.uint8)
 OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
@@ -116,14 +118,30 @@ def typed(
     return changes, transactions
 
 
+def emptied(schema: TableSchema, origin: Origin, lsn: int, now_us: int) -> TableChanges:
+    """A truncate that no transaction of the stream made."""
+    return TableChanges(
+        schema=schema,
+        rows=_one_row_of_nulls(schema),
+        operations=pa.array([Operation.TRUNCATE], pa.uint8()),
+        source=origin.block(
+            schema.table,
+            source_times(now_us),
+            snapshot="true",
+            sequence=f'[null,"{lsn}"]',
+            xid=None,
+            lsn=lsn,
+        ),
+        commits=lsn_text(lsn),
+    )
+
+
 def truncate(event: Truncated, capture: Capture, commits: Commits, origin: Origin) -> TableChanges:
     schema, place = capture.schema, np.array([event.transaction], np.int64)
     lsn = pa.array([event.lsn], pa.int64())
     return TableChanges(
         schema=schema,
-        rows=pa.RecordBatch.from_arrays(
-            [pa.nulls(1, field.type) for field in schema.arrow], schema=schema.arrow
-        ),
+        rows=_one_row_of_nulls(schema),
         operations=pa.array([Operation.TRUNCATE], pa.uint8()),
         source=origin.block(
             schema.table,
@@ -136,6 +154,11 @@ def truncate(event: Truncated, capture: Capture, commits: Commits, origin: Origi
         commits=commits.names(place),
         indexes=pa.array([event.index], pa.int64()),
     )
+
+
+def _one_row_of_nulls(schema: TableSchema) -> pa.RecordBatch:
+    nulls = [pa.nulls(1, field.type) for field in schema.arrow]
+    return pa.RecordBatch.from_arrays(nulls, schema=schema.arrow)
 
 
 def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from connectors.postgres.changing import truncate, typed
+from connectors.postgres.heartbeat import PREFIX as HEARTBEAT_PREFIX
 from connectors.postgres.notices import Moment, messages
 from connectors.postgres.relations import Captures
 from connectors.postgres.source_block import Commits, Origin
@@ -28,10 +29,8 @@ class Translated:
     is_last: bool
     """Of its burst."""
 
-    def batch(self, positions: Positions) -> ChangeBatch:
-        return ChangeBatch(
-            tuple(each.changes for each in self.tables), positions, notices=self.notices
-        )
+    def batch(self, positions: Positions, notices: tuple[Notices, ...]) -> ChangeBatch:
+        return ChangeBatch(tuple(each.changes for each in self.tables), positions, notices=notices)
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ class Translator:
                         size = 0
             elif isinstance(event, Truncated):
                 await self._truncated(event, commits)
-            elif self.has_messages:
+            elif self.has_messages and event.prefix != HEARTBEAT_PREFIX:
                 self._messages.append((event, self._moment(event, burst)))
         last = self._batch(burst, is_last=True)
         ends = burst.transactions.end_lsns

@@ -1,0 +1,123 @@
+"""Follows the stream: one batch after the other, and positions even where nothing happens."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from connectors.postgres.heartbeat import Heartbeat
+from connectors.postgres.lsn import lsn_text
+from connectors.postgres.notices import heartbeat
+from connectors.postgres.standing import SERVER, STREAM
+from connectors.postgres.translating import Translator
+from connectors.postgres.wal.burst import Burst
+from connectors.postgres.wal.stream import WalStream
+from core_log.changes import ChangeBatch, Notices, Positions
+from core_log.clock import Clock
+
+
+class Following:
+    """What the stream brings goes on at once. That it brought nothing becomes a position once per
+    heartbeat, as nothing may be confirmed that is not stored in the log first."""
+
+    def __init__(
+        self,
+        stream: WalStream,
+        translator: Translator,
+        heart: Heartbeat,
+        *,
+        pipeline: str,
+        server: str,
+        start: int,
+        heartbeat_ms: int,
+        clock: Clock,
+        end: int | None,
+    ) -> None:
+        """`end`: where to stop, where the stream is not to be followed for ever."""
+        self._stream, self._translator, self._heart = stream, translator, heart
+        self._pipeline, self._server = pipeline, server
+        self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
+        self._reached = self._told = start
+        """Up to where the stream has come, and which position was handed out last."""
+        self._is_first = True
+        self._is_open = False
+        """Whether something was handed out that a position has yet to follow."""
+        self._beat_ms = clock.monotonic_ms()
+
+    def confirm(self, lsn: int) -> None:
+        """All below is durable in the log."""
+        self._stream.confirm(lsn)
+
+    async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
+        bursts = self._stream.bursts()
+        beating = asyncio.ensure_future(self._heart.run())
+        coming: asyncio.Future[Burst] | None = None
+        try:
+            if self._end is not None:
+                self._stream.ask()
+            while not self._is_over:
+                coming = coming or asyncio.ensure_future(anext(bursts))
+                waiting: set[asyncio.Future[Any]] = {coming, beating}
+                done, _ = await asyncio.wait(
+                    waiting, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if beating in done:
+                    beating.result()
+                if coming in done:
+                    burst, coming = coming.result(), None
+                    async for batch in self._changes(burst):
+                        yield batch
+                elif self._is_beat_due and self._reached > self._told:
+                    yield ChangeBatch((), self._position(), notices=self._beat())
+        finally:
+            for task in (coming, beating):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+            await bursts.aclose()
+            await self._stream.close()
+
+    async def _changes(self, burst: Burst) -> AsyncGenerator[ChangeBatch, None]:
+        if burst.position is not None:
+            self._reached = max(self._reached, burst.position)
+        if burst.events or len(burst.transactions.xids):
+            async for part in self._translator.translated(burst):
+                is_boundary = part.is_last and burst.position is not None
+                if part.tables or part.notices:
+                    self._is_open = True
+                    positions = self._position() if is_boundary else {}
+                    notices = (*part.notices, *self._beat()) if is_boundary else part.notices
+                    yield part.batch(positions, notices)
+        must_tell = burst.is_wanted or self._is_over or self._is_beat_due
+        is_news = self._is_open or (must_tell and self._reached > self._told)
+        if is_news and burst.position is not None:
+            yield ChangeBatch((), self._position(), notices=self._beat())
+
+    @property
+    def _is_over(self) -> bool:
+        return self._end is not None and self._reached >= self._end
+
+    @property
+    def _is_beat_due(self) -> bool:
+        since_ms = self._clock.monotonic_ms() - self._beat_ms
+        return 0 < self._heartbeat_ms <= since_ms
+
+    @property
+    def _patience_s(self) -> float | None:
+        if not self._heartbeat_ms:
+            return None
+        due_ms = self._beat_ms + self._heartbeat_ms - self._clock.monotonic_ms()
+        return max(due_ms, 50) / 1_000
+
+    def _position(self) -> Positions:
+        self._told, self._is_open = self._reached, False
+        found = {STREAM: lsn_text(self._reached)}
+        if self._is_first:
+            found[SERVER] = self._server
+            self._is_first = False
+        return found
+
+    def _beat(self) -> tuple[Notices, ...]:
+        if not self._is_beat_due:
+            return ()
+        self._beat_ms = self._clock.monotonic_ms()
+        return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)

@@ -1,0 +1,47 @@
+"""What is done at a database beside reading it: look at its tables, take down what is ours."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from connectors.postgres import publications, slots
+from connectors.postgres.catalog import CapturedTable, tables
+from connectors.postgres.connecting import Connection, connect, in_our_words
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.types.book import TypeBook
+
+
+@asynccontextmanager
+async def connected(settings: PostgresSettings) -> AsyncIterator[Connection]:
+    connection = await connect(settings)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def captured_tables(settings: PostgresSettings) -> Sequence[CapturedTable]:
+    async with connected(settings) as connection:
+        found, _ = await look(connection, settings)
+        return found
+
+
+async def look(
+    connection: Connection, settings: PostgresSettings
+) -> tuple[list[CapturedTable], TypeBook]:
+    """The tables that the file names, and the types that their columns have."""
+    with in_our_words("the tables cannot be looked up"):
+        book = await TypeBook.load(connection, settings)
+        return await tables(connection, settings.tables, settings.keys, book), book
+
+
+async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
+    """The slot and the publication; what was given is not ours to take down."""
+    slot = slots.slot_name(settings, pipeline)
+    publication = publications.publication_name(settings, pipeline)
+    gone = []
+    async with connected(settings) as connection:
+        if await slots.drop(connection, slot):
+            gone.append(f"replication slot {slot}")
+        if await publications.drop(connection, settings, publication):
+            gone.append(f"publication {publication}")
+    return gone

@@ -1,0 +1,181 @@
+"""One life of the source: from connecting, over the rows that are there, along the stream."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+
+from connectors.postgres import publications, slots
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.changing import emptied
+from connectors.postgres.connecting import Connection, connect
+from connectors.postgres.following import Following
+from connectors.postgres.heartbeat import Heartbeat
+from connectors.postgres.looking import look
+from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.relations import Captures
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.slots import Created
+from connectors.postgres.snapshot.initial import initial_batches
+from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.source_block import Origin
+from connectors.postgres.standing import SERVER, STREAM, Standing, stand
+from connectors.postgres.toast import Toast
+from connectors.postgres.transactions import TransactionCounts
+from connectors.postgres.translating import Translator
+from connectors.postgres.types.book import TypeBook
+from connectors.postgres.wal.kernels import chosen_kernels
+from connectors.postgres.wal.stream import WalStream
+from connectors.source import Control, SourceContext
+from core_log.changes import ChangeBatch, Positions
+from core_log.errors import SourceRejected, SourceUnavailable
+
+PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""How long the server may take to notice that the reader before us is gone."""
+
+
+class Reading:
+    """Ends by an error when a connection breaks: the next life goes on where this one was."""
+
+    def __init__(
+        self, settings: PostgresSettings, context: SourceContext, resume_from: Positions
+    ) -> None:
+        self._settings, self._context = settings, context
+        self._resume_from = resume_from
+        self._slot = slots.slot_name(settings, context.pipeline)
+        self._publication = publications.publication_name(settings, context.pipeline)
+        self._following: Following | None = None
+
+    async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
+        async with AsyncExitStack() as stack:
+            line = await self._connect(stack, replication=True)
+            standing = await self._stand(line)
+            connection = await self._connect(stack)
+            tables, book = await look(connection, self._settings)
+            if not tables:
+                raise SourceRejected(
+                    "no table matches `tables`", hint="correct `tables` of the source"
+                )
+            names = [table.table for table in tables]
+            await publications.keep(connection, self._settings, self._publication, names)
+            origin = Origin(self._context.pipeline, standing.server.database)
+            start = standing.start
+            if start is None:
+                created = await self._new_slot(line, connection, standing)
+                start = created.consistent_lsn
+                first = self._first(created, standing, tables, origin)
+                async with aclosing(first) as batches:
+                    async for batch in batches:
+                        yield batch
+                if self._settings.snapshot.mode == "initial_only":
+                    await slots.drop(connection, self._slot)
+                    return
+            async with aclosing(
+                self._follow(line, connection, standing, tables, book, origin, start)
+            ) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def acknowledge(self, positions: Positions) -> None:
+        if self._following is not None and STREAM in positions:
+            self._following.confirm(parse_lsn(positions[STREAM]))
+
+    async def control(self, control: Control) -> None:
+        raise SourceRejected("this source does not know that order", kind=control.kind)
+
+    async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
+        name = f"headwater {self._context.pipeline}"
+        connection = await connect(self._settings, replication=replication, name=name)
+        stack.push_async_callback(connection.close)
+        return connection
+
+    async def _stand(self, line: Connection) -> Standing:
+        """Waits a moment for a reader that was killed, since the server may not know it yet."""
+        for pause in (*PAUSES_SECONDS, None):
+            try:
+                return await stand(line, self._settings, self._slot, self._resume_from)
+            except SourceUnavailable as error:
+                if pause is None or "pid" not in error.facts:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _new_slot(
+        self, line: Connection, connection: Connection, standing: Standing
+    ) -> Created:
+        if standing.slot is not None:
+            await slots.drop(connection, self._slot)
+        return await slots.create(
+            line,
+            self._slot,
+            has_failover=slots.wants_failover(self._settings, standing.server.version),
+            exports=self._settings.snapshot.mode != "never",
+        )
+
+    async def _first(
+        self,
+        created: Created,
+        standing: Standing,
+        tables: Sequence[CapturedTable],
+        origin: Origin,
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """The rows that are there; the position of the stream comes before them."""
+        positions = {SERVER: standing.server.part, STREAM: lsn_text(created.consistent_lsn)}
+        if standing.lost:
+            now_us = self._context.clock.now_ms() * 1_000
+            gone = [emptied(each.schema, origin, created.consistent_lsn, now_us) for each in tables]
+            yield ChangeBatch(tuple(gone), {})
+        if created.snapshot is None:
+            yield ChangeBatch((), positions)
+            return
+        reader = Reader(self._settings, self._context, origin)
+        async with aclosing(initial_batches(reader, created, tables)) as batches:
+            async for batch in batches:
+                yield replace(batch, positions={**positions, **batch.positions})
+                positions = {}
+
+    async def _follow(
+        self,
+        line: Connection,
+        connection: Connection,
+        standing: Standing,
+        tables: Sequence[CapturedTable],
+        book: TypeBook,
+        origin: Origin,
+        start: int,
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        settings, clock = self._settings, self._context.clock
+        kernels = chosen_kernels()
+        translator = Translator(
+            origin,
+            Captures(connection, settings, book, tables),
+            Toast(connection, kernels, has_placeholders=settings.toast == "placeholder"),
+            clock,
+            has_messages=settings.has_messages,
+            counts=TransactionCounts() if settings.has_transactions else None,
+        )
+        stream = await WalStream.start(
+            line,
+            clock,
+            slot=self._slot,
+            publications=[self._publication],
+            start_at=start,
+            receive_bytes=settings.receive_bytes,
+            has_messages=settings.has_messages,
+            origin=settings.origin,
+            kernels=kernels,
+        )
+        self._following = Following(
+            stream,
+            translator,
+            Heartbeat(settings, self._context, slot=self._slot),
+            pipeline=self._context.pipeline,
+            server=standing.server.part,
+            start=start,
+            heartbeat_ms=settings.heartbeat_ms,
+            clock=clock,
+            end=standing.server.wal_end if self._context.until_end else None,
+        )
+        async with aclosing(self._following.batches()) as batches:
+            async for batch in batches:
+                yield batch

@@ -1,0 +1,58 @@
+"""The `postgres` source: the rows that are there, then every committed change, exactly once."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from connectors.postgres.settings import PostgresSettings
+from connectors.source import Control, SourceContext
+from core_log.changes import ChangeBatch, Positions
+from core_log.errors import SourceRejected
+from core_log.finding import Finding
+from core_log.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from connectors.postgres.reading import Reading
+
+
+class PostgresSource:
+    """Exactly once: the server sends again whatever lies behind a position, and whole
+    transactions."""
+
+    Settings = PostgresSettings
+
+    def __init__(self, settings: PostgresSettings, context: SourceContext) -> None:
+        self._settings, self._context = settings, context
+        self._reading: Reading | None = None
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        from connectors.postgres.reading import Reading
+
+        self._reading = Reading(self._settings, self._context, resume_from)
+        async with aclosing(self._reading.batches()) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def acknowledge(self, positions: Positions) -> None:
+        if self._reading is not None:
+            await self._reading.acknowledge(positions)
+
+    async def control(self, control: Control) -> None:
+        if self._reading is None:
+            raise SourceRejected("the source does not run", kind=control.kind)
+        await self._reading.control(control)
+
+    async def discover(self) -> Sequence[TableSchema]:
+        from connectors.postgres.looking import captured_tables
+
+        return [table.schema for table in await captured_tables(self._settings)]
+
+    async def examine(self) -> Sequence[Finding]:
+        from connectors.postgres.examining import examine
+
+        return await examine(self._settings, self._context.pipeline)
+
+    async def drop(self) -> Sequence[str]:
+        from connectors.postgres.looking import drop
+
+        return await drop(self._settings, self._context.pipeline)

@@ -1,7 +1,8 @@
 """The generator as a source: stretches of a made-up history, at their pace, as batches."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from connectors.generator.settings import GeneratorSettings
-from connectors.source import Control, Progress, SourceContext
+from connectors.source import Control, Progress, Snapshot, SourceContext
 from core_log.changes import Cell, ChangeBatch, Positions, TableChanges, source_times
 from core_log.clock import Clock
 from core_log.errors import DecodeError, PositionLost, SourceRejected
 from core_log.finding import Finding
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.generator.history import History, Piece, Stretch
@@ -80,6 +81,21 @@ class GeneratorSource:
     async def drop(self) -> Sequence[str]:
         return ()
 
+    @asynccontextmanager
+    async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
+        """Of exactly what has been told so far."""
+        from connectors.generator.snapshot import snapshot_at
+
+        at, _ = self._resume(reached)
+        committed = source_times(self._context.clock.now_ms() * 1_000)
+        yield snapshot_at(
+            at,
+            self._settings,
+            list(self._history.schemas),
+            {STREAM: str(at)},
+            lambda table: self._source_block(table, committed, is_snapshot=True),
+        )
+
     @cached_property
     def _history(self) -> "History":
         return history_of(self._settings)
@@ -113,9 +129,22 @@ class GeneratorSource:
     def _changes(
         self, stretch: "Stretch", committed: dict[str, Cell], *, is_snapshot: bool
     ) -> TableChanges:
-        table = stretch.schema.table
         numbers, commits = _cells_of(stretch)
-        source: dict[str, Cell] = {
+        block = self._source_block(stretch.schema.table, committed, is_snapshot=is_snapshot)
+        source = block | {"txId": numbers}
+        return TableChanges(
+            stretch.schema,
+            stretch.rows,
+            stretch.operations,
+            source,
+            commits=commits,
+            indexes=pa.array(stretch.indexes),
+        )
+
+    def _source_block(
+        self, table: TableId, committed: dict[str, Cell], *, is_snapshot: bool
+    ) -> dict[str, Cell]:
+        return {
             "version": _version(),
             "connector": "generator",
             "name": self._context.pipeline,
@@ -125,16 +154,7 @@ class GeneratorSource:
             "sequence": None,
             "schema": table.namespace,
             "table": table.name,
-            "txId": numbers,
         }
-        return TableChanges(
-            stretch.schema,
-            stretch.rows,
-            stretch.operations,
-            source,
-            commits=commits,
-            indexes=pa.array(stretch.indexes),
-        )
 
     def _tell(self, end: int) -> None:
         """How much of what is there at first has been read."""

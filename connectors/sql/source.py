@@ -1,18 +1,21 @@
 """The `sql` source: rounds of questions to the tables of a database, on a schedule."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
-from connectors.source import Control, SourceContext
+import pyarrow as pa
+
+from connectors.source import Control, Snapshot, SourceContext
 from connectors.sql.settings import SqlSourceSettings
-from core_log.changes import ChangeBatch, Positions
+from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from core_log.finding import Finding
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.sql.database import Database, Table
@@ -75,6 +78,37 @@ class SqlSource:
 
     async def drop(self) -> Sequence[str]:
         return ()
+
+    @asynccontextmanager
+    async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
+        """Of about now, a page at a time: a database that is only asked has no position."""
+        with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
+            database = await _on(thread, self._database)
+            tables: dict[TableId, Table] = {}
+
+            async def rows(table: TableId) -> AsyncGenerator[TableChanges, None]:
+                if table not in tables:
+                    return
+                pages = self._pages(database, tables[table])
+                while (page := await _on(thread, lambda: next(pages, None))) is not None:
+                    yield page
+
+            try:
+                tables |= {table.id: table for table in await _on(thread, database.tables)}
+                yield Snapshot({}, rows, sees_deletes=self._settings.deletes == "compare")
+            finally:
+                await _on(thread, database.close)
+
+    def _pages(self, database: "Database", table: "Table") -> Iterator[TableChanges]:
+        after: Sequence[str] | None = None
+        times = source_times(self._context.clock.now_ms() * 1_000)
+        while True:
+            rows, after = database.page(table, after=after)
+            if rows.num_rows:
+                kinds = pa.repeat(pa.scalar(int(Operation.READ), pa.uint8()), rows.num_rows)
+                yield TableChanges(table.schema, rows, kinds, times)
+            if after is None or not table.order or rows.num_rows < self._settings.batch_rows:
+                return
 
     async def _round(
         self,

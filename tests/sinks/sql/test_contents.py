@@ -12,7 +12,7 @@ from core_log.table_schema import TableSchema
 from sinks.sink import Stands
 from sinks.sql.sink import SqlSink
 from tests.sinks.sql.databases import SqlBench
-from tests.slices import ScriptedTopic, schema_of
+from tests.slices import Change, ScriptedTopic, schema_of
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
 WIDE = schema_of(
@@ -84,10 +84,11 @@ async def filled(bench: SqlBench, **settings: Any) -> tuple[SqlSink, ScriptedTop
     """Three rows, one of them changed, and one deleted."""
     topic, sink = ScriptedTopic(), bench.sink(**settings)
     await sink.applied([topic.name])
-    for changes in (
+    steps: list[list[Change]] = [
         [("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": "b"}), ("c", {"id": 3})],
         [("u", {"id": 1, "note": "new"}), ("d", {"id": 2})],
-    ):
+    ]
+    for changes in steps:
         topic.append(ORDERS, *changes, committed_us=1_700_000_000_000_000 + len(changes))
         await sink.apply(topic.slice())
     return sink, topic

@@ -5,7 +5,6 @@ import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.texts import Cutter, every_value
 from core_log.errors import DecodeError
 
 BACKSLASH = ord("\\")
@@ -21,16 +20,14 @@ def decode_copy(content: bytes, columns: int, kernels: Kernels) -> tuple[pa.Stri
     cells = kernels.cells(buffer, len(content), columns)
     if not cells.is_sound:
         raise DecodeError("a line of COPY has not as many values as columns", columns=columns)
-    rows, cutter = cells.is_null.shape[1], Cutter(buffer)
-    if not rows:
+    if not content:
         return tuple(pa.array([], pa.string()) for _ in range(columns))
-    all_there, found = every_value(rows), list[pa.StringArray]()
-    for column in range(columns):
-        has_nulls = bool(cells.have_nulls[column])
-        picks = every_value(rows, cells.is_null[column]) if has_nulls else all_there
-        values = cutter.texts(cells.bounds[column], picks)
-        found.append(_unescaped(values) if cells.have_escapes[column] else values)
-    return tuple(found)
+    missing = {each: cells.is_null[each] for each in np.flatnonzero(cells.have_nulls).tolist()}
+    found = kernels.texts(buffer, cells.bounds, missing)
+    return tuple(
+        _unescaped(values) if has_escapes else values
+        for values, has_escapes in zip(found, cells.have_escapes.tolist(), strict=True)
+    )
 
 
 def _unescaped(values: pa.StringArray) -> pa.StringArray:

@@ -1,17 +1,32 @@
 """The loops over bytes, compiled; the machine code is kept beside this file for the next start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numba
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
-from connectors.postgres.wal.kernels import FOREIGN, NULL, TEXT, UNCHANGED, Cells, Frames, Spans
+from connectors.postgres.wal.kernels import (
+    FOREIGN,
+    NULL,
+    TEXT,
+    UNCHANGED,
+    Cells,
+    Flags,
+    Frames,
+    Int32s,
+    Spans,
+)
+from connectors.postgres.wal.texts import check
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5
 FRAME_BYTES_MIN = 5
+WIDE_BYTES = 8
+HIGH_BITS = np.uint64(0x8080808080808080)  # none is set in ASCII
 TAB, LINE_END, BACKSLASH, CAPITAL_N = b"\t\n\\N"
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
@@ -33,6 +48,29 @@ class FastKernels:
         are_texts, after = np.ones(columns, np.bool_), np.empty(rows, np.int64)
         _spans(buffer, starts, stops, bounds, marks, are_texts, after)
         return Spans(bounds, marks, are_texts, after)
+
+    def texts(
+        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
+    ) -> tuple[pa.StringArray, ...]:
+        columns, rows = bounds.shape[0], bounds.shape[1] // 2
+        offsets = np.empty((columns, rows + 1), np.int32)
+        _offsets(bounds, offsets)
+        ends = np.cumsum(offsets[:, -1].astype(np.int64) + WIDE_BYTES)
+        content, seen = np.empty(int(ends[-1]), np.uint8), np.zeros(columns, np.uint64)
+        begins = ends - offsets[:, -1] - WIDE_BYTES
+        _copy(_wide(buffer), bounds, offsets, begins, _wide(content), seen)
+        found = list[pa.StringArray]()
+        for column in range(columns):
+            piece = content[begins[column] : begins[column] + offsets[column, -1]]
+            is_there, nulls = None, 0
+            if (is_missing := missing.get(column)) is not None:
+                is_there = pa.py_buffer(np.packbits(~is_missing, bitorder="little"))
+                nulls = int(is_missing.sum())
+            buffers = [is_there, pa.py_buffer(offsets[column]), pa.py_buffer(piece)]
+            found.append(pa.Array.from_buffers(pa.string(), rows, buffers, nulls))
+            if seen[column] & HIGH_BITS:
+                check(found[-1])
+        return tuple(found)
 
     def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
         rows = int(_lines(buffer, end))
@@ -104,6 +142,37 @@ def _spans(
             marks[column, row] = mark
             bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
         after[row] = at if at <= stop else -1
+
+
+def _wide(content: Bytes) -> npt.NDArray[np.uint64]:
+    """At every place the eight bytes that begin there."""
+    return np.ndarray((len(content) - WIDE_BYTES + 1,), np.uint64, content, 0, (1,))
+
+
+@_compiled
+def _offsets(bounds: Any, offsets: Any) -> None:
+    columns, places = bounds.shape
+    for column in range(columns):
+        at = 0
+        for row in range(places // 2):
+            offsets[column, row] = at
+            at += bounds[column, 2 * row + 1] - bounds[column, 2 * row]
+        offsets[column, places // 2] = at
+
+
+@_compiled
+def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, seen: Any) -> None:
+    """Eight bytes at a time: what is written too much of one value, the next one covers."""
+    columns, places = bounds.shape
+    for row in range(places // 2):
+        for column in range(columns):
+            begin = bounds[column, 2 * row]
+            length = bounds[column, 2 * row + 1] - begin
+            to = begins[column] + offsets[column, row]
+            for done in range(0, length, 8):
+                piece = source[begin + done]
+                seen[column] |= piece
+                target[to + done] = piece
 
 
 @_compiled

@@ -1,9 +1,11 @@
-"""The three loops over bytes that there are twice: in plain Python, and compiled."""
+"""The four loops over bytes that there are twice: in plain Python, and compiled."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
 from core_log.speed import Speed, chosen_speed
@@ -64,6 +66,12 @@ class Kernels(Protocol):
 
     def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
         """Splits rows, each within its bounds, into their values."""
+        ...
+
+    def texts(
+        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
+    ) -> tuple[pa.StringArray, ...]:
+        """Copies values out of the buffer, of one row or more; null where they are missing."""
         ...
 
     def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:

@@ -22,7 +22,7 @@ from connectors.postgres.wal.burst import (
 )
 from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, Kernels, Spans
 from connectors.postgres.wal.relations import read_message, read_relation, read_truncate
-from connectors.postgres.wal.texts import Cutter, every_value, value_of
+from connectors.postgres.wal.texts import places_of
 from core_log.errors import DecodeError
 
 FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
@@ -157,7 +157,7 @@ class Decoder:
         ends = transactions.end_lsns[transactions.end_lsns >= 0]
         kept_alive, is_wanted = stretch.keepalives(is_open)
         said = [each.lsn for each in events if isinstance(each, Message)]
-        self._position = max(self._position, *ends.tolist()[-1:], *kept_alive, *said)
+        self._position = max([self._position, *ends.tolist()[-1:], *kept_alive, *said])
         self._open = None
         if is_open[-1]:
             self._open = _Open(
@@ -226,7 +226,7 @@ class Decoder:
 
     def _changes(self, stretch: "_Stretch", relation: Relation, rows: Int64s) -> RowChanges:
         operations, kinds = stretch.tags[rows], stretch.kinds(rows)
-        columns, cutter = len(relation.columns), Cutter(stretch.buffer)
+        columns = len(relation.columns)
         old_kinds = np.where(kinds == NEW, 0, kinds).astype(np.uint8)
         is_old_known = (operations == UPDATE) & (old_kinds != 0)
         _check_kinds(operations, kinds)
@@ -240,11 +240,12 @@ class Decoder:
             starts[with_old] = spans.after + 1
             if (starts >= stretch.stops[rows]).any():
                 raise DecodeError("a row of the stream ends too early")
-            old = _old(cutter, spans, is_old_known)
+            old = self._old(stretch, spans, is_old_known)
         spans = self._spans(stretch, starts, stretch.stops[rows], columns)
         if not np.array_equal(spans.after, stretch.stops[rows]):
             raise DecodeError("a row of the stream does not end where its message does")
-        texts, unchanged = _texts(cutter, spans)
+        texts = self._texts(stretch, spans)
+        unchanged = _unchanged(spans)
         lsns, unknown = stretch.lsns(rows), np.empty(0, np.int64)
         return RowChanges(
             relation, operations, texts, unchanged, old, old_kinds, lsns, unknown, unknown
@@ -260,6 +261,21 @@ class Decoder:
             raise DecodeError("a row of the stream breaks its own format")
         return spans
 
+    def _texts(self, stretch: "_Stretch", spans: Spans) -> tuple[pa.StringArray, ...]:
+        gaps = np.flatnonzero(~spans.are_texts).tolist()
+        missing = {column: spans.marks[column] != TEXT for column in gaps}
+        if not spans.marks.size:
+            return ()
+        return self._kernels.texts(stretch.buffer, spans.bounds, missing)
+
+    def _old(self, stretch: "_Stretch", spans: Spans, is_known: Mask) -> tuple[pa.StringArray, ...]:
+        """Old rows beside the new ones, null where there is none."""
+        found = self._texts(stretch, spans)
+        if is_known.all():
+            return found
+        places = places_of(is_known, ~is_known)
+        return tuple(values.take(places) for values in found)
+
 
 def _check_kinds(operations: Bytes, kinds: Bytes) -> None:
     is_new, is_old = kinds == NEW, (kinds == KEY) | (kinds == OLD)
@@ -268,28 +284,12 @@ def _check_kinds(operations: Bytes, kinds: Bytes) -> None:
         raise DecodeError("a change in the stream brings neither a new row nor an old one")
 
 
-def _texts(cutter: Cutter, spans: Spans) -> tuple[tuple[pa.StringArray, ...], dict[int, Mask]]:
-    rows = spans.marks.shape[1]
-    all_there, texts, unchanged = every_value(rows), list[pa.StringArray](), dict[int, Mask]()
-    for column, has_all in enumerate(spans.are_texts.tolist()):
-        picks = all_there
-        if not has_all:
-            marks = spans.marks[column]
-            picks = every_value(rows, marks != TEXT)
-            if (was_kept := marks == UNCHANGED).any():
-                unchanged[column] = was_kept
-        texts.append(cutter.texts(spans.bounds[column], picks))
-    return tuple(texts), unchanged
-
-
-def _old(cutter: Cutter, spans: Spans, is_known: Mask) -> tuple[pa.StringArray, ...]:
-    """Old rows beside the new ones, null where there is none."""
-    places = np.maximum(np.cumsum(is_known) - 1, 0)
-    found = list[pa.StringArray]()
-    for column in range(len(spans.marks)):
-        is_missing = ~is_known | (spans.marks[column][places] != TEXT)
-        found.append(cutter.texts(spans.bounds[column], value_of(places, is_missing)))
-    return tuple(found)
+def _unchanged(spans: Spans) -> dict[int, Mask]:
+    found = {
+        column: spans.marks[column] == UNCHANGED
+        for column in np.flatnonzero(~spans.are_texts).tolist()
+    }
+    return {column: was_kept for column, was_kept in found.items() if was_kept.any()}
 
 
 class _Stretch:

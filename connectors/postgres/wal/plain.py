@@ -1,12 +1,25 @@
 """The loops over bytes without a compiler: one step per message, all else by whole columns."""
 
+from collections.abc import Mapping
 from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
-from connectors.postgres.wal.kernels import FOREIGN, NULL, TEXT, UNCHANGED, Cells, Frames, Spans
+from connectors.postgres.wal.kernels import (
+    FOREIGN,
+    NULL,
+    TEXT,
+    UNCHANGED,
+    Cells,
+    Flags,
+    Frames,
+    Int32s,
+    Spans,
+)
+from connectors.postgres.wal.texts import texts_of
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5  # behind the head of a frame, and that of a message of the log
@@ -53,6 +66,23 @@ class PlainKernels:
                 return Spans(bounds, marks, are_texts, np.full(rows, -1))
             bounds[column, 0::2], bounds[column, 1::2] = begins, at
         return Spans(bounds, marks, are_texts, at)
+
+    def texts(
+        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
+    ) -> tuple[pa.StringArray, ...]:
+        """Values and the gaps between them are one array over the buffer itself; the values are
+        every other element of it."""
+        content, length = pa.py_buffer(buffer), bounds.shape[1]
+        places, found = np.arange(0, length, 2, dtype=np.int32), list[pa.StringArray]()
+        all_of_them = pa.array(places)
+        for column, places_of_column in enumerate(bounds):
+            is_missing = missing.get(column)
+            picks = all_of_them if is_missing is None else pa.array(places, mask=is_missing)
+            values_and_gaps = pa.Array.from_buffers(
+                pa.binary(), length - 1, [None, pa.py_buffer(places_of_column), content]
+            )
+            found.append(texts_of(values_and_gaps.take(picks)))
+        return tuple(found)
 
     def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
         content = buffer[:end]

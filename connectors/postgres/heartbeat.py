@@ -80,7 +80,8 @@ class Heartbeat:
     async def beat(self) -> None:
         try:
             if self._connection is None:
-                self._connection = await connect(self._settings, name=self._slot)
+                name = slots.reader_name(self._context.pipeline)
+                self._connection = await connect(self._settings, name=name)
             await self._emit(self._connection)
             slot = await slots.look(self._connection, self._slot)
         except HeadwaterError:

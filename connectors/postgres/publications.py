@@ -35,6 +35,32 @@ SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname
 """
 
 
+UNIDENTIFIED = """
+WITH wanted AS (
+    SELECT c.oid FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN unnest(%s::text[], %s::text[]) AS w (namespace, name)
+        ON w.namespace = n.nspname AND w.name = c.relname
+), leaves AS (
+    SELECT oid FROM wanted
+    UNION SELECT t.relid::oid FROM wanted, pg_catalog.pg_partition_tree(wanted.oid) t
+)
+SELECT n.nspname, c.relname
+FROM leaves
+JOIN pg_catalog.pg_class c ON c.oid = leaves.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND CASE c.relreplident
+    WHEN 'f' THEN false
+    WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
+    WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisreplident AND i.indislive)
+    ELSE true END
+ORDER BY n.nspname, c.relname
+"""
+"""A partition has an identity of its own. A primary key whose check can be put off is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publication:
     name: str
@@ -86,6 +112,19 @@ async def look(connection: Connection, name: str) -> Publication | None:
     )
 
 
+async def unidentified(connection: Connection, tables: Collection[TableId]) -> list[TableId]:
+    """Tables, or their partitions, of which the server could not say which row was changed. Where
+    one is published, it refuses every UPDATE and DELETE of it to everybody."""
+    names = [[each.namespace for each in tables], [each.name for each in tables]]
+    with in_our_words("the server does not show its tables"):
+        found = await connection.execute(UNIDENTIFIED, names)
+        return [TableId(*row) for row in await found.fetchall()]
+
+
+def identity_cure(tables: Iterable[TableId]) -> str:
+    return " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
+
+
 def missing_from(found: Publication, tables: Collection[TableId]) -> list[TableId]:
     return sorted(set(tables) - found.covered)
 
@@ -132,6 +171,14 @@ async def keep(
             )
         check_covers(found, tables)
         return ()
+    new = tables if found is None else set(tables) - found.covered - found.members
+    if unsafe := await unidentified(connection, new):
+        raise SourceRejected(
+            "once published, the server would refuse every UPDATE and DELETE of tables that have"
+            " neither a primary key nor another replica identity",
+            tables=", ".join(map(str, unsafe)),
+            hint=f"add a primary key, leave them out of `tables`, or: {identity_cure(unsafe)}",
+        )
     done = list[str]()
     for statement in statements(name, found, tables):
         try:

@@ -84,7 +84,7 @@ class Reading:
         raise SourceRejected("this source does not know that order", kind=control.kind)
 
     async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
-        name = f"headwater {self._context.pipeline}"
+        name = slots.reader_name(self._context.pipeline)
         connection = await connect(self._settings, replication=replication, name=name)
         stack.push_async_callback(connection.close)
         return connection

@@ -90,6 +90,11 @@ def slot_name(settings: PostgresSettings, pipeline: str) -> str:
     return f"{plain[: NAME_LENGTH_MAX - 9]}_{digest}"
 
 
+def reader_name(pipeline: str) -> str:
+    """What our connections call themselves, so that `pg_stat_activity` says whose they are."""
+    return f"headwater {pipeline}"[:NAME_LENGTH_MAX]
+
+
 async def look(connection: Connection, name: str) -> Slot | None:
     found = await _slots(connection, sql.SQL("WHERE s.slot_name = {}").format(sql.Literal(name)))
     return found[0] if found else None

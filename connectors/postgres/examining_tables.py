@@ -1,0 +1,142 @@
+"""What stands in the way of single tables: rights, hidden rows, keys that are not streamed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from connectors.postgres import catalog
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.publications import identity_cure, quote, quoted_table, table_list
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.types.book import TypeBook
+from core_log.errors import HeadwaterError
+from core_log.finding import Finding
+from core_log.patterns import Patterns
+from core_log.table_schema import TableId
+
+SHOWN_MAX = 5
+
+TABLES = """
+SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
+    pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+    pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+    pg_catalog.row_security_active(c.oid),
+    pg_catalog.pg_has_role(c.relowner, 'USAGE')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
+    AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+ORDER BY n.nspname, c.relname
+"""
+
+
+class ExaminedTable(NamedTuple):
+    table: TableId
+    kind: str
+    persistence: str
+    sees_schema: bool
+    may_select: bool
+    hides_rows: bool
+    is_owned: bool
+    """Whether our role acts for the owner, as whoever adds it to a publication has to."""
+
+    @property
+    def is_streamed(self) -> bool:
+        """What is not in the write-ahead log cannot be."""
+        return self.kind != "f" and self.persistence == "p"
+
+
+async def examine_tables(
+    connection: Connection, settings: PostgresSettings, *, role: str
+) -> tuple[list[ExaminedTable], list[Finding]]:
+    """The tables that would be captured, and what is wrong with them."""
+    with in_our_words("the server does not show its tables"):
+        rows = await (await connection.execute(TABLES)).fetchall()
+    chosen = Patterns(settings.tables)
+    matching = [
+        ExaminedTable(TableId(schema, name), *rest)
+        for schema, name, *rest in rows
+        if chosen.matches(str(TableId(schema, name)))
+    ]
+    tables = [each for each in matching if each.is_streamed]
+    found = list(_about_rights(tables, role))
+    if passing := [each for each in matching if not each.is_streamed]:
+        found.append(_about_passing(passing))
+    if not tables:
+        found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
+    else:
+        found += await _about_keys(connection, settings)
+    return tables, found
+
+
+def few(tables: Sequence[TableId]) -> str:
+    """Their names, as far as anybody wants to read them."""
+    shown = ", ".join(map(str, tables[:SHOWN_MAX]))
+    return shown + (f" and {len(tables) - SHOWN_MAX} more" if len(tables) > SHOWN_MAX else "")
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _about_rights(tables: Sequence[ExaminedTable], role: str) -> Iterator[Finding]:
+    def those(condition: Callable[[ExaminedTable], bool]) -> list[TableId]:
+        return [each.table for each in tables if condition(each)]
+
+    if closed := sorted({each.table.namespace for each in tables if not each.sees_schema}):
+        schemas = ", ".join(map(quote, closed))
+        yield Finding(
+            f"role {role} may not look into {', '.join(closed)}",
+            f"GRANT USAGE ON SCHEMA {schemas} TO {quote(role)};",
+        )
+    if unread := those(lambda each: not each.may_select):
+        yield Finding(
+            f"role {role} may not read {few(unread)}",
+            f"GRANT SELECT ON TABLE {table_list(unread)} TO {quote(role)};",
+        )
+    if hidden := those(lambda each: each.hides_rows):
+        yield Finding(
+            f"row security hides rows of {few(hidden)} from role {role}",
+            f"ALTER ROLE {quote(role)} BYPASSRLS;",
+        )
+
+
+def _about_passing(tables: Sequence[ExaminedTable]) -> Finding:
+    unlogged = [each.table for each in tables if each.kind != "f"]
+    names = few([each.table for each in tables])
+    return Finding(
+        f"{names} match `tables`, but are foreign or unlogged: the server streams no changes of"
+        " such tables, and they are left out",
+        " ".join(f"ALTER TABLE {quoted_table(each)} SET LOGGED;" for each in unlogged)
+        or 'leave them out of `tables` with "!schema.table"',
+        is_fatal=False,
+    )
+
+
+async def _about_keys(connection: Connection, settings: PostgresSettings) -> list[Finding]:
+    try:
+        with in_our_words("the server does not show its tables"):
+            book = TypeBook(settings)
+            tables = await catalog.tables(connection, settings.tables, settings.keys, book)
+    except HeadwaterError as error:
+        return [Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")]
+    found = []
+    for each in tables:
+        key, sent = each.schema.key, set(each.identity_columns)
+        if missing := [name for name in key if name not in sent] if sent else []:
+            found.append(
+                Finding(
+                    f"of a deleted row of {each.table} the server does not send {missing}, which"
+                    " are of its key",
+                    identity_cure([each.table]),
+                )
+            )
+        elif not key:
+            found.append(
+                Finding(
+                    f"{each.table} has no key: nothing tells its rows apart, so that it can only"
+                    " be appended to its targets",
+                    f"ALTER TABLE {quoted_table(each.table)} ADD PRIMARY KEY (...); or name"
+                    " columns under `keys` of the source",
+                    is_fatal=False,
+                )
+            )
+    return found

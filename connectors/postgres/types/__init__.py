@@ -1,1 +1,1 @@
-"""What values of PostgreSQL's types mean, and how text becomes columns of them."""
+"""From PostgreSQL's text of values to columns of the log, type by type."""

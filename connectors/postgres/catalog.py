@@ -1,0 +1,275 @@
+"""The tables of a database as its catalogue describes them: columns, keys, partitions, sizes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from connectors.postgres.types.book import TypeBook
+from connectors.postgres.types.reading import ColumnPlan
+from core_log.errors import SourceRejected
+from core_log.patterns import Pattern, Patterns
+from core_log.table_schema import TableId, TableSchema
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+NAMES = """
+SELECT c.oid::int8, n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+ORDER BY n.nspname, c.relname
+"""
+"""A partition is no table of its own: its rows come under the name of the table it is part of."""
+
+TABLES = """
+SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+       has_table_privilege(c.oid, 'SELECT'), k.indkey::int2[], i.indkey::int2[],
+       a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated,
+       CASE WHEN c.relkind = 'r' THEN c.reltuples::int8 ELSE -1 END,
+       CASE WHEN c.relkind = 'r' THEN pg_relation_size(c.oid) ELSE 0 END
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
+LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisreplident
+LEFT JOIN LATERAL (
+    SELECT array_agg(attnum::int8 ORDER BY attnum) AS numbers,
+           array_agg(attname::text ORDER BY attnum) AS names,
+           array_agg(atttypid::int8 ORDER BY attnum) AS types,
+           array_agg(atttypmod ORDER BY attnum) AS modifiers,
+           array_agg(attndims::int4 ORDER BY attnum) AS dimensions,
+           array_agg(attnotnull ORDER BY attnum) AS required,
+           array_agg(attgenerated::text ORDER BY attnum) AS generated
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+) a ON true
+WHERE c.oid = ANY(%s)
+"""
+
+PARTITIONS = """
+WITH RECURSIVE tree AS (
+    SELECT inhparent AS root, inhrelid AS oid FROM pg_catalog.pg_inherits
+    WHERE inhparent = ANY(%s)
+    UNION ALL
+    SELECT tree.root, i.inhrelid FROM tree
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT tree.root::int8, c.oid::int8, n.nspname, c.relname, c.reltuples::int8,
+       pg_relation_size(c.oid)
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r'
+ORDER BY n.nspname, c.relname
+"""
+
+DEFAULT, NOTHING, FULL, INDEX = "d", "n", "f", "i"
+"""The kinds of a replica identity."""
+
+
+class CatalogColumn(NamedTuple):
+    """A column as the table declares it, whether captured or not."""
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    dimensions: int
+    """Of an array, as declared; 0 for others."""
+    is_nullable: bool
+    is_generated: bool
+    """Computed from others. Neither captured nor read: the stream does not have it."""
+
+
+class Partition(NamedTuple):
+    """One of the tables that hold a partitioned table's rows."""
+
+    oid: int
+    table: TableId
+    rows_estimate: int | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A table that the patterns choose. Its schema lacks generated columns, and those of types
+    that `unknown_types: skip` leaves out."""
+
+    oid: int
+    relkind: str
+    """`r` for a table, `p` for a partitioned one."""
+    schema: TableSchema
+    """Its key is the primary key, or else what `keys` says, or else the index that is the replica
+    identity."""
+    plans: tuple[ColumnPlan, ...]
+    """Of the schema's columns, in their order."""
+    columns: tuple[CatalogColumn, ...]
+    """All of them, in the table's order."""
+    primary_key: tuple[str, ...]
+    """In the order of its definition; empty where there is none."""
+    identity: str
+    """`DEFAULT`, `NOTHING`, `FULL` or `INDEX`."""
+    identity_columns: tuple[str, ...]
+    """Which columns of a row the server sends when it goes; with `FULL` all of them."""
+    partitions: tuple[Partition, ...]
+    """The leaves, where it is partitioned."""
+    rows_estimate: int | None
+    """As of the last ANALYZE; None before the first."""
+    bytes: int
+    """Of its rows on disk, or of its partitions', without large values and indexes."""
+    is_readable: bool
+    """Whether our role may SELECT from it."""
+
+    @property
+    def table(self) -> TableId:
+        return self.schema.table
+
+
+async def tables(
+    connection: "AsyncConnection[Any]",
+    patterns: Sequence[str],
+    keys: Mapping[str, Sequence[str]],
+    book: TypeBook,
+) -> list[CapturedTable]:
+    """The tables that `patterns` choose, in the order of their names; `keys` is a setting of the
+    source. Three statements, however many tables there are."""
+    chosen = Patterns(patterns)
+    names = await (await connection.execute(NAMES)).fetchall()
+    oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
+    return await tables_of(connection, oids, keys, book)
+
+
+async def tables_of(
+    connection: "AsyncConnection[Any]",
+    oids: Sequence[int],
+    keys: Mapping[str, Sequence[str]],
+    book: TypeBook,
+) -> list[CapturedTable]:
+    """The same for tables by their numbers; those that are gone are not among them."""
+    if not oids:
+        return []
+    rows = await (await connection.execute(TABLES, [list(oids)])).fetchall()
+    parents = [row[0] for row in rows if row[3] == "p"]
+    partitions: dict[int, list[Partition]] = {oid: [] for oid in parents}
+    if parents:
+        for root, oid, *name, row_count, size in await (
+            await connection.execute(PARTITIONS, [parents])
+        ).fetchall():
+            estimate = row_count if row_count >= 0 else None
+            partitions[root].append(Partition(oid, TableId(*name), estimate, size))
+    await book.learn(connection, {oid for row in rows for oid in row[10] or ()})
+    wanted = [(Pattern(text), tuple(columns)) for text, columns in keys.items()]
+    found = [_captured(_Row(*row), partitions.get(row[0], []), wanted, book) for row in rows]
+    return sorted(found, key=lambda each: each.table)
+
+
+class _Row(NamedTuple):
+    oid: int
+    namespace: str
+    name: str
+    relkind: str
+    identity: str
+    is_readable: bool
+    primary_key: list[int] | None
+    identity_index: list[int] | None
+    numbers: list[int] | None
+    names: list[str] | None
+    types: list[int] | None
+    modifiers: list[int] | None
+    dimensions: list[int] | None
+    required: list[bool] | None
+    generated: list[str] | None
+    row_count: int
+    bytes: int
+
+
+def _captured(
+    row: _Row,
+    partitions: Sequence[Partition],
+    keys: Sequence[tuple[Pattern, tuple[str, ...]]],
+    book: TypeBook,
+) -> CapturedTable:
+    table = TableId(row.namespace, row.name)
+    columns = tuple(
+        CatalogColumn(name, type_oid, modifier, dimensions, not required, bool(generated))
+        for name, type_oid, modifier, dimensions, required, generated in zip(
+            row.names or (), row.types or (), row.modifiers or (), row.dimensions or (),
+            row.required or (), row.generated or (), strict=True,
+        )
+    )  # fmt: skip
+    by_number = dict(zip(row.numbers or (), row.names or (), strict=True))
+    primary_key = _named(row.primary_key, by_number)
+    index_key = _named(row.identity_index, by_number)
+    plans = tuple(
+        plan
+        for column in columns
+        if not column.is_generated and (plan := plan_of(column, book)) is not None
+    )
+    key = primary_key or _chosen_key(table, columns, keys) or index_key
+    schema = TableSchema(table, tuple(plan.column for plan in plans), key)
+    estimates = [part.rows_estimate for part in partitions] if partitions else [row.row_count]
+    known = [count for count in estimates if count is not None and count >= 0]
+    return CapturedTable(
+        row.oid,
+        row.relkind,
+        schema,
+        plans,
+        columns,
+        primary_key,
+        row.identity,
+        _identity_columns(row, columns, primary_key, index_key),
+        tuple(partitions),
+        sum(known) if known else None,
+        row.bytes + sum(part.bytes for part in partitions),
+        row.is_readable,
+    )
+
+
+def plan_of(column: CatalogColumn, book: TypeBook) -> ColumnPlan | None:
+    return book.plan(
+        column.name,
+        column.type_oid,
+        column.type_modifier,
+        is_nullable=column.is_nullable,
+        dimensions=column.dimensions,
+    )
+
+
+def _named(numbers: Sequence[int] | None, names: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(names[number] for number in numbers or () if number in names)
+
+
+def _chosen_key(
+    table: TableId,
+    columns: Sequence[CatalogColumn],
+    keys: Sequence[tuple[Pattern, tuple[str, ...]]],
+) -> tuple[str, ...]:
+    """Raises `SourceRejected` where the file names a column that is not there."""
+    for pattern, chosen in keys:
+        if pattern.matches(str(table)):
+            missing = set(chosen) - {each.name for each in columns if not each.is_generated}
+            if missing:
+                raise SourceRejected(
+                    "the key chosen for a table has columns that it does not have",
+                    table=str(table),
+                    columns=", ".join(sorted(missing)),
+                    hint="correct `keys` of the source",
+                )
+            return chosen
+    return ()
+
+
+def _identity_columns(
+    row: _Row,
+    columns: Sequence[CatalogColumn],
+    primary_key: tuple[str, ...],
+    index_key: tuple[str, ...],
+) -> tuple[str, ...]:
+    match row.identity:
+        case "d":
+            return primary_key
+        case "f":
+            return tuple(column.name for column in columns if not column.is_generated)
+        case "i":
+            return index_key
+        case _:
+            return ()

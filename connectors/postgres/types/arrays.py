@@ -1,0 +1,127 @@
+"""Arrays out of their text: `{1,NULL,"a b"}`, `[0:1]={1,2}`, `{{1,2},{3,4}}`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.types.reading import Reading
+from core_log.rows.stretches import stretches
+
+SPECIAL = np.zeros(256, np.bool_)
+SPECIAL[[ord('"'), ord("\\")]] = True
+
+
+def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
+    """Lower bounds are forgotten. `dimensions` is what the table declares: values with others
+    do not fit."""
+    read, kind = item.read, item.type
+    for _ in range(max(dimensions, 1)):
+        kind = pa.list_(kind)
+    unavailable = item.unavailable
+    depth = max(dimensions, 1)
+    return Reading(
+        kind,
+        lambda text: _lists(text, kind, read, delimiter=delimiter, depth=depth),
+        item.semantic,
+        item.parameters,
+        None if unavailable is None else [unavailable],
+    )
+
+
+def _lists(
+    text: pa.StringArray, kind: pa.DataType, read: Any, *, delimiter: str, depth: int
+) -> pa.Array:
+    if depth == 1 and _is_plain(text):
+        return _plain_lists(text, read, delimiter)
+    found = [None if each is None else _parsed(each, delimiter, depth) for each in text.to_pylist()]
+    return _read_items(pa.array(found, _texts_of(depth)), read)
+
+
+def _texts_of(depth: int) -> pa.DataType:
+    kind = pa.string()
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return kind
+
+
+def _read_items(lists: pa.Array, read: Any) -> pa.Array:
+    if not pa.types.is_list(lists.type):
+        return read(lists)
+    return _lists_of(_read_items(lists.flatten(), read), pc.list_value_length(lists), lists)
+
+
+def _lists_of(items: pa.Array, counts: pa.Array, like: pa.Array) -> pa.Array:
+    ends = np.cumsum(counts.fill_null(0).to_numpy())
+    offsets = pa.array(np.concatenate(([0], ends)).astype(np.int32))
+    mask = like.is_null() if like.null_count else None
+    return pa.ListArray.from_arrays(offsets, items, mask=mask)
+
+
+def _is_plain(text: pa.StringArray) -> bool:
+    """No quoted items, no declared bounds and no second dimension."""
+    data, offsets = stretches(text)
+    if SPECIAL[data].any():
+        return False
+    opened = int(np.count_nonzero(data == ord("{")))
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    return opened == len(starts) and bool((data[starts] == ord("{")).all())
+
+
+def _plain_lists(text: pa.StringArray, read: Any, delimiter: str) -> pa.Array:
+    inner = pc.utf8_slice_codeunits(text, 1, -1)
+    split = pc.split_pattern(inner, delimiter)
+    counts = pc.if_else(pc.equal(inner, ""), 0, pc.list_value_length(split))
+    items = split.flatten()
+    items = items.filter(pc.not_equal(items, ""))  # only an empty array has an empty item
+    items = pc.if_else(pc.equal(items, "NULL"), None, items)
+    return _lists_of(read(items), counts, text)
+
+
+def _parsed(text: str, delimiter: str, depth: int) -> Sequence[Any]:
+    if text.startswith("["):
+        text = text[text.index("=") + 1 :]
+    found, end = _parse(text, 0, delimiter)
+    if end != len(text):
+        raise ValueError("this is no array")
+    if found and _depth(found) != depth:
+        raise ValueError("this array has other dimensions than its column declares")
+    return found
+
+
+def _depth(value: Any) -> int:
+    return 1 + _depth(value[0]) if isinstance(value, list) and value else int(value == [])
+
+
+def _parse(text: str, start: int, delimiter: str) -> tuple[list[Any], int]:
+    items: list[Any] = []
+    place = start + 1
+    while text[place] != "}":
+        if text[place] == "{":
+            item, place = _parse(text, place, delimiter)
+        elif text[place] == '"':
+            item, place = _quoted(text, place + 1)
+        else:
+            item, place = _bare(text, place, delimiter)
+        items.append(item)
+        if text[place] == delimiter:
+            place += 1
+    return items, place + 1
+
+
+def _quoted(text: str, place: int) -> tuple[str, int]:
+    found: list[str] = []
+    while True:
+        quote, escape = text.index('"', place), text.find("\\", place)
+        if escape < 0 or quote < escape:
+            return "".join([*found, text[place:quote]]), quote + 1
+        found += [text[place:escape], text[escape + 1]]
+        place = escape + 2
+
+
+def _bare(text: str, place: int, delimiter: str) -> tuple[str | None, int]:
+    ends = [end for end in (text.find(delimiter, place), text.find("}", place)) if end >= 0]
+    item = text[place : min(ends)]
+    return (None if item == "NULL" else item), min(ends)

@@ -1,0 +1,82 @@
+"""What each of PostgreSQL's own types, and of the well-known extensions, becomes."""
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from connectors.postgres.types import moments, numbers
+from connectors.postgres.types.octets import bits_reading, bytes_reading
+from connectors.postgres.types.reading import Reading, text_reading
+from connectors.postgres.types.shapes import geometry_reading, point_reading, vector_reading
+
+OfModifier = Callable[[int], Reading]
+
+JSON = "io.debezium.data.Json"
+TEXTS: Mapping[str, str] = {
+    "text": "",
+    "varchar": "",
+    "bpchar": "",
+    "char": "",
+    "name": "",
+    "inet": "",
+    "cidr": "",
+    "macaddr": "",
+    "macaddr8": "",
+    "int4range": "",
+    "int8range": "",
+    "numrange": "",
+    "daterange": "",
+    "tsrange": "",
+    "tstzrange": "",
+    "uuid": "io.debezium.data.Uuid",
+    "json": JSON,
+    "jsonb": JSON,
+    "xml": "io.debezium.data.Xml",
+    "tsvector": "io.debezium.data.Tsvector",
+}
+"""Types that travel as the text that they have, to what Debezium calls their meaning."""
+CASTS: Mapping[str, pa.DataType] = {
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+}
+MADE: Mapping[str, OfModifier] = {
+    "bool": lambda _: numbers.boolean_reading(),
+    "numeric": numbers.numeric_reading,
+    "date": lambda _: moments.date_reading(),
+    "time": moments.time_reading,
+    "timetz": lambda _: moments.zoned_time_reading(),
+    "timestamp": moments.timestamp_reading,
+    "timestamptz": moments.zoned_timestamp_reading,
+    "bytea": lambda _: bytes_reading(),
+    "bit": bits_reading,
+    "varbit": bits_reading,
+    "point": lambda _: point_reading(),
+}
+EXTENSIONS: Mapping[str, OfModifier] = {
+    "citext": lambda _: text_reading(),
+    "ltree": lambda _: text_reading("io.debezium.data.Ltree"),
+    "geometry": lambda _: geometry_reading("geometry"),
+    "geography": lambda _: geometry_reading("geography"),
+    "vector": lambda _: vector_reading(pa.float64(), "DoubleVector"),
+    "halfvec": lambda _: vector_reading(pa.float32(), "FloatVector"),
+}
+"""By name only, as their numbers differ from database to database."""
+LEFT_OUT_IN_ARRAYS = {"money", "interval", "point", "bit", "varbit"}
+"""What Debezium reads alone and not in arrays."""
+
+
+def builtin_reading(name: str, modifier: int) -> Reading | None:
+    """None for a type without a place here: whatever it is, it has a text."""
+    if name in TEXTS:
+        return text_reading(TEXTS[name])
+    if name in CASTS:
+        return numbers.cast_reading(CASTS[name])
+    return MADE[name](modifier) if name in MADE else None
+
+
+def extension_reading(name: str, modifier: int) -> Reading | None:
+    return EXTENSIONS[name](modifier) if name in EXTENSIONS else None

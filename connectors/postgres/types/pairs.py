@@ -1,0 +1,38 @@
+"""Values of hstore as JSON, one by one: few tables have them."""
+
+import json
+import re
+
+import pyarrow as pa
+
+from connectors.postgres.types.reading import UNAVAILABLE, Reading
+
+PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")(?:, |$)', re.DOTALL)
+ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+def hstore_reading() -> Reading:
+    return Reading(pa.string(), _objects, "io.debezium.data.Json", unavailable=UNAVAILABLE)
+
+
+def _objects(text: pa.StringArray) -> pa.Array:
+    return pa.array(
+        [None if value is None else _object(value) for value in text.to_pylist()], pa.string()
+    )
+
+
+def _object(text: str) -> str:
+    pairs: dict[str, str | None] = {}
+    place = 0
+    while place < len(text):
+        match = PAIR.match(text, place)
+        if match is None:
+            raise ValueError("this is no hstore")
+        key, value = match.groups()
+        pairs[_plain(key)] = None if value is None else _plain(value)
+        place = match.end()
+    return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(escaped: str) -> str:
+    return ESCAPE.sub(r"\1", escaped)

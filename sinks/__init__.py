@@ -4,6 +4,7 @@ SINKS = {
     "console": "sinks.console.sink:ConsoleSink",
     "files": "sinks.files.sink:FilesSink",
     "kafka": "sinks.kafka.sink:KafkaSink",
+    "spark": "sinks.spark.sink:SparkSink",
     "sql": "sinks.sql.sink:SqlSink",
 }
 """YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry

@@ -1,0 +1,218 @@
+"""Delta's log in JSON: the actions of one commit, as its protocol wants them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from core_log.errors import SchemaRefused
+from core_log.log import TopicPartition
+from sinks.sink import Cut, Stands
+from sinks.spark.keyspace import DataFile
+from sinks.spark.table import Feed, Owner
+
+ENGINE = "headwater"
+PREFIX = "headwater."
+PLAIN = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+ARROW = {text: kind for kind, text in PLAIN.items()}
+NTZ = "timestampNtz"
+
+
+def protocol(schema: pa.Schema) -> dict[str, Any]:
+    """The least that readers and writers must know."""
+    if any(_has_ntz(field.type) for field in schema):
+        found: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
+        return {"protocol": found | {"readerFeatures": [NTZ], "writerFeatures": [NTZ]}}
+    return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+
+
+def meta_data(
+    id: str,
+    schema: pa.Schema,
+    *,
+    partition_by: Sequence[str],
+    configuration: Mapping[str, str],
+    created_ms: int,
+) -> dict[str, Any]:
+    return {
+        "metaData": {
+            "id": id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(_struct(schema)),
+            "partitionColumns": list(partition_by),
+            "configuration": dict(configuration),
+            "createdTime": created_ms,
+        }
+    }
+
+
+def configuration(
+    *, owner: Owner, mode: str, key: str, generation: int, feeds: Mapping[str, Feed]
+) -> dict[str, str]:
+    """What a table says about itself."""
+    return {
+        f"{PREFIX}pipeline": owner.pipeline,
+        f"{PREFIX}sink": owner.sink,
+        f"{PREFIX}table": json.dumps([owner.namespace, owner.table]),
+        f"{PREFIX}mode": mode,
+        f"{PREFIX}key": key,
+        f"{PREFIX}generation": str(generation),
+        f"{PREFIX}feeds": json.dumps(
+            {topic: [feed.topic_id, feed.partitions] for topic, feed in sorted(feeds.items())}
+        ),
+    }
+
+
+def feeds_of(configuration: Mapping[str, str]) -> dict[str, Feed]:
+    found = json.loads(configuration.get(f"{PREFIX}feeds", "{}"))
+    return {topic: Feed(*each) for topic, each in found.items()}
+
+
+def owner_in(configuration: Mapping[str, str]) -> Owner | None:
+    if f"{PREFIX}pipeline" not in configuration:
+        return None
+    namespace, name = json.loads(configuration[f"{PREFIX}table"])
+    return Owner(
+        configuration[f"{PREFIX}pipeline"], configuration[f"{PREFIX}sink"], namespace, name
+    )
+
+
+def add(
+    file: DataFile, *, key: str | None, partition_by: Sequence[str], now_ms: int, is_new: bool
+) -> dict[str, Any]:
+    stats: dict[str, Any] = {"numRecords": file.rows}
+    if key is not None and file.low is not None:
+        stats |= {"minValues": {key: file.low}, "maxValues": {key: file.high}}
+        stats |= {"nullCount": {key: 0}}
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": dict(zip(partition_by, file.partition, strict=True)),
+            "size": file.size,
+            "modificationTime": now_ms,
+            "dataChange": is_new,
+            "stats": json.dumps(stats, ensure_ascii=False),
+        }
+    }
+
+
+def remove(
+    file: DataFile, *, partition_by: Sequence[str], now_ms: int, is_gone: bool
+) -> dict[str, Any]:
+    return {
+        "remove": {
+            "path": file.path,
+            "deletionTimestamp": now_ms,
+            "dataChange": is_gone,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(zip(partition_by, file.partition, strict=True)),
+            "size": file.size,
+        }
+    }
+
+
+def txn(name: str, version: int, *, now_ms: int) -> dict[str, Any]:
+    return {"txn": {"appId": name, "version": version, "lastUpdated": now_ms}}
+
+
+def commit_info(
+    *, operation: str, cut: Cut | None, stands: Stands, now_ms: int, read_version: int | None
+) -> dict[str, Any]:
+    held: list[list[object]] = [
+        [part.topic, part.partition, stand.next_offset] for part, stand in sorted(stands.items())
+    ]
+    found: dict[str, Any] = {
+        "timestamp": now_ms,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": ENGINE,
+        ENGINE: {
+            "stands": held,
+            "cut": None if cut is None else cut.offset,
+            "committed_ms": None if cut is None else cut.committed_ms,
+            "positions": {} if cut is None else dict(cut.positions),
+        },
+    }
+    if read_version is not None:
+        found["readVersion"] = read_version
+    return {"commitInfo": found}
+
+
+def stands_said(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    said = info.get(ENGINE) or {}
+    return {TopicPartition(topic, number): at for topic, number, at in said.get("stands", ())}
+
+
+def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    return "\n".join(json.dumps(each, ensure_ascii=False) for each in actions).encode() + b"\n"
+
+
+def _struct(fields: Sequence[pa.Field] | pa.Schema) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": each.name, "type": _kind(each.type), "nullable": True, "metadata": {}}
+            for each in fields
+        ],
+    }
+
+
+def _kind(kind: pa.DataType) -> Any:
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _kind(kind.value_type), "containsNull": True}
+    if pa.types.is_struct(kind):
+        return _struct(list(kind))
+    if pa.types.is_map(kind):
+        key, value = _kind(kind.key_type), _kind(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    raise SchemaRefused("Delta has no such type", type=str(kind), hint="`cast` the column")
+
+
+def arrow_schema(text: str) -> pa.Schema:
+    """The columns of a table, from Delta's own spelling of them."""
+    return pa.schema([_field(each) for each in json.loads(text)["fields"]])
+
+
+def _field(spelled: Mapping[str, Any]) -> pa.Field:
+    return pa.field(spelled["name"], _arrow(spelled["type"]))
+
+
+def _arrow(spelled: Any) -> pa.DataType:
+    if isinstance(spelled, str):
+        if spelled.startswith("decimal("):
+            digits, scale = spelled[8:-1].split(",")
+            return pa.decimal128(int(digits), int(scale))
+        return ARROW[spelled]
+    if spelled["type"] == "array":
+        return pa.list_(pa.field("element", _arrow(spelled["elementType"])))
+    if spelled["type"] == "map":
+        return pa.map_(_arrow(spelled["keyType"]), _arrow(spelled["valueType"]))
+    return pa.struct([_field(each) for each in spelled["fields"]])
+
+
+def _has_ntz(kind: pa.DataType) -> bool:
+    if kind == pa.timestamp("us"):
+        return True
+    if pa.types.is_struct(kind):
+        return any(_has_ntz(each.type) for each in kind)
+    if pa.types.is_list(kind):
+        return _has_ntz(kind.value_type)
+    return pa.types.is_map(kind) and (_has_ntz(kind.key_type) or _has_ntz(kind.item_type))

@@ -1,0 +1,329 @@
+"""A Delta table: read through deltalake, committed by one new file of its log."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.errors import SinkRejected, SinkUnavailable
+from core_log.log import TopicPartition
+from sinks.sink import Stand
+from sinks.spark.delta import actions
+from sinks.spark.keyspace import DataFile
+from sinks.spark.place import Place
+from sinks.spark.table import (
+    Change,
+    Creation,
+    Feed,
+    Overtaken,
+    Owner,
+    TableState,
+    Version,
+    merged,
+    transaction_name,
+)
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LOG = "_delta_log"
+CHECKPOINT_EVERY = 20
+
+
+class DeltaLakeTable:
+    """Versions are numbered, and a number can be given once: that is what makes a commit
+    conditional, in a directory as in a bucket."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._held: DeltaTable | None = None
+
+    def load(self) -> TableState | None:
+        table = self._newest()
+        return None if table is None else self._state(table)
+
+    def create(self, creation: Creation, change: Change) -> TableState:
+        now_ms = change.committed_ms
+        begun = [
+            actions.protocol(creation.schema),
+            self._meta_data(creation.id, creation.schema, creation, change.feeds, now_ms),
+        ]
+        fresh = TableState(
+            version=-1,
+            id=creation.id,
+            schema=creation.schema,
+            files=(),
+            stands={},
+            generation=creation.generation,
+            mode=creation.mode,
+            key=creation.key,
+            owner=creation.owner,
+            feeds=change.feeds,
+            partition_by=creation.partition_by,
+        )
+        self._write(fresh, change, begun)
+        return self._after(fresh)
+
+    def commit(self, state: TableState, change: Change) -> TableState:
+        begun: list[dict[str, Any]] = []
+        feeds = merged(state.feeds, change.feeds)
+        generation = state.generation if change.generation is None else change.generation
+        is_other = change.schema is not None and not change.schema.equals(state.schema)
+        if is_other or feeds != state.feeds or generation != state.generation:
+            schema = state.schema if change.schema is None else change.schema
+            if change.generation is not None:
+                feeds = dict(change.feeds)
+            assert state.owner is not None, "only a table of ours is written to"
+            like = Creation(
+                state.id,
+                schema,
+                state.mode,
+                state.key,
+                state.owner,
+                state.partition_by,
+                generation,
+            )
+            if actions.protocol(schema) != actions.protocol(state.schema):
+                begun.append(actions.protocol(pa.schema([*schema, *state.schema])))
+            begun.append(self._meta_data(state.id, schema, like, feeds, change.committed_ms))
+        self._write(state, change, begun, generation=generation)
+        return self._after(state)
+
+    def versions(self, count: int) -> Sequence[Version]:
+        table = self._newest()
+        found = [] if table is None else table.history(count)
+        return [_version(each) for each in found]
+
+    def at(self, version: int) -> TableState:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return self._state(
+                DeltaTable(self._place.root, version=version, storage_options=self._place.options)
+            )
+        except (DeltaError, OSError) as error:
+            raise SinkRejected("the table has no such version any more", version=version) from error
+
+    def vacuum(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+        table = self._newest()
+        if table is None:
+            return []
+        return list(
+            table.vacuum(
+                retention_hours=older_than_ms // 3_600_000,
+                dry_run=False,
+                enforce_retention_duration=False,
+            )
+        )
+
+    def drop(self) -> None:
+        store = self._place.store
+        names = store.names("")
+        # The log goes first: without it there is no table, whatever else is left.
+        store.remove([name for name in names if name.startswith(LOG)])
+        store.remove([name for name in names if not name.startswith(LOG)])
+        self._held = None
+
+    def _newest(self) -> "DeltaTable | None":
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        root, options = self._place.root, self._place.options
+        try:
+            if self._held is not None:
+                try:
+                    self._held.update_incremental()
+                    if self._is_there(self._held.version()):
+                        return self._held
+                except DeltaError:
+                    pass
+                self._held = None
+            if not DeltaTable.is_deltatable(root, options):
+                return None
+            self._held = DeltaTable(root, storage_options=options)
+            return self._held
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise SinkUnavailable("the lake's store refuses", table=root, why=str(error)) from error
+
+    def _is_there(self, version: int) -> bool:
+        """Whether the table still is the one that was held: it can have been dropped."""
+        return self._place.store.read(_log_name(version)) is not None
+
+    def _after(self, state: TableState) -> TableState:
+        found = self.load()
+        assert found is not None, "what was committed is there"
+        if found.version and found.version % CHECKPOINT_EVERY == 0:
+            self._checkpoint()
+        return found
+
+    def _checkpoint(self) -> None:
+        """Only makes reading faster; another time will do."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if self._held is not None:
+                self._held.create_checkpoint()
+        except (DeltaError, OSError):
+            pass
+
+    def _state(self, table: "DeltaTable") -> TableState:
+        metadata = table.metadata()
+        settings: Mapping[str, str] = metadata.configuration
+        owner, feeds = actions.owner_in(settings), actions.feeds_of(settings)
+        generation = int(settings.get(f"{actions.PREFIX}generation", "0"))
+        partition_by = tuple(metadata.partition_columns)
+        return TableState(
+            version=table.version(),
+            id=str(metadata.id),
+            schema=actions.arrow_schema(table.schema().to_json()),
+            files=tuple(_files(table, partition_by)),
+            stands=_stands(table, owner, feeds, generation),
+            generation=generation,
+            mode=settings.get(f"{actions.PREFIX}mode", "mirror"),  # type: ignore[arg-type]
+            key=settings.get(f"{actions.PREFIX}key", ""),
+            owner=owner,
+            feeds=feeds,
+            partition_by=partition_by,
+            native=table,
+        )
+
+    def _meta_data(
+        self,
+        id: str,
+        schema: pa.Schema,
+        like: Creation,
+        feeds: Mapping[str, Feed],
+        now_ms: int,
+    ) -> dict[str, Any]:
+        return actions.meta_data(
+            id,
+            schema,
+            partition_by=like.partition_by,
+            configuration=actions.configuration(
+                owner=like.owner,
+                mode=like.mode,
+                key=like.key,
+                generation=like.generation,
+                feeds=feeds,
+            ),
+            created_ms=now_ms,
+        )
+
+    def _write(
+        self,
+        state: TableState,
+        change: Change,
+        begun: Sequence[dict[str, Any]],
+        *,
+        generation: int | None = None,
+    ) -> None:
+        assert state.owner is not None, "only a table of ours is written to"
+        now_ms, divided = change.committed_ms, state.partition_by
+        generation = state.generation if generation is None else generation
+        key = state.key or None
+        written = [
+            actions.commit_info(
+                operation=change.operation,
+                cut=change.cut,
+                stands=change.stands,
+                now_ms=now_ms,
+                read_version=state.version if state.version >= 0 else None,
+            ),
+            *begun,
+            *(
+                actions.txn(
+                    transaction_name(state.owner.pipeline, part, stand, generation),
+                    stand.next_offset,
+                    now_ms=now_ms,
+                )
+                for part, stand in sorted(change.stands.items())
+            ),
+            *(
+                actions.remove(
+                    each, partition_by=divided, now_ms=now_ms, is_gone=not change.keeps_rows
+                )
+                for each in change.removed
+            ),
+            *(
+                actions.add(
+                    each,
+                    key=key,
+                    partition_by=divided,
+                    now_ms=now_ms,
+                    is_new=not change.keeps_rows,
+                )
+                for each in change.added
+            ),
+        ]
+        if not self._place.store.create(_log_name(state.version + 1), actions.encode(written)):
+            raise Overtaken
+
+
+def _log_name(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"
+
+
+def _files(table: "DeltaTable", partition_by: Sequence[str]) -> list[DataFile]:
+    found = pa.table(table.get_add_actions(flatten=True))
+    key = table.metadata().configuration.get(f"{actions.PREFIX}key")
+    lows = _column(found, f"min.{key}")
+    highs = _column(found, f"max.{key}")
+    values = [_texts(found, f"partition.{name}") for name in partition_by]
+    rows = _column(found, "num_records")
+    return [
+        DataFile(
+            path,
+            rows[at] or 0,
+            size,
+            lows[at],
+            highs[at],
+            tuple(each[at] for each in values),
+        )
+        for at, (path, size) in enumerate(
+            zip(found["path"].to_pylist(), found["size_bytes"].to_pylist(), strict=True)
+        )
+    ]
+
+
+def _column(table: pa.Table, name: str) -> list[Any]:
+    if name not in table.schema.names:
+        return [None] * table.num_rows
+    return list(table[name].to_pylist())
+
+
+def _texts(table: pa.Table, name: str) -> list[str | None]:
+    if name not in table.schema.names:
+        return [None] * table.num_rows
+    return list(table[name].cast(pa.string()).to_pylist())
+
+
+def _stands(
+    table: "DeltaTable", owner: Owner | None, feeds: Mapping[str, Feed], generation: int
+) -> dict[TopicPartition, Stand]:
+    if owner is None:
+        return {}
+    found: dict[TopicPartition, Stand] = {}
+    for topic, feed in feeds.items():
+        for number in range(feed.partitions):
+            part, stand = TopicPartition(topic, number), Stand(feed.topic_id, 0)
+            version = table.transaction_version(
+                transaction_name(owner.pipeline, part, stand, generation)
+            )
+            if version is not None:
+                found[part] = stand._replace(next_offset=version)
+    return found
+
+
+def _version(info: Mapping[str, Any]) -> Version:
+    said = info.get(actions.ENGINE) or {}
+    return Version(
+        version=int(info["version"]),
+        committed_ms=int(info.get("timestamp", 0)),
+        operation=str(info.get("operation", "")),
+        cut=said.get("cut"),
+        positions=said.get("positions") or {},
+        stands=actions.stands_said(info),
+    )

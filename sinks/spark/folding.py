@@ -1,0 +1,256 @@
+"""What changes make of a table's rows, for each way of keeping it: rows and changes in, rows out."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation
+from sinks.latest import key_codes, newest
+from sinks.spark.column_types import MOMENT
+from sinks.spark.layout import (
+    COMMITTED_AT,
+    DELETED_AT,
+    IS_CURRENT,
+    OFFSET,
+    OP,
+    VALID_FROM,
+    VALID_TO,
+    Layout,
+)
+from sinks.spark.settings import Mode
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+LETTERS = pa.array(["r", "c", "u", "d", "t"])
+"""Debezium's letter of every `Operation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """All rows went, or only those with certain values."""
+
+    committed_us: int
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+Step: TypeAlias = pa.Table | Truncated
+"""Events, or a truncate between them."""
+
+
+def fold(base: pa.Table, steps: Iterable[Step], layout: Layout) -> pa.Table:
+    """The rows after all steps, one after the other, in no order."""
+    rows = base
+    for step in steps:
+        if isinstance(step, Truncated):
+            rows = _truncate(rows, step, layout)
+        elif step.num_rows:
+            rows = FOLDS[layout.mode](rows, _in_order(step), layout)
+    return rows
+
+
+def appended(events: pa.Table) -> pa.Table:
+    """Every change as a row of its own."""
+    letters = LETTERS.take(pa.array(np.asarray(events.column(OP))))
+    moments = events.column(COMMITTED_AT).cast(pa.int64()).cast(MOMENT)
+    replaced = {OP: pa.chunked_array([letters]), COMMITTED_AT: moments}
+    names = events.schema.names
+    return pa.table([replaced.get(name, events.column(name)) for name in names], names=names)
+
+
+def in_key_order(rows: pa.Table, layout: Layout) -> pa.Table:
+    """So that readers who look for a key may pass over most of a file."""
+    if not layout.key or layout.mode == "append" or rows.num_rows < 2:
+        return rows
+    try:
+        return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in layout.key]))
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):  # types that have no order
+        return rows
+
+
+def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    if layout.ignores_deletes:
+        events = events.filter(pa.array(~_deleted(events)))
+    events = _newest(events, layout)
+    kept = base.filter(pc.invert(_is_among(base, events, layout)))
+    coming = events.filter(pa.array(~_deleted(events)))
+    return pa.concat_tables([kept, _rows(coming, layout)])
+
+
+def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    events = _newest(events, layout)
+    deleted = _deleted(events)
+    coming, gone = events.filter(pa.array(~deleted)), events.filter(pa.array(deleted))
+    kept = base.filter(pc.invert(_is_among(base, coming, layout)))
+    places = _places(kept, gone, layout)
+    stamps = gone.column(COMMITTED_AT).cast(MOMENT).take(places)
+    kept = _with(kept, {DELETED_AT: pc.coalesce(stamps, kept.column(DELETED_AT))})
+    return pa.concat_tables(
+        [kept, _with(_rows(coming, layout), {DELETED_AT: pa.nulls(coming.num_rows, MOMENT)})]
+    )
+
+
+def _append(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    return pa.concat_tables([base, appended(events).select(layout.schema.names)])
+
+
+def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    """A row per version. States within one commit were never seen from outside and are left out,
+    as is a version that would end before it begins."""
+    order, times, begins, ends = _versions(events, layout)
+    versions = events.take(pa.array(order))
+    firsts = versions.filter(pa.array(begins))
+    since = pa.chunked_array([pa.array(times[begins]).cast(MOMENT)])
+    base = _with_ended(base, _places(base, firsts, layout), since)
+    written = ~_deleted(versions)
+    kept = versions.filter(pa.array(written))
+    until = np.append(times[1:], 0)[written]
+    own = {
+        VALID_FROM: pa.array(times[written]).cast(MOMENT),
+        VALID_TO: pa.array(until, mask=ends[written]).cast(MOMENT),
+        IS_CURRENT: pa.array(ends[written]),
+    }
+    return pa.concat_tables([base, _with(_rows(kept, layout), own)])
+
+
+FOLDS: Mapping[Mode, Callable[[pa.Table, pa.Table, Layout], pa.Table]] = {
+    "mirror": _mirror,
+    "soft_delete": _soft_delete,
+    "append": _append,
+    "scd2": _scd2,
+}
+
+
+def _truncate(rows: pa.Table, step: Truncated, layout: Layout) -> pa.Table:
+    meant: Any = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
+    for name, value in step.where.items():
+        if name in layout.columns.names:
+            column = rows.column(name)
+            meant = pc.and_(meant, pc.equal(column, pa.scalar(value, column.type)).fill_null(False))
+    moment = pa.scalar(step.committed_us, pa.int64()).cast(MOMENT)
+    if layout.mode == "mirror":
+        return rows if layout.ignores_deletes else rows.filter(pc.invert(meant))
+    if layout.mode == "soft_delete":
+        old = rows.column(DELETED_AT)
+        stamped = pc.if_else(pc.and_(meant, old.is_null()), moment, old)
+        return _with(rows, {DELETED_AT: stamped})
+    if layout.mode == "scd2":
+        meant = pc.and_(meant, rows.column(IS_CURRENT))
+        nobody = pa.nulls(rows.num_rows, pa.int64())
+        places = pc.if_else(meant, pa.scalar(0, pa.int64()), nobody)
+        return _with_ended(rows, places, pa.chunked_array([pa.array([moment.as_py()], MOMENT)]))
+    return rows
+
+
+def _with_ended(rows: pa.Table, places: pa.ChunkedArray, since: pa.ChunkedArray) -> pa.Table:
+    """Current versions with a place in `since` end there. What began no earlier than its successor
+    never was."""
+    ends = since.take(places)
+    is_current = rows.column(IS_CURRENT)
+    is_ended = pc.and_(is_current, ends.is_valid())
+    never = pc.and_(is_ended, pc.greater_equal(rows.column(VALID_FROM), ends).fill_null(False))
+    rows = _with(
+        rows,
+        {
+            VALID_TO: pc.if_else(is_ended, ends, rows.column(VALID_TO)),
+            IS_CURRENT: pc.and_(is_current, pc.invert(is_ended)),
+        },
+    )
+    return rows.filter(pc.invert(never))
+
+
+def _versions(events: pa.Table, layout: Layout) -> tuple[Numbers, Numbers, Mask, Mask]:
+    """Places of the events by key and time, one per key and commit; their times; which are the
+    first and which the last of their key."""
+    codes, _ = key_codes(_keys(events, layout))
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    times = np.asarray(events.column(COMMITTED_AT))[order]
+    # The clock of a source may go back; a later change is later all the same.
+    times = _never_back(codes, times)
+    is_last = np.append((codes[1:] != codes[:-1]) | (times[1:] != times[:-1]), True)
+    order, codes, times = order[is_last], codes[is_last], times[is_last]
+    begins = np.append(True, codes[1:] != codes[:-1])
+    ends = np.append(codes[1:] != codes[:-1], True)
+    return order, times, begins, ends
+
+
+def _never_back(codes: Numbers, times: Numbers) -> Numbers:
+    """The running maximum of the times of each key."""
+    distinct, places = np.unique(times, return_inverse=True)
+    dense = np.unique(codes, return_inverse=True)[1].reshape(-1) * len(distinct)
+    rising = np.maximum.accumulate(places.reshape(-1) + dense) - dense
+    found: Numbers = distinct[rising]
+    return found
+
+
+def _in_order(events: pa.Table) -> pa.Table:
+    """A key lives in one partition of a topic, so that offsets say which change is the newer."""
+    offsets = np.asarray(events.column(OFFSET))
+    if len(offsets) < 2 or bool(np.all(offsets[1:] >= offsets[:-1])):
+        return events
+    return events.take(pa.array(np.argsort(offsets, kind="stable")))
+
+
+def _newest(events: pa.Table, layout: Layout) -> pa.Table:
+    places = newest(_keys(events, layout))
+    return events if places is None else events.take(places)
+
+
+def _deleted(events: pa.Table) -> Mask:
+    found: Mask = np.asarray(events.column(OP)) == Operation.DELETE
+    return found
+
+
+def _is_among(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+    return _places(base, events, layout).is_valid()
+
+
+def _places(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+    """For every row of the base the place of an event with its key, or null."""
+    if len(layout.key) == 1:
+        name = layout.key[0]
+        wanted = events.column(name).combine_chunks()
+        if isinstance(wanted, pa.ChunkedArray):
+            wanted = pa.concat_arrays(wanted.chunks)
+        return pc.index_in(base.column(name), value_set=wanted).cast(pa.int64())
+    both = _keys(pa.concat_tables([base.select(layout.key), events.select(layout.key)]), layout)
+    codes, count = key_codes(both)
+    places = np.full(count, -1, dtype=np.int64)
+    theirs = codes[base.num_rows :]
+    places[theirs] = np.arange(len(theirs))
+    found = places[codes[: base.num_rows]]
+    return pa.chunked_array([pa.array(found, mask=found < 0)])
+
+
+def _keys(rows: pa.Table, layout: Layout) -> pa.RecordBatch:
+    columns = [_whole(rows.column(name)) for name in layout.key]
+    return pa.RecordBatch.from_arrays(columns, names=list(layout.key))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _rows(events: pa.Table, layout: Layout) -> pa.Table:
+    return events.select(layout.columns.names)
+
+
+def _with(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """With these columns in the place of what it has of their names, or behind."""
+    for name, column in columns.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.append_column(name, column) if at < 0 else rows.set_column(at, name, column)
+    return rows
+
+
+def count_changes(steps: Sequence[Step]) -> int:
+    """How many changes there are in all steps."""
+    return sum(step.num_rows for step in steps if isinstance(step, pa.Table))

@@ -1,0 +1,323 @@
+"""One table of the lake as the sink keeps it: looked at, prepared, and moved on by one commit."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.changes import TableChanges
+from core_log.errors import Fenced, SinkRejected, SinkUnavailable
+from core_log.log import TopicPartition
+from core_log.table_schema import TableId, TableSchema
+from sinks.sink import Cut, SinkContext, Stand, Stands
+from sinks.spark.folding import Step, Truncated, count_changes
+from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
+from sinks.spark.layout import Layout, shape
+from sinks.spark.place import Place
+from sinks.spark.rewriting import Rewriting
+from sinks.spark.settings import SparkSettings
+from sinks.spark.table import (
+    Change,
+    Creation,
+    Feed,
+    LakeTable,
+    Overtaken,
+    Owner,
+    TableState,
+    owner_of,
+)
+
+ATTEMPTS_MAX = 5
+"""Of a commit that our own maintenance, or a person's, came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The part of a slice that goes into one table."""
+
+    start: Stands
+    end: Stands
+    feeds: Mapping[str, Feed]
+    cut: Cut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Files that are written, and those whose place they take."""
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+
+
+class Work(Protocol):
+    """The changes of a stretch, wherever they are read."""
+
+    def schemas(self) -> Sequence[TableSchema]:
+        """Under which the changes are, in the order of their coming."""
+        ...
+
+    def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        """Writes new files for a table that has `files`; every one anew where it must be."""
+        ...
+
+
+class KeptTable:
+    """Does its work in threads; one call of `apply` at a time."""
+
+    def __init__(
+        self,
+        table: TableId,
+        lake: LakeTable,
+        place: Place,
+        settings: SparkSettings,
+        context: SinkContext,
+        *,
+        generation: int = 1,
+    ) -> None:
+        self.table, self.lake, self.place = table, lake, place
+        self._settings, self._context = settings, context
+        self._generation = generation
+
+    @property
+    def owner(self) -> Owner:
+        return owner_of(self._context.pipeline, self._context.name, self.table)
+
+    @property
+    def _is_iceberg(self) -> bool:
+        return self._settings.format == "iceberg"
+
+    def load(self) -> TableState | None:
+        """The table as it is; raises `SinkRejected` where it is somebody else's."""
+        state = self.lake.load()
+        if state is not None:
+            self._check_owner(state)
+        return state
+
+    def apply(self, work: Work, stretch: Stretch, *, id: str, known: Stands) -> TableState:
+        """Commits rows and stands at once. `known` is what the ledger says beyond the table's own
+        stands; `id` names the table, should it have to be made."""
+        for _ in range(ATTEMPTS_MAX):
+            state = self.load()
+            self._check_start(state, stretch, known)
+            layout, all_files = self.layout(work.schemas(), state)
+            rewriting = Rewriting(self.place, layout, keeps_partitions=self._is_iceberg)
+            files = () if state is None else state.files
+            prepared = work.prepare(rewriting, files, all_files=all_files)
+            try:
+                return self._commit(state, layout, prepared, stretch, id=id)
+            except Overtaken:
+                continue
+        raise SinkUnavailable(
+            "others keep committing to the table", table=str(self.table), attempts=ATTEMPTS_MAX
+        )
+
+    def layout(
+        self, schemas: Sequence[TableSchema], state: TableState | None
+    ) -> tuple[Layout, bool]:
+        """How rows under these schemas are kept; whether all files must be written anew."""
+        present = None if state is None else state.schema
+        chosen = self._settings.of(str(self.table))
+        may_drop = state is None or sum(feed.partitions for feed in state.feeds.values()) <= 1
+        all_files, layout = False, None
+        forgotten = frozenset[str]()
+        for schema in schemas:
+            layout, changes = shape(
+                schema,
+                chosen,
+                present,
+                policy=self._context.schema_changes,
+                may_drop=may_drop,
+                is_iceberg=self._is_iceberg,
+            )
+            if present is not None:
+                forgotten |= set(present.names) - set(layout.schema.names)
+            present, all_files = layout.schema, all_files or changes
+        assert layout is not None, "there are no changes without a schema"
+        if state is not None:
+            layout = replace(layout, partition_by=state.partition_by)
+        return replace(layout, forgotten=forgotten), all_files
+
+    def _commit(
+        self,
+        state: TableState | None,
+        layout: Layout,
+        prepared: Prepared,
+        stretch: Stretch,
+        *,
+        id: str,
+    ) -> TableState:
+        change = Change(
+            added=prepared.added,
+            removed=prepared.removed,
+            stands=stretch.end,
+            feeds=stretch.feeds,
+            cut=stretch.cut,
+            committed_ms=self._context.clock.now_ms(),
+            schema=layout.schema,
+            operation="WRITE" if layout.mode == "append" else "MERGE",
+        )
+        if state is not None:
+            return self.lake.commit(state, change)
+        creation = Creation(
+            id=id,
+            schema=layout.schema,
+            mode=layout.mode,
+            key="" if layout.mode == "append" else layout.key[0],
+            owner=self.owner,
+            partition_by=layout.partition_by,
+            generation=self._generation,
+        )
+        return self.lake.create(creation, change)
+
+    def _check_owner(self, state: TableState) -> None:
+        if state.owner == self.owner:
+            return
+        if state.owner is None:
+            raise SinkRejected(
+                "a table of that name is there, and no pipeline made it",
+                table=str(self.table),
+                place=self.place.root,
+                hint="move it away, or give ours another name with `route` or `table:`",
+            )
+        is_ours = state.owner[:2] == self.owner[:2]
+        raise SinkRejected(
+            "two tables of the source would become one"
+            if is_ours
+            else "the table belongs to another pipeline or sink",
+            table=str(self.table),
+            place=self.place.root,
+            owner=f"{state.owner.pipeline}/{state.owner.sink}",
+            hint="give one of them another name with `route` or `table:`, or another `path:`",
+        )
+
+    def _check_start(self, state: TableState | None, stretch: Stretch, known: Stands) -> None:
+        """A partition that the table knows nothing of begins with this stretch."""
+        stands = {} if state is None else state.stands
+        for part, stand in stretch.start.items():
+            check_stand(part, farthest(part, stands, known), stand)
+
+
+def farthest(part: TopicPartition, table: Stands, ledger: Stands) -> Stand | None:
+    """Where a partition stands: what the ledger adds to the table's own is a stretch without
+    rows."""
+    mine, more = table.get(part), ledger.get(part)
+    if mine is None or more is None or mine.topic_id != more.topic_id:
+        return mine if mine is not None else more
+    return max(mine, more, key=lambda stand: stand.next_offset)
+
+
+def check_stand(part: TopicPartition, held: Stand | None, wanted: Stand) -> None:
+    if held is not None and held != wanted:
+        raise Fenced(
+            "the target has been moved on by another process",
+            topic=part.topic,
+            partition=part.partition,
+        )
+
+
+class GatheredWork:
+    """Changes that are in memory, applied in this process by a few threads."""
+
+    def __init__(self, pieces: Sequence[TableChanges], *, threads: int) -> None:
+        self._pieces, self._threads = pieces, threads
+
+    def schemas(self) -> Sequence[TableSchema]:
+        found: list[TableSchema] = []
+        for piece in self._pieces:
+            if not found or found[-1] != piece.schema:
+                found.append(piece.schema)
+        return found
+
+    def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        layout = rewriting.layout
+        steps = steps_of(self._pieces, layout)
+        if layout.mode == "append":
+            return self._append(rewriting, files, steps, all_files=all_files)
+        files_left, steps_left = without_truncated(files, steps, layout)
+        gone = [each for each in files if each not in files_left]
+        is_whole = all_files or any(isinstance(step, Truncated) for step in steps_left)
+        cells = cells_of(files_left)
+        tasks = [
+            (cell, mine)
+            for cell, mine in zip(cells, steps_by_cell(steps_left, cells, layout), strict=True)
+            if count_changes(mine) or (is_whole and cell.files)
+        ]
+        with ThreadPoolExecutor(self._threads) as pool:
+            written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
+        return Prepared(
+            added=[file for files in written for file in files],
+            removed=gone + [file for cell, _ in tasks for file in cell.files],
+        )
+
+    def _append(
+        self,
+        rewriting: Rewriting,
+        files: Sequence[DataFile],
+        steps: Sequence[Step],
+        *,
+        all_files: bool,
+    ) -> Prepared:
+        events = [step for step in steps if isinstance(step, pa.Table)]
+        added = rewriting.appended(pa.concat_tables(events)) if events else []
+        if not all_files:
+            return Prepared(added, ())
+        for each in files:
+            added += rewriting.cell(Cell(None, None, (each,)), ())
+        return Prepared(added, files)
+
+
+def steps_of(pieces: Sequence[TableChanges], layout: Layout) -> list[Step]:
+    """Changes in columns of the table, and truncates where they stand between them."""
+    found: list[Step] = []
+    held: list[pa.RecordBatch] = []
+    for piece in pieces:
+        if piece.is_truncate and layout.mode != "append":
+            if held:
+                found.append(pa.Table.from_batches(held))
+            held = []
+            where = piece.truncated_where
+            found.append(Truncated(piece.committed_us[0].as_py(), where))
+        else:
+            held.append(layout.conform(piece))
+    if held:
+        found.append(pa.Table.from_batches(held))
+    return found
+
+
+def without_truncated(
+    files: Sequence[DataFile], steps: Sequence[Step], layout: Layout
+) -> tuple[Sequence[DataFile], Sequence[Step]]:
+    """What is left to be done where the whole table was emptied in between."""
+    if layout.mode != "mirror" or layout.ignores_deletes:
+        return files, steps
+    for at in reversed(range(len(steps))):
+        step = steps[at]
+        if isinstance(step, Truncated) and not step.where:
+            return (), steps[at + 1 :]
+    return files, steps
+
+
+def steps_by_cell(steps: Sequence[Step], cells: Sequence[Cell], layout: Layout) -> list[list[Step]]:
+    found: list[list[Step]] = [[] for _ in cells]
+    for step in steps:
+        if isinstance(step, Truncated) or len(cells) == 1:
+            for mine in found:
+                mine.append(step)
+            continue
+        keys = pa.concat_arrays(step.column(layout.key[0]).chunks)
+        places = assign(keys, cells)
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(cells) + 1))
+        sorted_ = step.take(pa.array(order))
+        for number, mine in enumerate(found):
+            count = int(ends[number + 1] - ends[number])
+            if count:
+                mine.append(sorted_.slice(int(ends[number]), count))
+    return found

@@ -1,0 +1,54 @@
+"""The tables of one sink in their place, whatever their format."""
+
+from dataclasses import dataclass, field
+
+from core_log.table_schema import TableId
+from sinks.sink import SinkContext
+from sinks.spark.kept_table import KeptTable
+from sinks.spark.ledger import Entry, Ledger
+from sinks.spark.naming import directory_of
+from sinks.spark.place import Place, place_of
+from sinks.spark.settings import SparkSettings
+from sinks.spark.table import LakeTable
+
+
+@dataclass(slots=True)
+class Lake:
+    """Knows tables by name, and holds on to those it has met."""
+
+    settings: SparkSettings
+    context: SinkContext
+    _kept: dict[TableId, KeptTable] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.settings.path, self.settings.s3, directory=self.context.directory)
+
+    def ledger(self) -> Ledger:
+        context = self.context
+        return Ledger(self.place.store, pipeline=context.pipeline, sink=context.name)
+
+    def table(self, table: TableId) -> KeptTable:
+        found = self._kept.get(table)
+        if found is None:
+            place = self.place_of(table)
+            lake = format_of(self.settings, place, table)
+            found = KeptTable(table, lake, place, self.settings, self.context)
+            self._kept[table] = found
+        return found
+
+    def tables(self, head: Entry) -> list[KeptTable]:
+        return [self.table(each) for each in sorted(head.tables())]
+
+    def place_of(self, table: TableId) -> Place:
+        return self.place / directory_of(table, self.settings.table)
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+
+def format_of(settings: SparkSettings, place: Place, table: TableId) -> LakeTable:
+    """The table there, as its format sees it."""
+    from sinks.spark.delta.table import DeltaLakeTable
+
+    return DeltaLakeTable(place)

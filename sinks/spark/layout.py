@@ -1,0 +1,252 @@
+"""How a table of the lake looks: the source's columns, those that are ours, and how they change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.changes import TableChanges
+from core_log.errors import RecordsRejected, SchemaRefused
+from core_log.log import TopicPartition
+from core_log.table_schema import Column, TableId, TableSchema
+from sinks.evolution import Action, Step, steps
+from sinks.spark.column_types import MOMENT, lake_type, put
+from sinks.spark.settings import LakeTableSettings, Mode
+
+OWN = "_headwater_"
+DELETED_AT = f"{OWN}deleted_at"
+OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
+    f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
+)
+VALID_FROM, VALID_TO, IS_CURRENT = (
+    f"{OWN}{name}" for name in ("valid_from", "valid_to", "is_current")
+)
+OWN_COLUMNS: Mapping[Mode, Mapping[str, pa.DataType]] = {
+    "mirror": {},
+    "soft_delete": {DELETED_AT: MOMENT},
+    "append": {
+        OP: pa.string(),
+        TOPIC: pa.string(),
+        PARTITION: pa.int32(),
+        OFFSET: pa.int64(),
+        COMMITTED_AT: MOMENT,
+    },
+    "scd2": {VALID_FROM: MOMENT, VALID_TO: MOMENT, IS_CURRENT: pa.bool_()},
+}
+EVENT_COLUMNS = {
+    OP: pa.int32(),
+    TOPIC: pa.string(),
+    PARTITION: pa.int32(),
+    OFFSET: pa.int64(),
+    COMMITTED_AT: pa.int64(),
+}
+"""What an event carries besides its row: `Operation`, place in the log, microseconds."""
+REBUILD = "`headwater rebuild` makes the table anew"
+
+
+class UnknownShape(Exception):
+    """Changes have a schema for which the table has not been made ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table of the lake as it is written to. Travels to executors."""
+
+    table: TableId
+    mode: Mode
+    key: tuple[str, ...]
+    columns: pa.Schema
+    """The source's columns, by the types that the lake gives them."""
+    skipped: frozenset[str] = frozenset()
+    """Columns of the source that the policy leaves out."""
+    partition_by: tuple[str, ...] = ()
+    file_rows: int = 500_000
+    ignores_deletes: bool = False
+    loose: frozenset[str] = frozenset()
+    """Columns whose values may come in another type, put into the one that is there."""
+    forgotten: frozenset[str] = frozenset()
+    """Columns that went since the files were written: what these hold under such names is old."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the table's rows."""
+        return _joined(self.columns, OWN_COLUMNS[self.mode])
+
+    @property
+    def events(self) -> pa.Schema:
+        """Of changes on their way to the table."""
+        return _joined(self.columns, EVENT_COLUMNS)
+
+    def takes(self, schema: TableSchema, *, is_iceberg: bool = False) -> bool:
+        """Whether rows under `schema` have their places here."""
+        if schema.key != self.key and self.mode != "append":
+            return False
+        for column in schema.columns:
+            if column.name in self.skipped:
+                continue
+            at = self.columns.get_field_index(column.name)
+            if at < 0:
+                return False
+            kind = lake_type(column.type, is_iceberg=is_iceberg)
+            if self.columns.field(at).type != kind and column.name not in self.loose:
+                return False
+        return True
+
+    def conform(self, changes: TableChanges) -> pa.RecordBatch:
+        """The changes under the table's columns; null where they have no such column. Raises
+        `RecordsRejected` for values that the lake cannot hold."""
+        partition, offsets = changes.log_partition, changes.log_offsets
+        assert partition is not None and offsets is not None, "what was read knows its place"
+        count, held = len(changes), set(changes.rows.schema.names)
+        columns = [
+            self._put(changes, field) if field.name in held else pa.nulls(count, field.type)
+            for field in self.columns
+        ]
+        own = [
+            changes.operations.cast(pa.int32()),
+            pa.repeat(pa.scalar(partition.topic), count),
+            pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+            offsets,
+            changes.committed_us,
+        ]
+        return pa.RecordBatch.from_arrays([*columns, *own], schema=self.events)
+
+    def _put(self, changes: TableChanges, field: pa.Field) -> pa.Array:
+        column = changes.rows.column(field.name)
+        try:
+            return put(column, field.type)
+        except pa.ArrowInvalid:
+            raise _rejected(changes, column, field) from None
+
+
+def shape(
+    schema: TableSchema,
+    settings: LakeTableSettings,
+    present: pa.Schema | None,
+    *,
+    policy: Mapping[str, str],
+    may_drop: bool,
+    is_iceberg: bool = False,
+) -> tuple[Layout, bool]:
+    """The layout for rows under `schema`, where the table has the columns `present`; and whether
+    what is there must be written anew for it."""
+    mode: Mode = settings.mode if schema.key else "append"
+    _check_names(schema)
+    wanted = [(each.name, lake_type(each.type, is_iceberg=is_iceberg)) for each in schema.columns]
+    layout = Layout(
+        schema.table,
+        mode,
+        schema.key,
+        pa.schema(wanted),
+        partition_by=tuple(name for name in settings.partition_by if name in schema.names),
+        file_rows=settings.file_rows,
+        ignores_deletes=settings.deletes == "ignore",
+    )
+    if present is None:
+        return layout, False
+    return _evolved(layout, schema, present, policy, may_drop=may_drop, is_iceberg=is_iceberg)
+
+
+def _evolved(
+    layout: Layout,
+    schema: TableSchema,
+    present: pa.Schema,
+    policy: Mapping[str, str],
+    *,
+    may_drop: bool,
+    is_iceberg: bool,
+) -> tuple[Layout, bool]:
+    own = {name for name in present.names if name.startswith(OWN)}
+    if own != OWN_COLUMNS[layout.mode].keys():
+        raise SchemaRefused(
+            "the table was made for another mode",
+            table=str(schema.table),
+            mode=layout.mode,
+            hint=REBUILD,
+        )
+    there = [Column(field.name, field.type) for field in present if field.name not in own]
+    policy = dict(policy)
+    if policy.get("drop_column", "evolve") == "evolve" and (
+        layout.mode != "mirror" or not may_drop
+    ):
+        policy["drop_column"] = "lenient"  # what was there stays readable
+    columns = tuple(
+        replace(each, type=lake_type(each.type, is_iceberg=is_iceberg)) for each in schema.columns
+    )
+    taken = steps(
+        schema.table,
+        present=there,
+        wanted=TableSchema(schema.table, columns, schema.key),
+        policy=policy,
+    )
+    kept, skipped, loose = {each.name: each.type for each in there}, set[str](), set[str]()
+    needs_rewriting = False
+    for step in taken:
+        match step:
+            case Step(action=Action.ADD, becomes=Column() as column):
+                kept[column.name] = column.type
+            case Step(action=Action.SKIP):
+                skipped.add(step.column)
+            case Step(action=Action.DROP):
+                del kept[step.column]
+                needs_rewriting = True
+            case Step(action=Action.WIDEN, becomes=Column() as column):
+                kept[column.name] = column.type
+                needs_rewriting = True
+    for column in columns:
+        if column.name in kept and kept[column.name] != column.type:
+            loose.add(column.name)
+    return (
+        replace(
+            layout,
+            columns=pa.schema(list(kept.items())),
+            skipped=frozenset(skipped),
+            loose=frozenset(loose),
+        ),
+        needs_rewriting,
+    )
+
+
+def _check_names(schema: TableSchema) -> None:
+    folded = [name.casefold() for name in schema.names]
+    for name, short in zip(schema.names, folded, strict=True):
+        if folded.count(short) > 1:
+            raise SchemaRefused(
+                "two columns would have one name for those who read the lake",
+                table=str(schema.table),
+                column=name,
+                hint="rename one of them with `transform: rename`",
+            )
+        if short.startswith(OWN) or not name:
+            raise SchemaRefused(
+                "a column's name cannot be used in the target",
+                table=str(schema.table),
+                column=name,
+                hint="rename it with `transform: rename`",
+            )
+
+
+def _joined(columns: pa.Schema, more: Mapping[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([*columns, *(pa.field(name, kind) for name, kind in more.items())])
+
+
+def _rejected(changes: TableChanges, column: pa.Array, field: pa.Field) -> RecordsRejected:
+    assert changes.log_offsets is not None and changes.log_partition is not None
+    why = f"column {field.name!r} does not fit into {field.type}"
+    partition: TopicPartition = changes.log_partition
+    bad = [at for at in np.arange(len(column)).tolist() if not _fits(column.slice(at, 1), field)]
+    return RecordsRejected(
+        "records do not fit the lake's types",
+        topic=partition.topic,
+        partition=partition.partition,
+        reasons={changes.log_offsets[at].as_py(): why for at in bad},
+    )
+
+
+def _fits(value: pa.Array, field: pa.Field) -> bool:
+    try:
+        put(value, field.type)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""The Parquet files of a table: written with the range of their keys, read back by stretches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.spark.column_types import put
+from sinks.spark.folding import in_key_order
+from sinks.spark.keyspace import Cell, DataFile, range_of, within
+from sinks.spark.layout import Layout
+from sinks.spark.place import Place
+
+ROW_GROUP_ROWS = 100_000
+SPLIT_AT = 1.5
+"""So many times the wanted size is still one file."""
+
+
+def write(
+    place: Place, rows: pa.Table, layout: Layout, *, keeps_partitions: bool = False
+) -> list[DataFile]:
+    """New files, in the order of keys, none much larger than wanted. Columns by which the table is
+    divided stand in the files only where the format wants them there."""
+    found: list[DataFile] = []
+    for values, part in _partitions(rows, layout):
+        for piece in _pieces(in_key_order(part, layout), layout):
+            found.append(_write_one(place, piece, values, layout, keeps_partitions))
+    return found
+
+
+def read(place: Place, cell: Cell, layout: Layout) -> pa.Table:
+    """The rows of the cell, with the columns that the layout has now."""
+    parts = [_read_one(place, each, cell, layout) for each in cell.files]
+    if not parts:
+        return layout.schema.empty_table()
+    return pa.concat_tables(parts)
+
+
+def stream(place: Place, files: Iterable[DataFile], layout: Layout) -> Iterator[pa.RecordBatch]:
+    """All rows of some files, a little at a time."""
+    from pyarrow import parquet
+
+    for each in files:
+        with place.reading(each.path) as file:
+            reader = parquet.ParquetFile(file)
+            for batch in reader.iter_batches():
+                table = _conformed(pa.Table.from_batches([batch]), each, layout)
+                yield from table.to_batches()
+
+
+def _write_one(
+    place: Place,
+    rows: pa.Table,
+    values: tuple[str | None, ...],
+    layout: Layout,
+    keeps_partitions: bool,
+) -> DataFile:
+    from pyarrow import parquet
+
+    name = f"part-{uuid4().hex}.parquet"
+    low, high = (None, None)
+    if layout.key and layout.mode != "append":
+        low, high = range_of(rows.column(layout.key[0]))
+    if not keeps_partitions and layout.partition_by:
+        rows = rows.drop_columns(list(layout.partition_by))
+    with place.writing(name) as file:
+        parquet.write_table(
+            rows,
+            file,
+            compression="zstd",
+            row_group_size=ROW_GROUP_ROWS,
+            store_schema=False,
+            coerce_timestamps="us",
+        )
+        size = file.tell()
+    return DataFile(name, rows.num_rows, size, low, high, values)
+
+
+def _read_one(place: Place, data: DataFile, cell: Cell, layout: Layout) -> pa.Table:
+    from pyarrow import parquet
+
+    with place.reading(data.path) as file:
+        found = parquet.read_table(file, partitioning=None)
+    found = _conformed(found, data, layout)
+    if not layout.key or (cell.low is None and cell.high is None):
+        return found
+    mask = within(found.column(layout.key[0]), cell)
+    return found if mask is None else found.filter(mask)
+
+
+def _conformed(rows: pa.Table, data: DataFile, layout: Layout) -> pa.Table:
+    """Under the columns of the layout: a file can be older than some of them."""
+    given = dict(zip(layout.partition_by, data.partition, strict=False))
+    columns = []
+    for field in layout.schema:
+        if field.name in rows.schema.names and field.name not in layout.forgotten:
+            chunks = [put(chunk, field.type) for chunk in rows.column(field.name).chunks]
+            columns.append(pa.chunked_array(chunks, field.type))
+        elif given.get(field.name) is not None:
+            value = pa.array([given[field.name]]).cast(field.type)
+            places = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
+            columns.append(pa.chunked_array([value.take(places)], field.type))
+        else:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)], field.type))
+    return pa.Table.from_arrays(columns, schema=layout.schema)
+
+
+def _pieces(rows: pa.Table, layout: Layout) -> Iterator[pa.Table]:
+    count = rows.num_rows
+    if count <= layout.file_rows * SPLIT_AT:
+        if count:
+            yield rows
+        return
+    parts = -(-count // layout.file_rows)
+    cuts = [count * number // parts for number in range(parts + 1)]
+    if layout.key and layout.mode != "append":
+        cuts = _at_new_keys(rows.column(layout.key[0]), cuts)
+    for start, end in pairwise(cuts):
+        if end > start:
+            yield rows.slice(start, end - start)
+
+
+def _at_new_keys(keys: pa.ChunkedArray, cuts: Sequence[int]) -> list[int]:
+    """Rows with the same first column of the key stay in one file, so that ranges do not touch."""
+    found = [0]
+    for cut in cuts[1:-1]:
+        value, at = keys[cut], cut
+        while at > found[-1] and keys[at - 1] == value:
+            at -= 1
+        found.append(at)
+    return [*found, len(keys)]
+
+
+def _partitions(
+    rows: pa.Table, layout: Layout
+) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+    """The rows by the values of the columns that divide the table, as text."""
+    if not layout.partition_by:
+        yield (), rows
+        return
+    texts = pa.table({name: _text(rows.column(name)) for name in layout.partition_by})
+    for values in texts.group_by(list(layout.partition_by)).aggregate([]).to_pylist():
+        mask = None
+        for name, value in values.items():
+            column = texts.column(name)
+            same = column.is_null() if value is None else pc.equal(column, value).fill_null(False)
+            mask = same if mask is None else pc.and_(mask, same)
+        yield tuple(values[name] for name in layout.partition_by), rows.filter(mask)
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())

@@ -1,0 +1,286 @@
+"""The `spark` sink: slices of the log into tables of a lake, each by one commit of the table."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+from uuid import uuid4
+
+from core_log.changes import TableChanges
+from core_log.errors import Fenced, HeadwaterError, SinkUnavailable
+from core_log.finding import Finding
+from core_log.log import TopicPartition
+from core_log.table_schema import TableId, TableSchema
+from sinks.sink import SinkContext, Slice, Stand, Stands
+from sinks.spark.kept_table import (
+    GatheredWork,
+    Stretch,
+    Work,
+    check_stand,
+    farthest,
+)
+from sinks.spark.lake import Lake
+from sinks.spark.ledger import Entry, next_entry
+from sinks.spark.settings import SparkSettings
+from sinks.spark.table import Feed, TableState
+
+Result = TypeVar("Result")
+
+INTERNAL = "__"
+ANNOUNCEMENTS_MAX = 5
+THREADS = 2
+"""In which one table's files are written at the same time, in this process."""
+
+
+@dataclass(slots=True)
+class Portion:
+    """What a slice has for one table."""
+
+    work: Work
+    topics: frozenset[str]
+    id: str = ""
+
+
+class SparkSink:
+    """Keeps tables of a lake equal to the source's, exactly once.
+
+    A lake has no commit over several tables: each moves on by its own, and says itself where it
+    stands. What has been done of a slice that broke off is not done again.
+    """
+
+    Settings = SparkSettings
+
+    def __init__(self, settings: SparkSettings, context: SinkContext) -> None:
+        self._settings, self._context = settings, context
+        self._lake = Lake(settings, context)
+        self._ledger = self._lake.ledger()
+        self._writer = uuid4().hex
+        self._told: dict[TopicPartition, Stand] = {}
+        """What this sink knows that its tables hold."""
+        self._done: dict[TopicPartition, tuple[Stand, Stand]] = {}
+        """Of a slice that broke off: what has been committed of it by this very sink."""
+
+    async def applied(self, topics: Sequence[str]) -> Stands | None:
+        found = await in_thread(partial(self._stands, frozenset(topics)))
+        self._told, self._done = dict(found), {}
+        return found
+
+    async def apply(self, part: Slice) -> None:
+        left = self._left(part)
+        head = await in_thread(self._ledger.head)
+        portions = await self._portions(left, head)
+        await in_thread(partial(self._check_idle, left, head, portions))
+        head = await in_thread(partial(self._announce, left, portions))
+        await self._commit(left, head, portions)
+        await in_thread(partial(self._settle, part, portions))
+        self._told |= part.end
+        self._done = {}
+
+    async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
+        return [
+            f"keep table {schema.table} as {self._settings.format} in mode"
+            f" {self._settings.of(str(schema.table)).mode if schema.key else 'append'}"
+            f" under {self._lake.place_of(schema.table).root}"
+            for schema in schemas
+        ]
+
+    async def examine(self) -> Sequence[Finding]:
+        return await in_thread(self._examine)
+
+    async def drop(self) -> Sequence[str]:
+        return await in_thread(self._drop)
+
+    async def close(self) -> None:
+        """Spark belongs to the process, and other sinks may go on with it."""
+
+    def _stands(self, topics: frozenset[str]) -> Stands:
+        head = self._ledger.head()
+        found = {part: stand for part, stand in head.stands.items() if part.topic in topics}
+        states: dict[TableId, TableState | None] = {}
+        for topic in topics & head.feeds.keys():
+            table, id = head.feeds[topic]
+            if table not in states:
+                states[table] = self._lake.table(table).load()
+            state = states[table]
+            if state is None or state.id != id:
+                found = {part: stand for part, stand in found.items() if part.topic != topic}
+                continue
+            for part, stand in state.stands.items():
+                if part.topic == topic:
+                    found[part] = farthest(part, state.stands, head.stands) or stand
+        return found
+
+    def _left(self, part: Slice) -> Slice:
+        """The slice without what has been done of it."""
+        done = {
+            each
+            for each, edges in self._done.items()
+            if edges == (part.start.get(each), part.end.get(each))
+        }
+        return replace(part, start=_without(part.start, done), end=_without(part.end, done))
+
+    async def _portions(self, part: Slice, head: Entry) -> dict[TableId, Portion]:
+        pieces: dict[TableId, list[TableChanges]] = {}
+        async for changes in part.changes():
+            if len(changes):
+                pieces.setdefault(changes.schema.table, []).append(changes)
+        return {
+            table: Portion(GatheredWork(mine, threads=THREADS), _topics_of(mine))
+            for table, mine in pieces.items()
+        }
+
+    def _check_idle(self, part: Slice, head: Entry, portions: Mapping[TableId, Portion]) -> None:
+        """Of topics that have nothing in this slice, whether somebody else has moved them on."""
+        busy = frozenset[str]().union(*(each.topics for each in portions.values()))
+        idle = {each.topic for each in part.start} - busy
+        stands = self._stands(frozenset(idle))
+        for each, stand in part.start.items():
+            if each.topic in idle:
+                check_stand(each, stands.get(each), stand)
+
+    def _announce(self, part: Slice, portions: Mapping[TableId, Portion]) -> Entry:
+        """Which table every topic goes to is written down before the table is made, so that none
+        is ever forgotten."""
+        for _ in range(ANNOUNCEMENTS_MAX):
+            head = self._ledger.head()
+            feeds, anew = dict(head.feeds), set[str]()
+            for table, portion in portions.items():
+                state = self._lake.table(table).load()
+                if state is None:
+                    self._check_not_gone(table, portion, head)
+                    portion.id = portion.id or str(uuid4())
+                else:
+                    portion.id = state.id
+                for topic in portion.topics:
+                    if topic in feeds and feeds[topic] != (table, portion.id):
+                        anew.add(topic)
+                    feeds[topic] = (table, portion.id)
+            if feeds == head.feeds:
+                return head
+            stands = {each: at for each, at in head.stands.items() if each.topic not in anew}
+            entry = replace(next_entry(head, writer=self._writer), feeds=feeds, stands=stands)
+            if self._ledger.add(entry):
+                return entry
+        raise SinkUnavailable("others keep writing beside the tables", pipeline=self._writer)
+
+    def _check_not_gone(self, table: TableId, portion: Portion, head: Entry) -> None:
+        for each, held in self._told.items():
+            is_fed = each.topic in portion.topics and each.topic in head.feeds
+            if is_fed and held.next_offset:
+                raise SinkUnavailable(
+                    "the table that held this topic's rows has gone; it will be filled anew",
+                    table=str(table),
+                    topic=each.topic,
+                )
+
+    async def _commit(self, part: Slice, head: Entry, portions: Mapping[TableId, Portion]) -> None:
+        """All tables get their chance, whatever becomes of the others."""
+        gate = asyncio.Semaphore(self._settings.tables_at_once)
+
+        async def one(table: TableId, portion: Portion) -> None:
+            async with gate:
+                kept, stretch = self._lake.table(table), _stretch(part, portion)
+                work = partial(kept.apply, portion.work, stretch, id=portion.id, known=head.stands)
+                await in_thread(work)
+                for each, end in stretch.end.items():
+                    self._done[each] = (stretch.start[each], end)
+
+        answers = await asyncio.gather(
+            *(one(table, portion) for table, portion in portions.items()), return_exceptions=True
+        )
+        failures = [each for each in answers if isinstance(each, BaseException)]
+        if failures:
+            raise _worst(failures)
+
+    def _settle(self, part: Slice, portions: Mapping[TableId, Portion]) -> None:
+        """Says what moved without rows, and which versions of the tables belong together."""
+        for _ in range(ANNOUNCEMENTS_MAX):
+            head = self._ledger.head()
+            stands = dict(head.stands)
+            for each, start in part.start.items():
+                if each in self._done:
+                    stands.pop(each, None)
+                    continue
+                if head.writer != self._writer:
+                    check_stand(each, self._stands(frozenset({each.topic})).get(each), start)
+                stands[each] = part.end[each]
+            versions = self._versions(head) if self._settings.consistent_cut else {}
+            entry = replace(
+                next_entry(head, writer=self._writer),
+                stands=stands,
+                cut=part.cut,
+                versions=versions,
+            )
+            if self._ledger.add(entry):
+                return
+        raise Fenced("another run has moved the target on", pipeline=self._context.pipeline)
+
+    def _versions(self, head: Entry) -> dict[TableId, int]:
+        states = {kept.table: kept.load() for kept in self._lake.tables(head)}
+        return {table: state.version for table, state in states.items() if state is not None}
+
+    def _examine(self) -> list[Finding]:
+        from sinks.spark.session import examine_java
+
+        found = []
+        java = examine_java()
+        if java is not None:
+            found.append(java)
+        try:
+            self._lake.place.store.check()
+        except HeadwaterError as error:
+            found.append(Finding(str(error), error.hint or "see to it that it can be written"))
+        return found
+
+    def _drop(self) -> list[str]:
+        said = []
+        for kept in self._lake.tables(self._ledger.head()):
+            if kept.load() is not None:
+                kept.lake.drop()
+                said.append(f"removed table {kept.table} under {kept.place.root}")
+        self._ledger.forget()
+        self._lake.forget()
+        self._told, self._done = {}, {}
+        return said
+
+
+def _topics_of(pieces: Iterable[TableChanges]) -> frozenset[str]:
+    return frozenset(
+        piece.log_partition.topic for piece in pieces if piece.log_partition is not None
+    )
+
+
+def _stretch(part: Slice, portion: Portion) -> Stretch:
+    ends = {each: stand for each, stand in part.end.items() if each.topic in portion.topics}
+    feeds = {
+        topic: Feed(
+            next(stand.topic_id for each, stand in ends.items() if each.topic == topic),
+            1 + max(each.partition for each in ends if each.topic == topic),
+        )
+        for topic in portion.topics
+    }
+    return Stretch({each: part.start[each] for each in ends}, ends, feeds, part.cut)
+
+
+def _without(stands: Stands, done: Iterable[TopicPartition]) -> Stands:
+    gone = set(done)
+    return {each: stand for each, stand in stands.items() if each not in gone}
+
+
+def _worst(failures: Sequence[BaseException]) -> BaseException:
+    """What must not be hidden behind another: the end of this run, and what is no failure of
+    ours."""
+    unexpected = [each for each in failures if not isinstance(each, HeadwaterError)]
+    fenced = [each for each in failures if isinstance(each, Fenced)]
+    return [*unexpected, *fenced, *failures][0]
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Waits for the thread even when cancelled, so that no write goes on behind our back."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

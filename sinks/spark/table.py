@@ -1,0 +1,154 @@
+"""A table of the lake, whatever its format: what it is at one version, and one change of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from core_log.log import TopicPartition
+from core_log.table_schema import TableId
+from sinks.sink import Cut, Stand, Stands
+from sinks.spark.keyspace import DataFile
+from sinks.spark.settings import Mode
+
+
+class Overtaken(Exception):
+    """Somebody else has committed to the table since it was looked at."""
+
+
+class Owner(NamedTuple):
+    """Whose a table is: stored in it, and checked before it is written."""
+
+    pipeline: str
+    sink: str
+    namespace: str
+    table: str
+    """Which table of the source it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A topic whose changes went into a table."""
+
+    topic_id: str
+    partitions: int
+
+
+def merged(held: Mapping[str, Feed], more: Mapping[str, Feed]) -> dict[str, Feed]:
+    """A slice need not touch all partitions of a topic."""
+    found = dict(held)
+    for topic, feed in more.items():
+        before = held.get(topic)
+        is_same = before is not None and before.topic_id == feed.topic_id
+        count = max(feed.partitions, before.partitions) if before and is_same else feed.partitions
+        found[topic] = Feed(feed.topic_id, count)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at one version of its own. What it holds of the log stands in it, in the same commit
+    as the rows."""
+
+    version: int
+    """Delta: of its log; Iceberg: counted in a property."""
+    id: str
+    """Another one when the table was made anew."""
+    schema: pa.Schema
+    files: tuple[DataFile, ...]
+    stands: Stands
+    generation: int
+    mode: Mode
+    key: str
+    """First column of the key by which rows are told apart; empty where none is."""
+    owner: Owner | None
+    """None where no pipeline made it."""
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    native: Any = field(default=None, repr=False, compare=False)
+    """The format's own handle on this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One commit: all of it becomes visible, or nothing."""
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    stands: Stands = field(default_factory=dict)
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
+    cut: Cut | None = None
+    committed_ms: int = 0
+    schema: pa.Schema | None = None
+    """The new columns, where they change."""
+    generation: int | None = None
+    operation: str = "MERGE"
+    keeps_rows: bool = False
+    """The rows stay what they are, they only lie in other files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What a table begins with."""
+
+    id: str
+    schema: pa.Schema
+    mode: Mode
+    key: str
+    owner: Owner
+    partition_by: tuple[str, ...] = ()
+    generation: int = 1
+
+
+class LakeTable(Protocol):
+    """One table of a lake by its place. Every method may be called from any thread."""
+
+    def load(self) -> TableState | None:
+        """None when there is no table."""
+        ...
+
+    def create(self, creation: Creation, change: Change) -> TableState:
+        """Makes the table with its first rows; raises `Overtaken` when there is one."""
+        ...
+
+    def commit(self, state: TableState, change: Change) -> TableState:
+        """Goes on from `state`; raises `Overtaken` when the table is no longer that."""
+        ...
+
+    def versions(self, count: int) -> Sequence["Version"]:
+        """The newest versions, newest first, that say where they stood."""
+        ...
+
+    def at(self, version: int) -> TableState:
+        """The table as it was."""
+        ...
+
+    def vacuum(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+        """Removes files that no version needs which is younger; says which."""
+        ...
+
+    def drop(self) -> None:
+        """Takes away the table and all that is in its place."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A commit of a table: which part of the log, and of the source, it holds."""
+
+    version: int
+    committed_ms: int
+    operation: str
+    cut: int | None
+    positions: Mapping[str, str]
+    stands: Mapping[TopicPartition, int]
+
+
+def owner_of(pipeline: str, sink: str, table: TableId) -> Owner:
+    return Owner(pipeline, sink, table.namespace, table.name)
+
+
+def transaction_name(pipeline: str, part: TopicPartition, stand: Stand, generation: int) -> str:
+    """Under which a table remembers where it stands in one partition."""
+    return f"headwater:{pipeline}:{stand.topic_id}:{generation}:{part.partition}"

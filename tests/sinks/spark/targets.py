@@ -1,0 +1,62 @@
+"""Empty lakes for the Spark sink, read back by engines that are not ours."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from core_log.s3.settings import S3Settings
+from core_log.table_schema import TableId
+from sinks.sink import SinkContext
+from sinks.spark.naming import directory_of
+from sinks.spark.place import place_of
+from sinks.spark.settings import SparkSettings
+from sinks.spark.sink import SparkSink
+from tests.fakes import SimulatedClock
+from tests.slices import schema_of
+
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class LakeBench:
+    """A directory or a bucket, and sinks of the pipeline `shop` on it."""
+
+    path: str
+    s3: S3Settings = field(default_factory=S3Settings)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    pipeline: str = "shop"
+    policy: dict[str, str] = field(default_factory=dict)
+
+    def sink(self) -> SparkSink:
+        settings = SparkSettings.model_validate({"path": self.path, "s3": self.s3, **self.chosen})
+        clock = SimulatedClock(NOW_MS)
+        return SparkSink(settings, SinkContext(self.pipeline, Path("/"), self.policy, clock))
+
+    def address(self, table: str) -> str:
+        namespace, _, name = table.rpartition(".")
+        return f"{self.path}/{directory_of(TableId(namespace, name), '{schema}.{table}')}"
+
+    def table(self, table: str) -> pa.Table | None:
+        """What deltalake reads."""
+        from deltalake import DeltaTable, QueryBuilder
+
+        place = place_of(self.address(table), self.s3, directory=Path("/"))
+        if not DeltaTable.is_deltatable(place.root, place.options):
+            return None
+        held = DeltaTable(place.root, storage_options=place.options)
+        return pa.table(QueryBuilder().register("t", held).execute("SELECT * FROM t").read_all())
+
+    async def rows(self, table: str) -> list[dict[str, Any]]:
+        found = self.table(table)
+        if found is None:
+            return []
+        kept = [name for name in found.column_names if not name.startswith("_headwater_")]
+        rows: list[dict[str, Any]] = found.select(kept).to_pylist()
+        return rows
+
+    def poison(self) -> tuple[Any, dict[str, Any]]:
+        """A second so far away that it has no microseconds."""
+        schema = schema_of("public.moments", id=pa.int64(), at=pa.timestamp("s"))
+        return schema, {"id": 5, "at": 10**15}

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import pq
 
 from connectors.postgres.connecting import Connection, in_our_words, translated
+from connectors.postgres.wal.pacing import LOCAL_PAUSE_SECONDS, PAUSE_SECONDS
 from core_log.errors import SourceUnavailable
 
 FIRST_FRAMES = b"WENS"
@@ -27,6 +28,8 @@ class Line(Protocol):
     """Both give frames as they stand on the wire, in pieces of any size."""
 
     name: str
+    pause_seconds: float
+    """How long what the server sends may be left where it is."""
 
     async def receive(self, space: memoryview) -> int:
         """Waits for some; 0 only where `space` is empty."""
@@ -50,6 +53,8 @@ class SocketLine:
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
         self._socket.setblocking(False)
+        is_local = self._socket.family == socket.AF_UNIX
+        self.pause_seconds = LOCAL_PAUSE_SECONDS if is_local else PAUSE_SECONDS
         self._outbox = bytearray()
         self.is_nearby = _is_nearby(self._socket)
         if self.is_nearby:
@@ -97,6 +102,7 @@ class LibpqLine:
     def __init__(self, connection: Connection) -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = connection.pgconn
+        self.pause_seconds = PAUSE_SECONDS
         self._pieces: deque[memoryview] = deque()
 
     async def receive(self, space: memoryview) -> int:

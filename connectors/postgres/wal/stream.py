@@ -101,7 +101,7 @@ class WalStream:
     async def bursts(self) -> AsyncGenerator[Burst, None]:
         """Ends only by an error. A burst without events says that nothing was there to see up to
         its position."""
-        pacing = Pacing(now=self._loop.time())
+        pacing = Pacing(now=self._loop.time(), pause_seconds=self._line.pause_seconds)
         while True:
             await self._gather(pacing)
             pacing.handed_on()

@@ -11,8 +11,22 @@ from pipelines.terminal.output import Output, shared_options
 @shared_options
 @click.pass_obj
 def version(output: Output) -> None:
-    """Print the version of Headwater."""
+    """Print the version of Headwater, and whether its decoders are compiled.
+
+    They are where numba is installed; HEADWATER_SPEED=python or =fast chooses.
+    """
     from importlib.metadata import version as version_of
 
-    found = {"headwater": version_of("headwater"), "python": platform.python_version()}
-    output.result(found, [f"headwater {found['headwater']} (Python {found['python']})"])
+    from core_log.speed import INSTALL, chosen_speed
+
+    speed = chosen_speed()
+    found = {
+        "headwater": version_of("headwater"),
+        "python": platform.python_version(),
+        "decoders": speed,
+    }
+    decoders = "compiled" if speed == "fast" else f"plain Python ({INSTALL} compiles them)"
+    output.result(
+        found,
+        [f"headwater {found['headwater']} (Python {found['python']})", f"decoders: {decoders}"],
+    )

@@ -68,6 +68,18 @@ def test_the_version_is_data(headwater: Headwater) -> None:
     assert asked.envelope["data"]["headwater"] in plain.data
 
 
+@pytest.mark.parametrize(("speed", "said"), [("python", "plain Python"), ("fast", "compiled")])
+def test_the_version_says_how_decoders_run(
+    headwater: Headwater, monkeypatch: pytest.MonkeyPatch, speed: str, said: str
+) -> None:
+    monkeypatch.setenv("HEADWATER_SPEED", speed)
+
+    plain, asked = headwater("version"), headwater("version", "--json")
+
+    assert asked.envelope["data"]["decoders"] == speed
+    assert said in plain.data
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_for_the_shell(headwater: Headwater, shell: str) -> None:
     ran = headwater("completion", shell)

@@ -98,6 +98,7 @@ def _depth(value: Any) -> int:
 def _parse(text: str, start: int, delimiter: str) -> tuple[list[Any], int]:
     items: list[Any] = []
     place = start + 1
+    item: Any
     while text[place] != "}":
         if text[place] == "{":
             item, place = _parse(text, place, delimiter)

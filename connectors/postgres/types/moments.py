@@ -20,9 +20,9 @@ COARSE_DIGITS_MAX = 3
 FAR = re.compile(
     r"(\d{4,7})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?(?:\+00)?( BC)?"
 )
-ZONED_TIME = re.compile(
-    r"(?P<clock>\d\d:\d\d:\d\d(\.\d+)?)(?P<sign>[+-])(?P<hours>\d\d)"
-    r"(:(?P<minutes>\d\d))?(:(?P<seconds>\d\d))?"
+ZONED_TIME = (
+    r"^(?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)(?P<sign>[+-])(?P<hours>\d\d)"
+    r"(?::(?P<minutes>\d\d))?(?::(?P<seconds>\d\d))?$"
 )
 DIGITS = "digits"
 """Parameter of a zoned timestamp whose declared precision is none of 3 and 6."""
@@ -133,14 +133,14 @@ def _times(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 def _zoned_times(text: pa.StringArray) -> pa.Array:
     """In UTC, seconds always there and a fraction only where it says something."""
-    parts = pc.extract_regex(text, ZONED_TIME.pattern)
-    clock = _times(parts.field("clock"), pa.time64("us")).view(pa.int64())
+    parts = pc.extract_regex(text, ZONED_TIME)
+    clock = _times(pc.struct_field(parts, "clock"), pa.time64("us")).view(pa.int64())
     offset = pa.array(np.zeros(len(text), np.int64))
     for name, seconds in (("hours", 3_600), ("minutes", 60), ("seconds", 1)):
-        part = parts.field(name)
+        part = pc.struct_field(parts, name)
         number = pc.if_else(pc.equal(part, ""), "0", part).cast(pa.int64())
         offset = pc.add(offset, pc.multiply(number, seconds * 10**6))
-    is_west = pc.equal(parts.field("sign"), "-")
+    is_west = pc.equal(pc.struct_field(parts, "sign"), "-")
     moved = pc.if_else(is_west, pc.add(clock, offset), pc.subtract(clock, offset))
     numbers = moved.fill_null(0).to_numpy() % DAY_US
     plain = pa.array(numbers, mask=moved.is_null().to_numpy(zero_copy_only=False))

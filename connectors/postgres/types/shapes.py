@@ -1,5 +1,7 @@
 """Points, geometries of PostGIS, and vectors of pgvector."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -7,7 +9,7 @@ import pyarrow.compute as pc
 from connectors.postgres.types.arrays import array_reading
 from connectors.postgres.types.reading import Read, Reading
 from core_log.rows.byte_text import from_hex
-from core_log.rows.stretches import fixed_width_column, is_valid, stretches
+from core_log.rows.stretches import Bytes, fixed_width_column, is_valid, stretches
 
 POINT = pa.struct(
     [("x", pa.float64()), ("y", pa.float64()), ("wkb", pa.binary()), ("srid", pa.int32())]
@@ -60,7 +62,7 @@ def _geometries(text: pa.StringArray) -> pa.Array:
     return pa.StructArray.from_arrays(members, fields=list(GEOMETRY), mask=text.is_null())
 
 
-def _words(octets: np.ndarray, kind: str) -> np.ndarray:  # type: ignore[type-arg]
+def _words(octets: Bytes, kind: str) -> Any:
     return np.ascontiguousarray(octets).view(kind).reshape(-1)
 
 

@@ -31,7 +31,7 @@ def _parts(text: pa.StringArray) -> pa.StructArray:
     parts = pc.extract_regex(text, PARTS)
     is_odd = pc.and_not(parts.is_null(), text.is_null())
     is_known = pc.is_in(text.filter(is_odd), pa.array(list(INFINITE_US)))
-    if not pc.all(is_known).as_py():
+    if not pc.all(is_known, min_count=0).as_py():
         raise ValueError("this is no interval of the style iso_8601")
     return parts
 
@@ -40,7 +40,9 @@ def _micros(text: pa.StringArray) -> pa.Array:
     parts = _parts(text)
     total = _signed(parts, _seconds_us(parts))
     for name, unit_us in UNITS_US.items():
-        total = pc.add_checked(total, pc.multiply_checked(_number(parts.field(name)), unit_us))
+        total = pc.add_checked(
+            total, pc.multiply_checked(_number(pc.struct_field(parts, name)), unit_us)
+        )
     for word, number in INFINITE_US.items():  # since version 17
         total = pc.if_else(pc.equal(text, word), number, total)
     return total
@@ -51,24 +53,24 @@ def _number(digits: pa.Array) -> pa.Array:
 
 
 def _seconds_us(parts: pa.StructArray) -> pa.Array:
-    fraction = pc.utf8_slice_codeunits(parts.field("fraction"), 1)
+    fraction = pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 1)
     micros = pc.utf8_rpad(fraction, FRACTION_DIGITS, "0").cast(pa.int64())
-    return pc.add(pc.multiply_checked(_number(parts.field("s")), 10**6), micros)
+    return pc.add(pc.multiply_checked(_number(pc.struct_field(parts, "s")), 10**6), micros)
 
 
 def _signed(parts: pa.StructArray, number: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(parts.field("sign"), "-"), pc.negate(number), number)
+    return pc.if_else(pc.equal(pc.struct_field(parts, "sign"), "-"), pc.negate(number), number)
 
 
 def _texts(text: pa.StringArray) -> pa.Array:
     parts = _parts(text)
 
     def shown(name: str) -> pa.Array:
-        digits = parts.field(name)
+        digits = pc.struct_field(parts, name)
         return pc.if_else(pc.equal(digits, ""), "0", digits)
 
     found = pc.binary_join_element_wise(
         "P", shown("Y"), "Y", shown("M"), "M", shown("D"), "DT", shown("h"), "H", shown("m"), "M",
-        parts.field("sign"), shown("s"), parts.field("fraction"), "S", "",
+        pc.struct_field(parts, "sign"), shown("s"), pc.struct_field(parts, "fraction"), "S", "",
     )  # fmt: skip
     return pc.coalesce(found, text)

@@ -27,6 +27,7 @@ SETTINGS = {
     "max_replication_slots": "64",
     "max_wal_senders": "64",
     "max_connections": "200",
+    "max_prepared_transactions": "8",
 }
 """A killed process loses nothing without fsync, only a power cut does; and what is thrown away
 afterwards need not outlive one."""
@@ -107,13 +108,20 @@ class EmbeddedPostgres:
     def initialise(self) -> None:
         self.run("initdb", "-D", self.data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
                  "--locale=C.UTF-8", "--no-sync")  # fmt: skip
+        self._configure(self.settings)
 
     def copy(self, directory: Path, *, settings: Mapping[str, str] = {}) -> "EmbeddedPostgres":
         """A physical standby of this one, not yet started; it follows once it is."""
         other = EmbeddedPostgres(directory, home=self.home, settings={**self.settings, **settings})
         self.run("pg_basebackup", "-D", other.data, "-d", self.address, "-R", "-X", "stream",
                  "--checkpoint=fast", "--no-sync")  # fmt: skip
+        other._configure(settings)
         return other
+
+    def _configure(self, settings: Mapping[str, str]) -> None:
+        """In the file rather than as arguments, so that ALTER SYSTEM can still change it."""
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
     def start(self) -> None:
         """Returns once it takes connections; a start after a kill waits for what is left of it."""
@@ -123,8 +131,6 @@ class EmbeddedPostgres:
     def _starts(self) -> bool:
         command = [self.home / "postgres", "-D", self.data, "-p", self.port, "-h", "127.0.0.1",
                    "-k", self.directory]  # fmt: skip
-        for name, value in self.settings.items():
-            command += ["-c", f"{name}={value}"]
         log = self.directory / "log"
         self._process = start_as_nobody(command, log=log)
         while True:

@@ -28,6 +28,7 @@ COMMANDS = (
     "check",
     "plan",
     "rebuild",
+    "verify",
     "test",
     "explain",
     "run",

@@ -64,6 +64,10 @@ class State:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def place(self, row: int) -> tuple[TopicPartition, int]:
+        """Where in the log it was told last."""
+        return self.partitions[int(self.origins[row])], int(self.offsets[row])
+
     def find(self, keys: Digests) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Where each key stands, and whether it is there at all."""
         if not len(self.keys):

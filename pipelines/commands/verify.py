@@ -1,0 +1,177 @@
+"""`headwater verify`: source, log and targets compared at one position, and mended."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import (
+    DependencyMissing,
+    DifferencesFound,
+    Output,
+    counted,
+    printable,
+    shared_options,
+    table,
+)
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import split_target
+from pipelines.terminal.wishing import TARGET, check_pipeline, running_pipelines
+
+if TYPE_CHECKING:
+    from pipelines.proving.verify import Verdict
+
+
+@click.command()
+@TARGET
+@click.option(
+    "--against",
+    type=click.Choice(["source", "log", "table"]),
+    help="Compare only this with what the pipeline says: the source with the log, the log with the "
+    "targets (the source is not touched), or a target's tables with the log.  "
+    "[default: source and targets with the log]",
+)
+@click.option("--sink", metavar="NAME", help="Only this sink.")
+@click.option("--repair", is_flag=True, help="Mend what differs, and compare again.")
+@log_options
+@shared_options
+@click.pass_obj
+def verify(
+    output: Output,
+    target: str,
+    against: str | None,
+    sink: str | None,
+    repair: bool,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Compare the source, the log and the targets of PIPELINE, or of one of its TABLEs.
+
+    Each side is read at one position while everything goes on: the source as of a snapshot, the log
+    as of that very position, and each target as of where it says that it stands. Rows go through
+    the pipeline's own transforms and value format. Keys that differ are named, and the exit code is
+    then 4. With --repair rows of a target are written anew from the log, and rows of the log are
+    read anew from the source.
+    """
+    verdicts = run_until_signal(
+        _verify(output, LogAddress(data, bootstrap), target, against, sink, repair)
+    )
+    facts = {"pipeline": split_target(target)[0], "tables": [facts_of(each) for each in verdicts]}
+    lines = list(_lines(verdicts))
+    if not verdicts:
+        output.note("there is nothing to compare yet")
+    if any(each.compared.differing for each in verdicts):
+        differing = sum(each.compared.differing for each in verdicts)
+        raise DifferencesFound(
+            f"{counted(differing, 'key')} differ" + ("s" if differing == 1 else ""),
+            data=facts,
+            lines=lines,
+            hint="" if repair else f"headwater verify {target} --repair mends them",
+        )
+    if any(each.problem for each in verdicts):
+        raise DependencyMissing("not everything could be compared", data=facts, lines=lines)
+    output.result(facts, lines)
+
+
+async def _verify(
+    output: Output,
+    address: LogAddress,
+    target: str,
+    against: str | None,
+    sink: str | None,
+    repair: bool,
+) -> "Sequence[Verdict]":
+    from core_log.clock import SystemClock
+    from pipelines.file.given_files import load_named
+    from pipelines.proving.subjects import subject_of, subjects_of
+    from pipelines.proving.verify import Sides, Verifier
+
+    pipeline, given = split_target(target)
+    if address.file is None:
+        raise ConfigError(
+            "only a pipeline file says where its source and targets are", hint="name it: -f FILE"
+        )
+    loaded = load_named(output, address.file, pipeline)
+    if sink is not None and sink not in {part.name for part in loaded.sinks}:
+        raise ConfigError(
+            "there is no such sink",
+            hint="there is " + ", ".join(part.name for part in loaded.sinks),
+            sink=sink,
+        )
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        subjects = await subjects_of(loaded, log)
+        if given:
+            subjects = [subject_of(subjects, given, pipeline=pipeline)]
+        verifier = Verifier(
+            loaded, log, clock=SystemClock(), is_running=pipeline in running, tell=output.note
+        )
+        sides = Sides(
+            source=against in (None, "source"),
+            targets=against in (None, "log", "table"),
+            only=sink,
+        )
+        return await verifier.verify(subjects, sides)
+
+
+def facts_of(verdict: "Verdict") -> dict[str, Any]:
+    """For programs."""
+    from pipelines.letters.shown_rows import shown
+
+    compared = verdict.compared
+    return {
+        "table": str(verdict.subject.target),
+        "side": verdict.side,
+        "equal": verdict.is_equal,
+        "differing": compared.differing,
+        "log_rows": compared.log_rows,
+        "rows": compared.rows,
+        "problems": {kind.name.lower(): count for kind, count in compared.counts.items() if count},
+        "keys": [shown(each) for each in verdict.named],
+        "at": verdict.moment.meant,
+        "offsets": {
+            f"{topic}-{number}": end for (topic, number), end in verdict.moment.ends.items()
+        },
+        "left_out": sorted(verdict.left_out),
+        "problem": verdict.problem or None,
+        "took_ms": verdict.took_ms,
+    }
+
+
+def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
+    if not verdicts:
+        return
+    head = ("TABLE", "COMPARED", "AT", "ROWS", "IN THE LOG", "DIFFERING")
+    rows = [
+        (
+            printable(str(each.subject.target)),
+            printable(each.side),
+            "-" if each.problem else printable(each.moment.meant),
+            None if each.problem else each.compared.rows,
+            None if each.problem else each.compared.log_rows,
+            "not compared" if each.problem else each.compared.differing or "equal",
+        )
+        for each in verdicts
+    ]
+    yield from table(head, rows)
+    for each in verdicts:
+        yield from _details(each)
+
+
+def _details(verdict: "Verdict") -> Iterator[str]:
+    from pipelines.letters.shown_rows import row_line
+
+    name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
+    if verdict.problem:
+        yield f"{name}: {verdict.problem}"
+    if verdict.left_out:
+        yield f"{name}: not compared are the columns {', '.join(sorted(verdict.left_out))}"
+    for each in verdict.named:
+        yield f"{name}: {row_line(each['key'] or {})} {each['problem']}"
+    more = verdict.compared.differing - len(verdict.named)
+    if more > 0:
+        yield f"{name}: and {counted(more, 'more key')}"

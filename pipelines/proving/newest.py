@@ -1,0 +1,59 @@
+"""Records of the log by their places, as the targets get them."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.changes import TableChanges
+from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from pipelines.loops.decoding import Decoder
+from pipelines.loops.reading import AfterLog
+from pipelines.proving.comparing import Place
+from pipelines.proving.folding import Shape
+
+ONE_BATCH = FetchLimit(bytes_max=1)
+"""However small the limit, a fetch brings at least one batch."""
+
+
+async def changes_at(
+    log: Log, places: Collection[Place], after_log: AfterLog
+) -> list[TableChanges]:
+    """In the order of their offsets; each batch of the log is read once."""
+    wanted: dict[TopicPartition, list[int]] = {}
+    for partition, offset in sorted(places):
+        wanted.setdefault(partition, []).append(offset)
+    decoder, found = Decoder(log), list[TableChanges]()
+    for partition, offsets in wanted.items():
+        at = 0
+        while at < len(offsets):
+            [fetched] = await log.fetch(
+                {partition: offsets[at]}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
+            )
+            end = int(np.searchsorted(offsets, fetched.next_offset))
+            chosen = offsets[at:end]
+            for decoded in await decoder.decode(
+                fetched, from_offset=chosen[0], end=chosen[-1] + 1, skipped=frozenset()
+            ):
+                changes = decoded.changes
+                assert changes.log_offsets is not None, "what was read knows its place"
+                mask = np.isin(changes.log_offsets.to_numpy(), chosen)
+                if mask.any():
+                    found += after_log.apply(changes.filter(pa.array(mask)), may_have_gaps=True)
+            at = end
+    return found
+
+
+async def keys_at(
+    log: Log, places: Collection[Place], after_log: AfterLog, shape: Shape
+) -> Mapping[Place, Mapping[str, Any]]:
+    """What the rows there are called."""
+    named: dict[Place, Mapping[str, Any]] = {}
+    for changes in await changes_at(log, places, after_log):
+        assert changes.log_partition is not None, "what was read knows its place"
+        assert changes.log_offsets is not None, "what was read knows its place"
+        keys = shape.projected(changes.rows).select(list(shape.schema.key)).to_pylist()
+        for offset, key in zip(changes.log_offsets.to_pylist(), keys, strict=True):
+            named[changes.log_partition, offset] = key
+    return named

@@ -1,0 +1,73 @@
+"""The tables of the targets that a command means, and the topics that each is made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core_log.errors import ConfigError
+from core_log.log import Log, TopicPartition
+from core_log.table_schema import TableId, TableSchema
+from pipelines.file.loading import LoadedPipeline
+from pipelines.journal.inventory import schemas_of
+from pipelines.journal.schemas import StoredSchema
+from pipelines.transforms.after_log import AfterLog
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A table of the targets."""
+
+    target: TableId
+    schema: TableSchema
+    """As the targets have it now."""
+    sources: tuple[StoredSchema, ...]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(stored.topic for stored in self.sources)
+
+    async def partitions(self, log: Log) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, partition)
+            for topic in self.topics
+            for partition in range(await log.partition_count(topic))
+        ]
+
+
+async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[Subject]:
+    """All that the log holds changes of."""
+    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    found: dict[TableId, list[tuple[StoredSchema, TableSchema]]] = {}
+    for stored in (await schemas_of(log, loaded.name)).values():
+        schema = after_log.schema(stored.schema)
+        found.setdefault(schema.table, []).append((stored, schema))
+    return [
+        Subject(
+            target,
+            max(parts, key=lambda part: part[0].recorded_ms)[1],
+            tuple(stored for stored, _ in parts),
+        )
+        for target, parts in sorted(found.items())
+    ]
+
+
+def subject_of(subjects: Sequence[Subject], table: str, *, pipeline: str) -> Subject:
+    """`table` as the target calls it, or as the source does."""
+    meant = [subject for subject in subjects if table in _names(subject)]
+    if len(meant) == 1:
+        return meant[0]
+    known = sorted(str(subject.target) for subject in meant or subjects)
+    raise ConfigError(
+        "several tables are called so" if meant else "the log knows no such table",
+        hint="say which: " + ", ".join(known),
+        pipeline=pipeline,
+        table=table,
+    )
+
+
+def _names(subject: Subject) -> set[str]:
+    tables = [subject.target, *(stored.schema.table for stored in subject.sources)]
+    return {name for table in tables for name in (str(table), table.name)}
+
+
+def topics_by_table(subjects: Sequence[Subject]) -> Mapping[TableId, str]:
+    return {stored.schema.table: stored.topic for subject in subjects for stored in subject.sources}

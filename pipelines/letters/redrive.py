@@ -1,30 +1,26 @@
 """Puts dead letters back into their topics, but never an old value over a newer row."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from core_log import records
 from core_log.batch import Batch
 from core_log.compression import Compression
 from core_log.errors import LogUnavailable
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition, Transaction, Writer
+from core_log.log import Log, TopicPartition, Transaction, Writer
 from core_log.plain_records import Header, PlainRecord, encode_batch
-from core_log.records import Columns
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.decided import read_decided
 from pipelines.letters.letters import DeadLetter, StoredLetter, dead_letter_home, encode_removals
+from pipelines.letters.overtaking import is_overtaken, records_of
 
 REDRIVEN_HEADER = "headwater.redriven"
 """The offset at which the record stood first."""
 ATTEMPTS_MAX = 5
 """The source may append to the same keys while we look; then we look again."""
-FETCHES_MAX = 20
 
 
 class Fate(Enum):
@@ -86,7 +82,7 @@ async def _redrive_partition(
             async with writer.transaction() as transaction:
                 first, batch = await _append(transaction, partition, going, seen, now_ms)
                 keys = {each.letter.key for each in going}
-                if await _is_overtaken(log, partition, keys, start=seen.end, end=first):
+                if await is_overtaken(log, partition, keys, start=seen.end, end=first):
                     raise _Overtaken
                 for removal in encode_removals([each.letter for each in going], now_ms=now_ms):
                     await transaction.append(dead_letter_home(pipeline), removal)
@@ -140,19 +136,11 @@ async def _look(log: Log, partition: TopicPartition, letters: Sequence[DeadLette
     end = (await log.bounds([partition]))[partition].end
     start = min(letter.offset for letter in letters) + 1
     async for columns in read_decided(log, partition, from_offset=start):
-        for key, offset, is_change in _found(columns, wanted):
+        for key, offset, is_change in records_of(columns, wanted):
             newest[key] = offset
             if is_change:
                 newest_change[key] = offset
     return _Seen(end, newest, newest_change, newest.get(TRUNCATE_KEY, -1))
-
-
-def _found(columns: Columns, wanted: pa.BinaryArray) -> list[tuple[bytes, int, bool]]:
-    """Key, offset and whether it is more than a tombstone, of the records with these keys."""
-    rows = np.flatnonzero(np.asarray(pc.is_in(columns.keys, value_set=wanted)))
-    keys = columns.keys.take(pa.array(rows)).to_pylist()
-    changes = np.asarray(columns.values.is_valid())[rows].tolist()
-    return list(zip(keys, columns.offsets[rows].tolist(), changes, strict=True))
 
 
 async def _append(
@@ -172,21 +160,3 @@ async def _append(
             again.append(PlainRecord(letter.key, None, headers, now_ms))
     batch = Batch(encode_batch(again, compression=Compression.ZSTD), len(again), now_ms)
     return await transaction.append(partition, batch), batch
-
-
-async def _is_overtaken(
-    log: Log, partition: TopicPartition, keys: Collection[bytes | None], *, start: int, end: int
-) -> bool:
-    """Whether anything of these keys, decided or not, stands between what we saw and ours."""
-    wanted = pa.array([*(key for key in keys if key is not None), TRUNCATE_KEY], pa.binary())
-    for _ in range(FETCHES_MAX):
-        if start >= end:
-            return False
-        for part in await log.fetch(
-            {partition: start}, limit=FetchLimit(), isolation=Isolation.UNCOMMITTED
-        ):
-            columns = records.decode(part.data, from_offset=start)
-            if any(offset < end for _, offset, _ in _found(columns, wanted)):
-                return True
-            start = part.next_offset
-    return True  # what cannot be read yet may be of one of the keys

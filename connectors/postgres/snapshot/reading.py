@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -101,6 +101,15 @@ class Reader:
             commits=lsn_text(moment.lsn),
         )
 
+    def truncation(self, table: CapturedTable, moment: Moment) -> TableChanges:
+        """Empties the table in the log, before all of its rows come anew."""
+        schema = table.schema.arrow
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.nulls(1, each.type) for each in schema], schema=schema
+        )
+        changes = self.changes(table, nothing, moment, snapshot="incremental")
+        return replace(changes, operations=pa.array([Operation.TRUNCATE], pa.uint8()))
+
 
 def statement_of(
     table: CapturedTable, size: Size, pages: Pages, *, where: str = "", unless: str = ""
@@ -108,12 +117,14 @@ def statement_of(
     """ONLY, as tables that inherit from it are tables of their own. Both `where`, the user's, and
     `unless`, ours, are conditions in SQL."""
     start, end = pages
-    conditions = [
+    conditions: list[sql.Composable] = [
         sql.SQL("ctid >= {}").format(sql.Literal(f"({start},0)")),
         sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")),
-        *(_verbatim("({})", where) for where in (where,) if where),
-        *(_verbatim("NOT ({})", unless) for unless in (unless,) if unless),
     ]
+    if where:
+        conditions.append(sql.SQL("(\n{}\n)").format(verbatim(where)))
+    if unless:
+        conditions.append(sql.SQL("NOT ({})").format(verbatim(unless)))
     return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT").format(
         sql.SQL(", ").join(map(sql.Identifier, table.schema.names)),
         sql.Identifier(size.namespace, size.name),
@@ -121,10 +132,9 @@ def statement_of(
     )
 
 
-def _verbatim(frame: str, condition: str) -> sql.Composable:
-    """On lines of its own, so that a comment in it ends with it."""
-    text = frame.replace("{}", f"\n{condition}\n")
-    return sql.SQL(text.replace("{", "{{").replace("}", "}}")).format()
+def verbatim(condition: str) -> sql.Composable:
+    """SQL of the user's as it is; on lines of its own, so that a comment in it ends there."""
+    return sql.SQL(condition.replace("{", "{{").replace("}", "}}")).format()
 
 
 def _following(

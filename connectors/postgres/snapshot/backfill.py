@@ -1,0 +1,172 @@
+"""Reads rows of tables while the stream goes on, so that the log ends as if both were one."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.snapshot.fetching import Fetching
+from connectors.postgres.snapshot.jobs import Jobs
+from connectors.postgres.snapshot.ledger import Pages
+from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
+from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.snapshot.visibility import Int64s
+from connectors.postgres.snapshot.wishes import Wishes
+from connectors.postgres.types.book import TypeBook
+from connectors.source import Control
+from core_log.changes import ChangeBatch, Positions, TableChanges
+from core_log.table_schema import TableId
+
+FORM_TRIES_MAX = 5
+"""Readings of a chunk after which a difference of columns between stream and catalogue is taken
+for one that stays."""
+
+
+class Backfill:
+    """Whoever reads the stream tells it of every change (`saw`), and asks after each batch, at the
+    end of a transaction, whether there are rows to be handed on (`ready`).
+
+    What is to be read is found in the position: tables that are not done, be it that a reading
+    was interrupted or that they are new in the file; and what users wish (`control`).
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        book: TypeBook,
+        tables: Sequence[CapturedTable],
+        positions: Positions,
+        *,
+        reads_new: bool,
+    ) -> None:
+        self._reader = reader
+        self._connections = reader.settings.snapshot.parallel
+        self._jobs = Jobs(tables, positions, reads_new=reads_new)
+        self._outbox = Outbox(reader.context.report, connections=self._connections)
+        self._fetching = Fetching(reader, book, self._jobs, self._outbox)
+        self._wishes = Wishes(reader, self._jobs, self._outbox)
+        self._tries: dict[tuple[int, Pages], int] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    @property
+    def has_work(self) -> bool:
+        is_reading = any(not job.ledger.is_paused for job in self._jobs.all())
+        return is_reading or not self._outbox.is_empty
+
+    @property
+    def awaits(self) -> int | None:
+        """Where the stream has to come for the next rows to be handed on."""
+        return self._outbox.awaits
+
+    def saw(self, changes: TableChanges, xids: Int64s) -> TableChanges | None:
+        """Of changes from the stream those that are to be emitted now, which are all but for a
+        table without a key that is being read. `xids` is each change's transaction."""
+        job = self._jobs.named(str(changes.schema.table))
+        if job is None:
+            return changes
+        job.watch.saw(changes, xids)
+        if job.hold is None:
+            return changes
+        job.hold.saw(changes, xids)
+        return None
+
+    def truncated(self, table: TableId) -> None:
+        """Every row that there is from now on comes by the stream."""
+        job = self._jobs.named(str(table))
+        if job is not None and job.ledger.has_begun:
+            self._outbox.finish(job)
+
+    async def ready(self, lsn: int) -> ChangeBatch | None:
+        """What can be emitted when everything up to there has been; to be asked until it is None.
+        A batch without a position is a part of those that follow."""
+        self._start_workers()
+        if self._failure is not None:
+            raise self._failure
+        outbox = self._outbox
+        if outbox.whole is not None:
+            return await self._next_of(outbox.whole)
+        if outbox.notes or outbox.returned:
+            batch = ChangeBatch(tuple(outbox.returned), outbox.notes)
+            outbox.notes, outbox.returned = {}, []
+            return batch
+        while (item := outbox.take(lsn)) is not None:
+            if isinstance(item, Whole):
+                outbox.whole = item
+                return await self._next_of(item)
+            item.job.watch.closed(item.window)
+            if (found := self._handed_on(item)) is not None:
+                return found
+        outbox.rest()
+        return None
+
+    async def stirred(self) -> None:
+        """Waits until there may be something though the stream has not moved."""
+        self._start_workers()
+        await self._outbox.stirred()
+
+    async def control(self, control: Control) -> None:
+        """Starts, pauses, resumes or stops the reading of a table, or of all."""
+        await self._wishes.fulfil(control)
+
+    async def close(self) -> None:
+        workers = set(self._workers)
+        for worker in workers:
+            worker.cancel()
+        if workers:
+            await asyncio.wait(workers)
+
+    def _handed_on(self, read: Read) -> ChangeBatch | None:
+        job = read.job
+        if job.is_over or read.chunk not in job.under_way:
+            return None
+        if self._has_other_form(read):
+            job.put_back(read.chunk)
+            self._start_workers()
+            return None
+        job.under_way.remove(read.chunk)
+        kept = [rows for rows in map(read.window.left, read.rows) if rows.num_rows]
+        changes = [
+            self._reader.changes(read.table, rows, read.view.moment, snapshot="incremental")
+            for rows in kept
+        ]
+        count = sum(rows.num_rows for rows in read.rows)
+        job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
+        part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
+        self._reader.context.report(job.progress())
+        return ChangeBatch(tuple(changes), {part: text})
+
+    def _has_other_form(self, read: Read) -> bool:
+        """Whether the stream speaks of another form of the table than was read."""
+        form = read.table.schema.arrow
+        if read.window.has_other_key(
+            pa.schema([form.field(name) for name in read.table.schema.key])
+        ):
+            return True
+        if not read.window.has_other_form(form):
+            return False
+        place = (read.chunk.leaf.oid, read.chunk.pages)
+        self._tries[place] = self._tries.get(place, 0) + 1
+        return self._tries[place] < FORM_TRIES_MAX
+
+    async def _next_of(self, whole: Whole) -> ChangeBatch:
+        batch = await anext(whole.batches)
+        if batch.positions:
+            self._outbox.whole = None
+            whole.is_over.set()
+        return batch
+
+    def _start_workers(self) -> None:
+        missing = self._connections - len(self._workers)
+        if missing > 0 and self._failure is None and self._jobs.next() is not None:
+            for _ in range(missing):
+                worker = asyncio.ensure_future(self._fetching.run())
+                self._workers.add(worker)
+                worker.add_done_callback(self._left)
+
+    def _left(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not worker.cancelled() and (error := worker.exception()) is not None:
+            self._failure = error
+        self._outbox.stir()

@@ -1,0 +1,174 @@
+"""Reads what is to be read, a chunk after the other, over one connection."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from connectors.postgres.catalog import tables_of
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.snapshot.hold import Hold
+from connectors.postgres.snapshot.jobs import Job, Jobs
+from connectors.postgres.snapshot.leaves import Size, sizes_of
+from connectors.postgres.snapshot.ledger import Chunk
+from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
+from connectors.postgres.snapshot.reading import Reader, statement_of
+from connectors.postgres.snapshot.transaction import View, viewing, writers_over
+from connectors.postgres.types.book import TypeBook
+from core_log.changes import ChangeBatch
+from core_log.errors import HeadwaterError
+from core_log.table_schema import TableId
+
+AGAIN_S = 0.02
+GONE = {"42P01", "3F000"}
+"""A table, or its schema, is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Each chunk is read in a transaction of its own, as short as that."""
+
+    reader: Reader
+    book: TypeBook
+    jobs: Jobs
+    outbox: Outbox
+
+    async def run(self) -> None:
+        """Until there is nothing that can be read just now."""
+        connection = await self.reader.connect()
+        try:
+            while (job := self.jobs.next()) is not None:
+                try:
+                    await self._advance(connection, job)
+                except HeadwaterError as error:
+                    if error.facts.get("sqlstate") not in GONE:
+                        raise
+                    with in_our_words("the reading cannot be ended"):
+                        await connection.execute("ROLLBACK")
+                    await self._look_again(connection, job)
+        finally:
+            await connection.close()
+
+    async def _advance(self, connection: Connection, job: Job) -> None:
+        if job.is_prepared:
+            chunk = job.todo.popleft()
+            job.under_way.append(chunk)
+            await self.outbox.room()
+            read: Read | None = None
+            try:
+                read = await self._read(connection, job, chunk)
+            finally:
+                if read is None or job.is_over:
+                    self.outbox.give_room()
+                else:
+                    self.outbox.put(read)
+            return
+        job.is_taken = True
+        try:
+            await (self._prepare if job.has_key else self._read_whole)(connection, job)
+        finally:
+            job.is_taken = False
+
+    async def _prepare(self, connection: Connection, job: Job) -> None:
+        oid, table = job.table.oid, job.table.table
+        await self._quiet(connection, job)
+        async with viewing(connection, [table]) as view:
+            sizes = await sizes_of(connection, [oid])
+        if not job.fits(sizes):
+            job.begin(view.snapshot, sizes)
+        job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
+        self.reader.context.report(job.progress())
+        if job.ledger.is_read:
+            self.outbox.finish(job)
+
+    async def _quiet(self, connection: Connection, job: Job) -> list[Size]:
+        """Returns once whoever has been writing to the table is through with it."""
+        sizes = await sizes_of(connection, [job.table.oid])
+        relations = [job.table.oid, *(size.leaf.oid for size in sizes)]
+        await writers_over(connection, job.table.table, relations)
+        return sizes
+
+    async def _read(self, connection: Connection, job: Job, chunk: Chunk) -> Read | None:
+        """None when the chunk means nothing any more, or is to be read again."""
+        size, settings = job.sizes[chunk.leaf.oid], self.reader.settings
+        window, rows = job.watch.opened(), list[pa.RecordBatch]()
+        async with viewing(connection, [TableId(size.namespace, size.name)]) as view:
+            now = await sizes_of(connection, [chunk.leaf.oid])
+            found = await tables_of(connection, [job.table.oid], settings.keys, self.book)
+            is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
+            is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
+            if is_same and is_usable and job.ledger.snapshot is not None:
+                statement = statement_of(
+                    found[0],
+                    size,
+                    chunk.pages,
+                    where=job.ledger.where or self.reader.where_of(job.table),
+                    unless=view.condition_since(job.ledger.snapshot),
+                )
+                pieces = self.reader.pieces(connection, found[0], statement)
+                rows = [piece async for piece in pieces]
+        if is_same and is_usable:
+            return Read(job, chunk, found[0], window, view, rows)
+        job.watch.closed(window)
+        if is_same:
+            job.put_back(chunk)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            await self._look_again(connection, job)
+        return None
+
+    async def _look_again(self, connection: Connection, job: Job) -> None:
+        """The table was written anew, and what was read means nothing; or it is gone."""
+        if job.is_over:
+            return
+        self.outbox.forget(job)
+        job.begin_anew()
+        keys = self.reader.settings.keys
+        found = await tables_of(connection, [job.table.oid], keys, self.book)
+        if found:
+            job.table = found[0]
+        else:
+            self.outbox.finish(job)
+
+    async def _read_whole(self, connection: Connection, job: Job) -> None:
+        sizes = await self._quiet(connection, job)
+        job.hold = hold = Hold(job.watch.streamed)
+        try:
+            while not job.is_over:
+                leaves = [TableId(size.namespace, size.name) for size in sizes]
+                async with viewing(connection, [job.table.table, *leaves]) as view:
+                    sizes = await sizes_of(connection, [job.table.oid])
+                    if hold.can_be_read_under(view.snapshot):
+                        job.begin(view.snapshot, sizes)
+                        job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
+                        job.todo.clear()  # it is read in one go
+                        batches = self._batches_of_whole(connection, job, hold, view)
+                        whole = Whole(job, view, batches)
+                        self.outbox.put(whole)
+                        await whole.is_over.wait()
+                        return
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            job.hold = None
+
+    async def _batches_of_whole(
+        self, connection: Connection, job: Job, hold: Hold, view: View
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """Only the last one has a position, so that all becomes readable at once."""
+        reader, table = self.reader, job.table
+        yield ChangeBatch((reader.truncation(table, view.moment),), {})
+        where = reader.where_of(table)
+        for leaf in job.ledger.leaves:
+            pages = (0, leaf.pages)
+            statement = statement_of(table, job.sizes[leaf.oid], pages, where=where)
+            async for rows in reader.pieces(connection, table, statement):
+                changes = reader.changes(table, rows, view.moment, snapshot="incremental")
+                yield ChangeBatch((changes,), {})
+                job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)
+                reader.context.report(job.progress())
+            job.ledger = job.ledger.with_read(leaf.oid, pages, rows=0)
+        later = hold.later(view.snapshot)
+        part, text = job.finish()
+        reader.context.report(job.progress())
+        yield ChangeBatch(tuple(later), {part: text})

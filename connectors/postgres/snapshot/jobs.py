@@ -1,0 +1,136 @@
+"""Tables whose rows are to be read beside the stream, and how far each has come."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.snapshot.hold import Hold
+from connectors.postgres.snapshot.leaves import Size
+from connectors.postgres.snapshot.ledger import Chunk, Leaf, Ledger, chunks_of, part_of
+from connectors.postgres.snapshot.visibility import Snapshot
+from connectors.postgres.snapshot.window import Watch
+from connectors.source import Progress
+from core_log.changes import Positions
+
+
+@dataclass(slots=True)
+class Job:
+    """One table's."""
+
+    table: CapturedTable
+    ledger: Ledger
+    watch: Watch = field(default_factory=Watch)
+    sizes: dict[int, Size] = field(default_factory=dict)
+    """By the number of the leaf."""
+    todo: deque[Chunk] = field(default_factory=deque)
+    under_way: list[Chunk] = field(default_factory=list)
+    """Being read, or read and not handed on."""
+    hold: Hold | None = None
+    """Of a table without a key, from just before it is read until its rows are handed on."""
+    is_prepared: bool = False
+    is_taken: bool = False
+    """Somebody prepares it, or reads it as a whole."""
+    is_over: bool = False
+
+    @property
+    def part(self) -> str:
+        return part_of(self.table.table)
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self.table.schema.key)
+
+    @property
+    def wants_work(self) -> bool:
+        if self.is_over or self.is_taken or self.ledger.is_paused:
+            return False
+        return bool(self.todo) or not self.is_prepared
+
+    def begin(self, snapshot: Snapshot, sizes: Sequence[Size]) -> None:
+        """From the first page on."""
+        leaves = tuple(size.leaf for size in sizes)
+        self.ledger = replace(self.ledger, snapshot=snapshot, leaves=leaves, rows=0)
+
+    def begin_anew(self) -> None:
+        """What was read, and is being read, means nothing any more."""
+        self.ledger = replace(self.ledger, snapshot=None, leaves=())
+        self.todo.clear()
+        self.under_way.clear()
+        self.is_prepared = False
+
+    def put_back(self, chunk: Chunk) -> None:
+        """It is to be read again."""
+        if chunk in self.under_way:
+            self.under_way.remove(chunk)
+            self.todo.appendleft(chunk)
+
+    def fits(self, sizes: Sequence[Size]) -> bool:
+        """Whether the places that were read still mean what they meant."""
+        now = {size.leaf.oid: size.leaf.filenode for size in sizes}
+        return self.ledger.has_begun and now == {
+            leaf.oid: leaf.filenode for leaf in self.ledger.leaves
+        }
+
+    def prepare(self, sizes: Sequence[Size], *, chunk_rows: int) -> None:
+        self.sizes = {size.leaf.oid: size for size in sizes}
+        leaves = [leaf for leaf in self.ledger.leaves if leaf.oid in self.sizes]
+        pages = [self.sizes[leaf.oid].chunk_pages(chunk_rows) for leaf in leaves]
+        self.todo = deque(chunks_of(leaves, pages_each=pages))
+        self.is_prepared = True
+
+    def finish(self) -> tuple[str, str]:
+        """The part of the position that says so."""
+        self.is_over = True
+        self.ledger = self.ledger.done()
+        return self.part, self.ledger.text()
+
+    def progress(self) -> Progress:
+        leaves: Sequence[Leaf] = self.ledger.leaves
+        sizes = [self.sizes[leaf.oid] for leaf in leaves if leaf.oid in self.sizes]
+        pages = sum(leaf.pages for leaf in leaves)
+        read = sum(leaf.pages_read for leaf in leaves)
+        bytes = sum(size.bytes for size in sizes)
+        rows = sum(size.rows_expected for size in sizes)
+        return Progress(
+            self.table.table,
+            self.ledger.rows,
+            max(rows, self.ledger.rows) or None,
+            bytes * read // pages if pages else None,
+            bytes or None,
+            is_done=self.ledger.is_done,
+        )
+
+
+class Jobs:
+    """Those that are not over, in the order in which they are to be done."""
+
+    def __init__(
+        self, tables: Sequence[CapturedTable], positions: Positions, *, reads_new: bool
+    ) -> None:
+        """`reads_new`: whether tables of which nobody wrote anything down are to be read."""
+        self.tables: Mapping[str, CapturedTable] = {str(each.table): each for each in tables}
+        self._jobs: dict[int, Job] = {}
+        for table in tables:
+            said = positions.get(part_of(table.table))
+            ledger = Ledger() if said is None else Ledger.parse(said)
+            if not ledger.is_done and (reads_new or said is not None):
+                self.add(table, ledger)
+
+    def add(self, table: CapturedTable, ledger: Ledger) -> Job:
+        job = self._jobs[table.oid] = Job(table, ledger)
+        return job
+
+    def of(self, table: CapturedTable) -> Job | None:
+        job = self._jobs.get(table.oid)
+        return None if job is None or job.is_over else job
+
+    def named(self, name: str) -> Job | None:
+        table = self.tables.get(name)
+        return None if table is None else self.of(table)
+
+    def all(self) -> list[Job]:
+        return [job for job in self._jobs.values() if not job.is_over]
+
+    def next(self) -> Job | None:
+        return next((job for job in self._jobs.values() if job.wants_work), None)

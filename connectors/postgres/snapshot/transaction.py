@@ -1,0 +1,119 @@
+"""Transactions that read a table beside the stream: what they see, and when they may begin."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.lsn import parse_lsn
+from connectors.postgres.snapshot.reading import Moment
+from connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, Snapshot
+from core_log.table_schema import TableId
+
+logger = logging.getLogger(__name__)
+
+LOOK_S, LOOK_S_MAX = 0.02, 1.0
+PATIENCE_LOOKS = 8
+"""Looks, each a little later, after which it is worth a line in the log."""
+HEADER_BYTES_MAX = 40
+"""Of a page of the write-ahead log. The place where the next record will begin is behind one, and
+the place where the last ended before it."""
+
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+LOCK = "LOCK TABLE {} IN ACCESS SHARE MODE"
+"""Before the snapshot is taken, so that no change of the table's form comes between the two."""
+
+LOOK = """
+SELECT pg_catalog.pg_current_snapshot()::text,
+    (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+        ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
+    pg_catalog.current_setting('wal_block_size')::int8,
+    pg_catalog.age({first}::xid) + {first}::int8,
+    (extract(epoch FROM pg_catalog.now()) * 1000000)::int8
+"""
+
+WRITERS = """
+SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'relation' AND l.granted
+    AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+        'AccessExclusiveLock')
+    AND l.database = (SELECT oid FROM pg_catalog.pg_database
+        WHERE datname = pg_catalog.current_database())
+    AND l.relation = ANY({relations}::oid[])
+"""
+"""Every transaction that has written to a table holds a lock on it until all others see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a transaction sees, and when."""
+
+    snapshot: Snapshot
+    awaits: int
+    """Once the stream is here, everything that the snapshot sees has come by."""
+    next_xid: int
+    moment: Moment
+
+    def condition_since(self, earlier: Snapshot) -> str:
+        """SQL that is true of rows that came to be after an earlier snapshot, and so by the
+        stream; empty where that cannot be told, as numbers of transactions have begun anew."""
+        if not self.snapshot.is_of_first_epoch:
+            return ""
+        conditions = [f"pg_catalog.age(xmin) <= {self.next_xid - earlier.xmax}"]
+        if earlier.running:
+            listed = ",".join(map(str, sorted(earlier.running)))
+            conditions.append(f"xmin = ANY('{{{listed}}}'::xid[])")
+        return " OR ".join(conditions)
+
+
+@asynccontextmanager
+async def viewing(connection: Connection, tables: Sequence[TableId]) -> AsyncIterator[View]:
+    """A transaction that reads, and keeps the tables' form as it is."""
+    with in_our_words("the tables cannot be looked at"):
+        await connection.execute(BEGIN)
+        if tables:
+            names = sql.SQL(", ").join(
+                sql.SQL("ONLY {}").format(sql.Identifier(*table)) for table in tables
+            )
+            await connection.execute(sql.SQL(LOCK).format(names))
+        first = sql.Literal(str(FIRST_NORMAL_XID))
+        cursor = await connection.execute(sql.SQL(LOOK).format(first=first))
+        row = await cursor.fetchone()
+    assert row is not None, "a SELECT without FROM has one row"
+    text, place, block_bytes, next_xid, at_us = row
+    snapshot, lsn = Snapshot.parse(text), parse_lsn(place)
+    if lsn % block_bytes <= HEADER_BYTES_MAX:
+        lsn -= lsn % block_bytes
+    yield View(snapshot, lsn, next_xid, Moment(lsn, snapshot.xmax % EPOCH, at_us))
+    with in_our_words("the reading cannot be ended"):
+        await connection.execute("COMMIT")
+
+
+async def writers_over(connection: Connection, table: TableId, relations: Sequence[int]) -> None:
+    """Waits for all transactions that have written to the table and are not over.
+
+    What they wrote before the table was published is never streamed, so that rows must be read
+    after they are over; and what was streamed already is seen once they are.
+    """
+    query = sql.SQL(WRITERS).format(relations=sql.Literal(list(relations)))
+    wanted = await _writers(connection, query)
+    pause_s, looks = LOOK_S, 0
+    while wanted:
+        await asyncio.sleep(pause_s)
+        pause_s, looks = min(pause_s * 2, LOOK_S_MAX), looks + 1
+        wanted &= await _writers(connection, query)
+        if looks == PATIENCE_LOOKS and wanted:
+            logger.info(
+                "the rows of %s are read as soon as %d transactions end that write to it",
+                table,
+                len(wanted),
+            )
+
+
+async def _writers(connection: Connection, query: sql.Composed) -> set[str]:
+    with in_our_words("the server does not show who writes"):
+        return {row[0] for row in await (await connection.execute(query)).fetchall()}

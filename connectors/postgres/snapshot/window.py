@@ -1,0 +1,85 @@
+"""Which of the rows that were read beside the stream may still be handed on, and when."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.postgres.snapshot.matching import having_keys
+from connectors.postgres.snapshot.visibility import Int64s, Snapshot
+from core_log.changes import TableChanges
+
+
+@dataclass(slots=True)
+class Window:
+    """Open from just before rows are read until they are handed on.
+
+    The rows are the table as of the snapshot they were read under. They are handed on once the
+    stream has passed everything that snapshot sees. A key that the stream brought meanwhile has a
+    newer row in the log, or none: its row is left out.
+
+    That fails for one kind of transaction: streamed before the window was opened, and yet not seen
+    by the snapshot, since a server may stream a commit before it shows it. Then the rows are to be
+    read again.
+    """
+
+    earlier: Int64s
+    """Transactions that had touched the table, as far as they might not be seen."""
+    snapshot: Snapshot | None = None
+    awaits: int = -1
+    """Where the stream has to be for everything the snapshot sees to have come by."""
+    _touched: list[pa.RecordBatch] = field(default_factory=list)
+    _form: pa.Schema | None = None
+
+    def touched(self, changes: TableChanges) -> None:
+        if len(changes):
+            self._touched.append(changes.keys)
+            self._form = changes.rows.schema
+
+    def is_usable_under(self, snapshot: Snapshot, *, awaits: int) -> bool:
+        self.snapshot, self.awaits = snapshot, awaits
+        return bool(snapshot.sees(self.earlier).all())
+
+    def may_close(self, lsn: int) -> bool:
+        return lsn >= self.awaits
+
+    def has_other_key(self, key: pa.Schema) -> bool:
+        """Whether the stream meanwhile told rows apart by something else."""
+        return any(keys.schema != key for keys in self._touched)
+
+    def has_other_form(self, form: pa.Schema) -> bool:
+        """Whether the table has been given other columns meanwhile."""
+        return self._form is not None and self._form != form
+
+    def left(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What is to be handed on of rows that were read."""
+        if not self._touched:
+            return rows
+        [keys] = pa.Table.from_batches(self._touched).combine_chunks().to_batches()
+        is_stale = having_keys(rows, keys)
+        return rows.filter(pa.array(~is_stale)) if is_stale.any() else rows
+
+
+@dataclass(slots=True)
+class Watch:
+    """Follows one table's changes in the stream for as long as its rows are being read."""
+
+    streamed: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Transactions that touched the table, as far as they might not be seen."""
+    _windows: list[Window] = field(default_factory=list)
+
+    def opened(self) -> Window:
+        window = Window(self.streamed)
+        self._windows.append(window)
+        return window
+
+    def closed(self, window: Window) -> None:
+        """What the window's snapshot sees, all later ones see as well."""
+        self._windows = [each for each in self._windows if each is not window]
+        if window.snapshot is not None:
+            self.streamed = self.streamed[~window.snapshot.sees(self.streamed)]
+
+    def saw(self, changes: TableChanges, xids: Int64s) -> None:
+        self.streamed = np.union1d(self.streamed, xids)
+        for window in self._windows:
+            window.touched(changes)

@@ -1,0 +1,99 @@
+"""What users want of the reading of rows: to start it anew, to pause, to go on, to stop."""
+
+from dataclasses import dataclass, replace
+
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.connecting import in_our_words
+from connectors.postgres.snapshot.jobs import Job, Jobs
+from connectors.postgres.snapshot.ledger import Ledger
+from connectors.postgres.snapshot.outbox import Outbox
+from connectors.postgres.snapshot.reading import Reader, verbatim
+from connectors.source import Control
+from core_log.errors import SourceRejected
+
+KIND = "snapshot"
+ACTION, WHERE = "action", "where"
+START, PAUSE, RESUME, STOP = "start", "pause", "resume", "stop"
+DONE = "control/"
+"""Before a wish's id, the part of the position that says that it was taken up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What was taken up is written down, with what it means for each table, so that a restart goes
+    on with it and does not begin it again."""
+
+    reader: Reader
+    jobs: Jobs
+    outbox: Outbox
+
+    async def fulfil(self, control: Control) -> None:
+        if control.kind != KIND:
+            raise SourceRejected("this source does not know that order", kind=control.kind)
+        name = "" if control.table is None else str(control.table)
+        if name and name not in self.jobs.tables:
+            raise SourceRejected(
+                "the pipeline does not capture this table",
+                table=name,
+                hint="add it to `tables` of the source",
+            )
+        action = control.options.get(ACTION, START)
+        match action:
+            case "start":
+                await self._start(control, name)
+            case "pause" | "resume":
+                for job in self._chosen(name):
+                    job.ledger = replace(job.ledger, is_paused=action == PAUSE)
+                    self.outbox.notes[job.part] = job.ledger.text()
+            case "stop":
+                for job in self._chosen(name):
+                    self.outbox.finish(job)
+            case _:
+                raise SourceRejected("the reading of rows cannot be told that", action=action)
+        self.outbox.notes[f"{DONE}{control.id}"] = action
+        self.outbox.stir()
+
+    def _chosen(self, name: str) -> list[Job]:
+        if not name:
+            return self.jobs.all()
+        job = self.jobs.named(name)
+        return [] if job is None else [job]
+
+    async def _start(self, control: Control, name: str) -> None:
+        where = control.options.get(WHERE, "")
+        tables = [self.jobs.tables[name]] if name else list(self.jobs.tables.values())
+        for table in tables:
+            running = self.jobs.of(table)
+            if running is not None and name and running.ledger.wish != control.id:
+                raise SourceRejected(
+                    "the table is being read already",
+                    table=name,
+                    hint=f"headwater snapshot stop {self.reader.context.pipeline}/{name}",
+                )
+            if running is not None:
+                continue
+            if where:
+                await self._check(table, where)
+            job = self.jobs.add(table, Ledger(wish=control.id, where=where))
+            self.outbox.notes[job.part] = job.ledger.text()
+
+    async def _check(self, table: CapturedTable, where: str) -> None:
+        """Before a condition is written down that would end every life of the source."""
+        name = str(table.table)
+        if not table.schema.key:
+            raise SourceRejected(
+                "a table without a key can only be read as a whole",
+                table=name,
+                hint="name its key under `keys` of the source",
+            )
+        query = sql.SQL("EXPLAIN SELECT 1 FROM {} WHERE (\n{}\n)").format(
+            sql.Identifier(*table.table), verbatim(where)
+        )
+        connection = await self.reader.connect()
+        try:
+            with in_our_words("the condition cannot be used", table=name):
+                await connection.execute(query, prepare=True)  # takes one statement only
+        finally:
+            await connection.close()

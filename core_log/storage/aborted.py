@@ -11,6 +11,8 @@ from core_log.storage.files import File, Files, write_all
 
 ENTRY = Struct(">hqqqq")
 VERSION = 0
+NOTHING_COUNTS = -1
+"""In place of how much was written: the whole file is to become another one."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -71,27 +73,35 @@ class AbortedIndex:
         self.entries.append(aborted)
 
     def replace(self, entries: Iterable[AbortedTransaction]) -> None:
-        """Starts again with these, in memory; `flush` writes them."""
-        self._entries = list(entries)
-        if self._written or self._files.exists(self._path):
-            self._open().truncate(0)
-        self._written = 0
+        """Starts again with these, in memory; `flush` puts them in place, all at once."""
+        self._entries, self._written = list(entries), NOTHING_COUNTS
 
     def truncate(self, end_offset: int) -> None:
-        """Forgets markers at or after `end_offset`."""
+        """Forgets markers at or after `end_offset`. What stays is not touched: it may be all that
+        tells of a promise, and the power may go at any moment."""
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]
-        if len(kept) != len(self.entries) or self._written > len(kept) * ENTRY.size:
-            self.replace(kept)
+        self._entries = kept
+        if self._written > len(kept) * ENTRY.size:
+            self._written = len(kept) * ENTRY.size
+            self._open().truncate(self._written)
 
     def flush(self) -> File | None:
         """Writes what is new; the file to be synced, if there was anything."""
         if self._entries is None or self._written >= len(self._entries) * ENTRY.size:
             return None
+        if self._written == NOTHING_COUNTS:
+            self._put_in_place(self._entries)
+            return None
         fresh = self._entries[self._written // ENTRY.size :]
         file = self._open()
-        write_all(file, self._written, b"".join(ENTRY.pack(VERSION, *entry) for entry in fresh))
+        write_all(file, self._written, _packed(fresh))
         self._written = len(self._entries) * ENTRY.size
         return file
+
+    def _put_in_place(self, entries: list[AbortedTransaction]) -> None:
+        if entries or self._files.exists(self._path):
+            self._files.replace(self._path, _packed(entries))
+        self._file, self._written = None, len(entries) * ENTRY.size
 
     def release(self) -> None:
         """Gives back the descriptor; the entries stay, they are few."""
@@ -102,3 +112,7 @@ class AbortedIndex:
             self.has_new_name = self.has_new_name or not self._files.exists(self._path)
             self._file = self._files.open(self._path, create=True)
         return self._file
+
+
+def _packed(entries: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)

@@ -1,5 +1,6 @@
 """Whenever the power fails, what was synced is there afterwards, and nothing comes back changed."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -26,12 +27,15 @@ class History:
         self.promised: list[tuple[int, bytes | None]] = []
         self.written: list[tuple[int, bytes | None]] = []
         self.promised_start = 0
-        self.is_transaction_promised = False
+        self.aborted: list[int] = []
+        self.aborted_promised = 0
 
     def run(self) -> None:
         store, log = open_log(self.files, config=CONFIG)
         for number in range(24):
             self._append(log, number)
+            if number % 4 == 1:
+                self._abort(log)
             if number % 3 == 2:
                 self._sync(log, store)
             if number == 14:
@@ -41,7 +45,8 @@ class History:
                 removal = log.apply_retention(0, below=log.durable_offset)
                 if removal is not None:
                     removal.run()
-        self._abort(log, store)
+        self._abort(log)
+        self._sync(log, store)
         store.close()
         store, log = open_log(self.files, config=CONFIG)
         self._append(log, 99)
@@ -55,15 +60,15 @@ class History:
 
     def _sync(self, log: PartitionLog, store: Store) -> None:
         sync(log, store)
-        self.promised = list(self.written)
+        self.promised, self.aborted_promised = list(self.written), len(self.aborted)
 
-    def _abort(self, log: PartitionLog, store: Store) -> None:
-        stamp = Sequenced(8, 0, 0, is_transactional=True)
+    def _abort(self, log: PartitionLog) -> None:
+        epoch = len(self.aborted)
+        stamp = Sequenced(8, epoch, 0, is_transactional=True)
         self.written.append((log.end_offset, b"aborted"))
+        self.aborted.append(log.end_offset)
         append(log, b"aborted", producer=stamp, leader_epoch=9)
-        log.append_marker(8, 0, commit=False, coordinator_epoch=0, leader_epoch=9, now_ms=0)
-        self._sync(log, store)
-        self.is_transaction_promised = True
+        log.append_marker(8, epoch, commit=False, coordinator_epoch=0, leader_epoch=9, now_ms=0)
 
     def check(self, files: MemoryFiles) -> None:
         store = open_store(files)
@@ -75,12 +80,20 @@ class History:
         assert found[: len(promised)] == promised, "what was synced is there"
         assert log.start_offset >= self.promised_start, "deleted records do not come back"
         assert log.durable_offset == log.end_offset
-        if self.is_transaction_promised:
-            assert [each.producer_id for each in log.aborted(0, 1 << 40)] == [8]
-            assert log.producers.first_unstable_offset() is None
+        self._check_aborted(log)
         append(log, "goes on", leader_epoch=20)
         sync(log, store)
         assert values_of(log)[-1][1] == b"goes on"
+
+    def _check_aborted(self, log: PartitionLog) -> None:
+        """Of every aborted transaction it is known that it was, as soon as its marker is there."""
+        found = [each.first_offset for each in log.aborted(log.start_offset, 1 << 40)]
+        held = [each for each in self.aborted if each >= log.start_offset]
+        gone = len(self.aborted) - len(held)
+        assert found == held[: len(found)]
+        assert len(found) >= self.aborted_promised - gone
+        unstable = log.producers.first_unstable_offset()
+        assert unstable is None or unstable not in found
 
 
 def changes_of_a_whole_history() -> int:
@@ -134,6 +147,27 @@ def test_a_power_cut_during_the_recovery_from_one_loses_nothing_either(
         pass
 
     history.check(survived.after_power_cut(Random(seed + 1)))
+
+
+def test_what_is_known_of_aborted_transactions_outlives_a_recovery_that_is_cut_off() -> None:
+    """The index has entries from before the recovery point, which are promised, and others behind
+    it, which the recovery takes out and finds anew."""
+    disk = MemoryFiles()
+    history = History(FaultyFiles(disk))
+    store, log = open_log(history.files)
+    history._abort(log)
+    history._sync(log, store)
+    history._abort(log)
+    log.sync_job()  # writes the index; nobody waits for the disk
+
+    for seed in range(60):
+        for step in range(1, 8):
+            recovering = FaultyFiles(disk.after_power_cut(Random(seed)))
+            recovering.fail_at, recovering.error = step, PowerCut()
+            with suppress(PowerCut):
+                open_log(recovering, config=CONFIG)
+            assert isinstance(recovering._files, MemoryFiles)
+            history.check(recovering._files.after_power_cut(Random(seed + 1)))
 
 
 def test_a_deleted_partition_does_not_come_back() -> None:

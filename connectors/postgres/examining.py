@@ -13,6 +13,8 @@ from connectors.postgres.standing import identify
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 
+WAITS_S_MAX = 60
+"""A new slot waits for whoever is writing; a transaction older than this is worth a word."""
 OLDEST, STANDBY_DECODES_SINCE = 14_0000, 16_0000
 SERVER = """
 SELECT current_user::text, current_setting('wal_level'),
@@ -34,7 +36,9 @@ class ServerFacts(NamedTuple):
     idle_timeout: str
 
 
-async def examine(settings: PostgresSettings, pipeline: str) -> list[Finding]:
+async def examine(
+    settings: PostgresSettings, pipeline: str, *, waits_s_max: int = WAITS_S_MAX
+) -> list[Finding]:
     """Changes nothing. Where one thing hides the next, the next is not looked at."""
     try:
         connection = await connect(settings)
@@ -54,7 +58,13 @@ async def examine(settings: PostgresSettings, pipeline: str) -> list[Finding]:
         found += await _about_the_publication(
             connection, settings, pipeline, facts, publication, tables
         )
-        found += await examine_slots(connection, settings, pipeline, slots_max=facts.slots_max)
+        found += await examine_slots(
+            connection,
+            settings,
+            pipeline,
+            slots_max=facts.slots_max,
+            waits_s_max=waits_s_max,
+        )
         return found
 
 
@@ -121,7 +131,7 @@ async def _about_replication(
             yield Finding(
                 f"role {facts.role} may not replicate",
                 f"ALTER ROLE {publications.quote(facts.role)} REPLICATION;"
-                f" (Amazon RDS: GRANT rds_replication TO {publications.quote(facts.role)};)",
+                " (on Amazon RDS: make it a member of rds_replication)",
             )
         else:
             yield _failed(error)

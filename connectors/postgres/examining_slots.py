@@ -10,9 +10,6 @@ from connectors.postgres.slots import Slot, reader_name, slot_name
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 
-WAITS_S_MAX = 60
-"""A new slot waits for whoever is writing; a transaction older than this is worth a word."""
-
 WAITING = """
 SELECT 'pid ' || pid, extract(epoch FROM now() - xact_start)::bigint,
     'SELECT pg_terminate_backend(' || pid || ');'
@@ -28,7 +25,12 @@ ORDER BY 2 DESC LIMIT 3
 
 
 async def examine_slots(
-    connection: Connection, settings: PostgresSettings, pipeline: str, *, slots_max: int
+    connection: Connection,
+    settings: PostgresSettings,
+    pipeline: str,
+    *,
+    slots_max: int,
+    waits_s_max: int,
 ) -> list[Finding]:
     name = slot_name(settings, pipeline)
     all_slots = await slots.look_at_all(connection)
@@ -40,7 +42,7 @@ async def examine_slots(
     else:
         if len(all_slots) >= slots_max:
             found.append(_all_taken(slots_max))
-        found += await _about_a_new_slot(connection, settings)
+        found += await _about_a_new_slot(connection, settings, waits_s_max)
     for each in all_slots:
         is_orphan = each.name.startswith("headwater_") and each.reader_pid is None
         if is_orphan and each.name != name and each.database == database and not each.is_synced:
@@ -102,14 +104,16 @@ def _drop_sql(slot: Slot) -> str:
     return f"SELECT pg_drop_replication_slot({literal(slot.name)});"
 
 
-async def _about_a_new_slot(connection: Connection, settings: PostgresSettings) -> list[Finding]:
+async def _about_a_new_slot(
+    connection: Connection, settings: PostgresSettings, waits_s_max: int
+) -> list[Finding]:
     found = []
     try:
         slots.wants_failover(settings, connection.info.server_version)
     except HeadwaterError as error:
         found.append(Finding(error.problem, error.hint))
     with in_our_words("the server does not show what it is doing"):
-        rows = await (await connection.execute(WAITING, [WAITS_S_MAX, WAITS_S_MAX])).fetchall()
+        rows = await (await connection.execute(WAITING, [waits_s_max, waits_s_max])).fetchall()
     for who, seconds, cure in rows:
         found.append(
             Finding(

@@ -27,6 +27,7 @@ from core_log.errors import DecodeError
 
 FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
 HEAD_BYTES, LETTER_BYTES = 30, 1
+OUT_OF_STEP = "transactions of the stream do not follow one another"
 EPOCH_US = 946_684_800_000_000  # 2000-01-01, from where PostgreSQL counts
 
 BEGIN, COMMIT, INSERT, UPDATE, DELETE, TRUNCATE, RELATION, MESSAGE, TYPE, ORIGIN = b"BCIUDTRMYO"
@@ -54,7 +55,8 @@ def _among(tags: bytes) -> Mask:
 
 IS_ROW, IS_RARE = _among(b"IUD"), _among(b"RTM")
 NEEDS_TRANSACTION, IS_COUNTED = _among(b"IUDTRYO"), _among(b"IUDT")
-PASSED_OVER = bytes([NOTICE, PARAMETER])
+IS_END = np.arange(256) >= FOREIGN
+IS_END[[NOTICE, PARAMETER]] = False  # they may come at any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +101,22 @@ class Decoder:
         if self.ending is not None:
             return
         starts, tags, self._walked = self._kernels.walk(buffer, self._walked, filled)
-        is_end = (tags & FOREIGN).astype(bool) & ~np.isin(tags, list(PASSED_OVER))
+        is_end = IS_END[tags]
         if is_end.any():
             at = int(is_end.argmax())
             stop = starts[at + 1] if at + 1 < len(starts) else self._walked
             content = buffer[starts[at] + 5 : stop].tobytes()
-            self.ending = Ending(chr(tags[at] & ~FOREIGN), content)
+            self.ending = Ending(chr(int(tags[at]) & ~FOREIGN), content)
             starts, tags, self._walked = starts[:at], tags[:at], int(starts[at])
         self.bytes_wanted = self._wanted(buffer, filled)
         steps = (tags == BEGIN).astype(np.int64) - (tags == COMMIT)
-        closed = np.flatnonzero(self._goes_on + np.cumsum(steps) <= 0)
+        depth = int(self._goes_on) + np.cumsum(steps)
+        if ((depth < 0) | (depth > 1)).any():
+            raise DecodeError(OUT_OF_STEP)
+        closed = np.flatnonzero(depth == 0)
         if len(closed):
             self._whole = len(self._starts) + int(closed[-1]) + 1
-        self._goes_on = bool(self._goes_on + steps.sum() > 0)
+        self._goes_on = bool(self._goes_on + steps.sum())
         self._starts = np.concatenate([self._starts, starts])
         self._tags = np.concatenate([self._tags, tags])
 
@@ -309,9 +314,8 @@ class _Stretch:
         """Whether, after each frame, a transaction goes on."""
         begins, commits = self.tags == BEGIN, self.tags == COMMIT
         depth = int(was_open) + np.cumsum(begins) - np.cumsum(commits)
-        needs_one = NEEDS_TRANSACTION[self.tags]
-        if ((depth < 0) | (depth > 1) | (needs_one & (depth != 1))).any():
-            raise DecodeError("transactions of the stream do not follow one another")
+        if (NEEDS_TRANSACTION[self.tags] & (depth != 1)).any():
+            raise DecodeError(OUT_OF_STEP)
         return np.asarray(depth == 1)
 
     def transactions(self, carried: _Open | None) -> tuple[Transactions, Int64s]:
@@ -326,8 +330,6 @@ class _Stretch:
             commit_lsns = np.append(carried.commit_lsn, commit_lsns)
             committed_us = np.append(carried.committed_us, committed_us)
         end_lsns = np.full(len(xids), -1, np.int64)
-        if len(commits) > len(xids):
-            raise DecodeError("transactions of the stream do not follow one another")
         end_lsns[: len(commits)] = self._longs[tails + COMMIT_END]
         opened = np.cumsum(self.tags == BEGIN) - (1 if carried is None else 0)
         return Transactions(xids, commit_lsns, end_lsns, committed_us), opened

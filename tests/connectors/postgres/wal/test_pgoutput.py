@@ -1,0 +1,348 @@
+"""What the server says of changes arrives as columns, whole, in order and in its place."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from connectors.postgres.wal.burst import Message, Relation, RowChanges, Truncated
+from connectors.postgres.wal.kernels import Kernels
+from core_log.errors import DecodeError
+from tests.connectors.postgres.wal import wire
+from tests.connectors.postgres.wal.reading import (
+    Change,
+    Emptied,
+    Inbox,
+    Said,
+    decoded,
+    events_of,
+    pieces_of,
+)
+from tests.connectors.postgres.wal.wire import KEPT, Transaction, logged, table
+
+ORDERS, ITEMS = table(7, "id", "note"), table(8, "id", "what", "count")
+
+
+def one(*messages: bytes, number: int = 1) -> Transaction:
+    return Transaction(number, messages)
+
+
+def known(*tables: Relation) -> list[bytes]:
+    return [wire.relation(each) for each in tables]
+
+
+def test_rows_of_a_table_are_columns_of_text(kernels: Kernels) -> None:
+    rows = [("1", "two"), ("-3", ""), ("4", None), ("5", "καλημέρα")]
+    stream = one(*known(ORDERS), *(wire.insert(7, each) for each in rows)).written()
+
+    burst = decoded(kernels, stream)
+
+    [changes] = burst.events
+    assert isinstance(changes, RowChanges)
+    assert changes.relation == ORDERS
+    assert [each.to_pylist() for each in changes.rows] == [
+        list(each) for each in zip(*rows, strict=True)
+    ]
+    assert (changes.old, changes.unchanged) == (None, {})
+
+
+def test_every_change_knows_its_place_and_its_transaction(kernels: Kernels) -> None:
+    first = one(*known(ORDERS), wire.insert(7, ("1", "a")), wire.insert(7, ("2", "b")))
+    second = one(wire.delete(7, ("1", None)), number=2)
+
+    burst = decoded(kernels, first.written() + second.written())
+
+    assert events_of([burst]) == [
+        Change("t7", "I", ("1", "a"), (), None, "", first.lsn(1), 1, 0),
+        Change("t7", "I", ("2", "b"), (), None, "", first.lsn(2), 1, 1),
+        Change("t7", "D", ("1", None), (), None, "K", second.lsn(0), 2, 0),
+    ]
+    transactions = burst.transactions
+    assert transactions.commit_lsns.tolist() == [first.commit_lsn, second.commit_lsn]
+    assert transactions.end_lsns.tolist() == [first.end_lsn, second.end_lsn]
+    assert transactions.committed_us.tolist() == [first.committed_us, second.committed_us]
+    assert burst.position == second.end_lsn
+
+
+def test_what_an_update_did_not_touch_is_marked_and_null(kernels: Kernels) -> None:
+    updates = [wire.update(7, ("1", KEPT)), wire.update(7, ("2", None)), wire.update(7, ("3", "x"))]
+
+    burst = decoded(kernels, one(*known(ORDERS), *updates).written())
+
+    [changes] = burst.events
+    assert isinstance(changes, RowChanges)
+    assert changes.rows[1].to_pylist() == [None, None, "x"]
+    assert {place: mask.tolist() for place, mask in changes.unchanged.items()} == {
+        1: [True, False, False]
+    }
+
+
+def test_rows_before_an_update_stand_beside_those_after_it(kernels: Kernels) -> None:
+    changes = [
+        wire.insert(7, ("1", "new")),
+        wire.update(7, ("2", "b"), key=("1", None)),
+        wire.update(7, ("2", "c")),
+        wire.update(7, ("2", KEPT), old=("2", "c")),
+        wire.delete(7, ("2", "c"), kind=b"O"),
+    ]
+
+    events = events_of([decoded(kernels, one(*known(ORDERS), *changes).written())])
+
+    found = [
+        (each.operation, each.values, each.kept, each.old, each.old_kind)
+        for each in events
+        if isinstance(each, Change)
+    ]
+    assert found == [
+        ("I", ("1", "new"), (), None, ""),
+        ("U", ("2", "b"), (), ("1", None), "K"),
+        ("U", ("2", "c"), (), None, ""),
+        ("U", ("2", None), (1,), ("2", "c"), "O"),
+        ("D", ("2", "c"), (), None, "O"),
+    ]
+
+
+def test_a_table_that_changes_its_form_has_a_part_for_each(kernels: Kernels) -> None:
+    wider = table(7, "id", "note", "more")
+    messages = [
+        *known(ORDERS, ITEMS),
+        wire.insert(7, ("1", "a")),
+        wire.insert(8, ("1", "b", "1")),
+        *known(ORDERS),  # said again, and not changed
+        wire.insert(7, ("2", "a")),
+        *known(wider),
+        wire.insert(7, ("3", "a", "x")),
+    ]
+
+    burst = decoded(kernels, one(*messages).written())
+
+    parts = [each for each in burst.events if isinstance(each, RowChanges)]
+    assert [(each.relation, len(each)) for each in parts] == [(ORDERS, 2), (ITEMS, 1), (wider, 1)]
+
+
+def test_a_form_outlives_the_burst_that_told_it(kernels: Kernels) -> None:
+    inbox = Inbox(kernels)
+    first = one(*known(ORDERS), wire.insert(7, ("1", "a")))
+    second = one(wire.insert(7, ("2", "b")), number=2)
+
+    bursts = list(inbox.bursts([first.written(), second.written()]))
+
+    assert [event.values for event in events_of(bursts) if isinstance(event, Change)] == [
+        ("1", "a"),
+        ("2", "b"),
+    ]
+
+
+def test_a_truncate_stands_between_what_was_before_and_after_it(kernels: Kernels) -> None:
+    transaction = one(
+        *known(ORDERS, ITEMS),
+        wire.insert(7, ("1", "a")),
+        wire.insert(8, ("1", "b", "2")),
+        wire.truncate(7, 8),
+        wire.insert(7, ("2", "a")),
+    )
+
+    burst = decoded(kernels, transaction.written())
+
+    events = events_of([burst])
+    assert [type(each) for each in events] == [Change, Change, Emptied, Change]
+    assert events[2] == Emptied(("t7", "t8"), transaction.lsn(4), 1, 2)
+    assert events[3] == Change("t7", "I", ("2", "a"), (), None, "", transaction.lsn(5), 1, 3)
+
+
+def test_logical_messages_are_told_inside_and_outside_of_transactions(kernels: Kernels) -> None:
+    inside = wire.message("a", b"\x00x", lsn=5, is_transactional=True)
+    outside = wire.message("b", b"", lsn=77_000, is_transactional=False)
+    transaction = one(*known(ORDERS), wire.insert(7, ("1", "a")), inside)
+
+    burst = decoded(kernels, transaction.written() + logged(outside, 77_000))
+
+    messages = [each for each in events_of([burst]) if isinstance(each, Said)]
+    assert messages == [Said("a", b"\x00x", 5, 1, 1), Said("b", b"", 77_000, None, 0)]
+    assert burst.position == 77_000
+
+
+def test_types_and_origins_are_passed_over(kernels: Kernels) -> None:
+    described = b"Y" + struct.pack(">I", 99) + wire.word("public") + wire.word("mood")
+    origin = b"O" + struct.pack(">q", 5) + wire.word("elsewhere")
+
+    burst = decoded(kernels, one(origin, described, *known(ORDERS)).written())
+
+    assert burst.events == ()
+    assert burst.transactions.xids.tolist() == [1]
+
+
+def test_notices_in_the_middle_of_a_transaction_are_passed_over(kernels: Kernels) -> None:
+    whole = one(*known(ORDERS), wire.insert(7, ("1", "a"))).written()
+    cut = len(logged(wire.begin(1, 1)))
+    noticed = whole[:cut] + wire.frame(b"N", b"SWARNING\0\0") + wire.frame(b"S", b"a\0b\0")
+
+    burst = decoded(kernels, noticed + whole[cut:])
+
+    assert events_of([burst]) == events_of([decoded(kernels, whole)])
+
+
+def test_a_transaction_waits_for_its_commit(kernels: Kernels) -> None:
+    stream = one(*known(ORDERS), wire.insert(7, ("1", "a"))).written()
+    inbox = Inbox(kernels)
+
+    early = list(inbox.bursts(pieces_of(stream[:-1], [30, 1, 40])))
+    late = list(inbox.bursts([stream[-1:]]))
+
+    assert early == []
+    assert len(late) == 1
+
+
+def test_a_transaction_that_goes_on_is_not_cut_while_others_are_whole(kernels: Kernels) -> None:
+    first = one(*known(ORDERS), wire.insert(7, ("1", "a")))
+    second = one(wire.insert(7, ("2", "b")), number=2).written()
+    inbox = Inbox(kernels)
+
+    bursts = list(inbox.bursts([first.written() + second[:-3], second[-3:]], may_cut=True))
+
+    assert [each.position for each in bursts] == [first.end_lsn, 20_000 + 9_008]
+
+
+def test_a_transaction_may_be_cut_and_goes_on_counting(kernels: Kernels) -> None:
+    transaction = one(*known(ORDERS), *(wire.insert(7, (str(n), "a")) for n in range(50)))
+    stream = transaction.written()
+
+    bursts = list(Inbox(kernels).bursts(pieces_of(stream, [500] * 4), may_cut=True))
+
+    assert len(bursts) > 2
+    assert {each.position for each in bursts[:-1]} == {None}
+    assert bursts[-1].position == transaction.end_lsn
+    assert events_of(bursts) == events_of([decoded(kernels, stream)])
+    for each in bursts:
+        assert each.transactions.xids.tolist() == [1]
+        assert each.transactions.commit_lsns.tolist() == [transaction.commit_lsn]
+    assert bursts[0].transactions.end_lsns.tolist() == [-1]
+
+
+def test_a_keepalive_moves_the_position_only_between_transactions(kernels: Kernels) -> None:
+    transaction = one(*known(ORDERS), wire.insert(7, ("1", "a")))
+    whole = transaction.written()
+    cut = len(logged(wire.begin(1, 1)))
+    inside = whole[:cut] + wire.keepalive(99_000_000) + whole[cut:]
+    inbox = Inbox(kernels)
+
+    bursts = list(
+        inbox.bursts([inside, wire.keepalive(5), wire.keepalive(50_000, wants_answer=True)])
+    )
+
+    ends = [(each.position, each.is_wanted) for each in bursts]
+    assert ends == [(transaction.end_lsn, False), (transaction.end_lsn, False), (50_000, True)]
+
+
+def test_the_servers_last_word_ends_the_stream_after_what_came_before(kernels: Kernels) -> None:
+    whole = one(*known(ORDERS), wire.insert(7, ("1", "a"))).written()
+    inbox = Inbox(kernels)
+
+    bursts = list(inbox.bursts([whole + wire.frame(b"E", b"C57P01\0\0"), whole]))
+
+    assert len(bursts) == 1
+    assert inbox.decoder.ending is not None
+    assert (inbox.decoder.ending.letter, inbox.decoder.ending.content) == ("E", b"C57P01\0\0")
+
+
+def test_a_message_larger_than_the_buffer_says_how_much_room_it_needs(kernels: Kernels) -> None:
+    stream = one(*known(ORDERS), wire.insert(7, ("1", "a" * 5_000))).written()
+    inbox = Inbox(kernels, 4_096)
+
+    list(inbox.bursts([stream[:4_096]], may_cut=True))
+
+    assert 5_000 < inbox.decoder.bytes_wanted < 5_100
+
+
+def test_tables_without_columns_have_rows_all_the_same(kernels: Kernels) -> None:
+    bare = table(9)
+
+    burst = decoded(kernels, one(*known(bare), wire.insert(9, ()), wire.insert(9, ())).written())
+
+    [changes] = burst.events
+    assert isinstance(changes, RowChanges)
+    assert (len(changes), changes.rows) == (2, ())
+
+
+def test_what_a_burst_holds_stays_when_the_buffer_is_used_again(kernels: Kernels) -> None:
+    inbox = Inbox(kernels)
+    stream = one(
+        *known(ORDERS), wire.insert(7, ("1", "a")), wire.update(7, ("1", "b"), old=("1", "a"))
+    )
+
+    [burst] = inbox.bursts([stream.written()])
+    before = events_of([burst])
+    inbox.buffer[:] = 0
+
+    assert events_of([burst]) == before
+
+
+@pytest.mark.parametrize(
+    ("problem", "messages"),
+    [
+        ("never described", [wire.insert(5, ("1", "a"))]),
+        ("as many values", [wire.insert(7, ("1",))]),
+        ("as many values", [wire.insert(7, ("1", "2", "3"))]),
+        ("does not end", [wire.insert(7, ("1", "2")) + b"x"]),
+        ("breaks its own format", [wire.insert(7, ("1", "2"))[:-1]]),
+        ("breaks its own format", [wire.insert(7, ("1", "2"))[:-4]]),
+        ("breaks its own format", [wire.insert(7, ("1", "2")).replace(b"t", b"b")]),
+        ("neither a new row", [wire.insert(7, ("1", "2")).replace(b"N", b"K")]),
+        ("neither a new row", [wire.delete(7, ("1", "2"), kind=b"N")]),
+        ("has no new row", [wire.update(7, ("1", "2"), key=("1", None)).replace(b"N", b"O")]),
+        ("ends too early", [wire.update(7, ("1", "2"), key=("1", None))[:-14]]),
+        ("not asked for", [b"S" + bytes(40)]),
+        ("not asked for", [b""]),
+        ("too short", [b"I"]),
+        ("follow one another", [wire.begin(2, 5)]),
+        ("ends too early", [wire.truncate(7)[:-1]]),
+        ("ends too early", [wire.relation(ORDERS)[:-1]]),
+        ("has no end", [wire.message("abcd", b"", lsn=1, is_transactional=True)[:-6] + b"xxxxxx"]),
+        ("not UTF-8", [wire.insert(7, ("1", b"\xff"))]),
+        ("not UTF-8", [wire.insert(7, ("1", "é".encode()[:1])), wire.insert(7, (b"\xa9", "b"))]),
+        ("replica identity", [wire.relation(table(3, "a", identity="x"))]),
+    ],
+)
+def test_a_stream_that_breaks_its_format_is_refused(
+    kernels: Kernels, problem: str, messages: list[bytes]
+) -> None:
+    stream = one(*known(ORDERS), *messages).written()
+
+    with pytest.raises(DecodeError, match=problem):
+        decoded(kernels, stream)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        logged(wire.commit(5, 6)),
+        logged(wire.insert(7, ("1", "a"))) + logged(wire.begin(1, 1)) + logged(wire.commit(1, 2)),
+        logged(wire.begin(1, 5)) + logged(wire.commit(5, 6)) + logged(wire.commit(5, 6)),
+        b"d\0\0\0\3kk",
+        b"d\x7f\xff\xff\xff",
+    ],
+)
+def test_a_stream_out_of_step_is_refused(kernels: Kernels, stream: bytes) -> None:
+    inbox = Inbox(kernels)
+
+    with pytest.raises(DecodeError):
+        list(inbox.bursts([stream]))
+
+
+def test_truncates_of_nothing_known_are_refused(kernels: Kernels) -> None:
+    with pytest.raises(DecodeError, match="never described"):
+        decoded(kernels, one(wire.truncate(4)).written())
+
+
+def test_the_parts_of_a_burst_are_of_the_types_that_are_promised(kernels: Kernels) -> None:
+    said = wire.message("a", b"b", lsn=5, is_transactional=True)
+    transaction = one(*known(ORDERS), wire.insert(7, ("1", "a")), wire.truncate(7), said)
+
+    burst = decoded(kernels, transaction.written())
+
+    assert [type(each) for each in burst.events] == [RowChanges, Truncated, Message]
+    changes = burst.events[0]
+    assert isinstance(changes, RowChanges)
+    assert changes.operations.dtype == changes.old_kinds.dtype == np.uint8
+    assert changes.lsns.dtype == changes.transactions.dtype == changes.indexes.dtype == np.int64
+    assert burst.transactions.end_lsns.dtype == np.int64

@@ -1,0 +1,90 @@
+"""A connection writes values the same way whoever's defaults apply, and fails without secrets."""
+
+import pytest
+from pydantic import SecretStr
+
+from connectors.postgres.connecting import connect, in_our_words
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.slots import slot_name
+from core_log.errors import SourceRejected, SourceUnavailable
+from tests.databases import Guest
+
+
+def settings_of(url: str) -> PostgresSettings:
+    return PostgresSettings(url=SecretStr(url), tables=("public.*",))
+
+
+@pytest.mark.parametrize("replication", [False, True])
+async def test_values_are_written_the_same_whatever_the_database_prefers(
+    guest: Guest, replication: bool
+) -> None:
+    name = guest.value("SELECT current_database()")
+    for setting in ("timezone TO 'Asia/Tokyo'", "datestyle TO 'German'", "bytea_output TO escape",
+                    "intervalstyle TO postgres", "extra_float_digits TO -10",
+                    "statement_timeout TO '1ms'"):  # fmt: skip
+        guest.execute(f'ALTER ROLE headwater_guest IN DATABASE "{name}" SET {setting}')
+    question = (
+        "SELECT timestamptz '2026-01-02 03:04:05+00', interval '1 day 2 s', '\\x00ff'::bytea,"
+        " 0.1::float8 + 0.2::float8"
+    )
+
+    async with await connect(settings_of(guest.url), replication=replication) as connection:
+        copied = b""
+        async with connection.cursor().copy(f"COPY ({question}) TO STDOUT") as copy:
+            async for part in copy:
+                copied += bytes(part)
+
+    assert copied == b"2026-01-02 03:04:05+00\tP1DT2S\t\\\\x00ff\t0.30000000000000004\n"
+
+
+async def test_options_of_the_address_are_kept(guest: Guest) -> None:
+    url = f"{guest.url}?options=-c%20work_mem%3D7MB&application_name=mine"
+
+    async with await connect(settings_of(url), name="headwater shop") as connection:
+        shown = await (await connection.execute("SHOW work_mem")).fetchone()
+        named = await (await connection.execute("SHOW application_name")).fetchone()
+
+    assert (shown, named) == (("7MB",), ("headwater shop",))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        (("headwater_guest@", "nobody:geheim@"), SourceRejected, 'role "nobody" does not exist'),
+        (("/guest_", "/gast_"), SourceRejected, "correct the database in `url`"),
+        (("postgresql://", "geheim://"), SourceRejected, "no address"),
+    ],
+)
+async def test_what_a_person_has_to_correct_is_said(
+    guest: Guest, change: tuple[str, str], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind) as refused:
+        await connect(settings_of(guest.url.replace(*change)))
+
+    assert words in str(refused.value)
+    assert "geheim" not in str(refused.value)
+
+
+async def test_a_server_that_is_away_may_come_back() -> None:
+    with pytest.raises(SourceUnavailable):
+        await connect(settings_of("postgresql://headwater:geheim@127.0.0.1:1/shop"))
+
+
+async def test_messages_that_could_quote_a_row_stay_inside(guest: Guest) -> None:
+    async with await connect(settings_of(guest.url)) as connection:
+        with pytest.raises(SourceRejected) as refused, in_our_words("the table cannot be read"):
+            await connection.execute("SELECT 'geheim'::int")
+        with pytest.raises(SourceRejected) as missing, in_our_words("the table cannot be read"):
+            await connection.execute("SELECT * FROM nowhere")
+
+    assert "geheim" not in str(refused.value) and "22P02" in str(refused.value)
+    assert 'relation "nowhere" does not exist' in str(missing.value)
+
+
+def test_names_of_slots_are_told_apart_though_few_characters_are_allowed() -> None:
+    settings = settings_of("postgresql://")
+    names = [slot_name(settings, each) for each in ("shop", "a-b", "a_b", "A-b", "x" * 80)]
+
+    assert names[0] == "headwater_shop"
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 63 for name in names)

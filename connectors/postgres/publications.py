@@ -222,8 +222,12 @@ def check_covers(found: Publication, tables: Collection[TableId]) -> None:
 
 
 async def drop(connection: Connection, settings: PostgresSettings, name: str) -> bool:
-    """Whether there was one of ours; a given one (`create: never`) is left alone."""
-    if settings.publication.create == "never" or await look(connection, name) is None:
+    """Whether there was one of ours; a given one (`create: never`), or somebody else's, is left
+    alone."""
+    if settings.publication.create == "never":
+        return False
+    found = await look(connection, name)
+    if found is None or not found.is_ours:
         return False
     with in_our_words("the publication cannot be dropped", publication=name):
         await _execute(connection, f"DROP PUBLICATION IF EXISTS {quote(name)}")

@@ -16,7 +16,7 @@ from tests.crash.idempotent_load import ProducerLoad
 from tests.crash.topic_load import TopicLoad
 from tests.crash.transactional_load import ConfluentTransactions, OurTransactions, TransactionLoad
 from tests.crash.view import PartitionView, faults_of, read_partition
-from tests.crash.wire import LATEST, Wire
+from tests.crash.wire import LATEST, SETTLE_S_MAX, Wire
 from tests.crash.witness import Witness
 
 SMALL = {"segment.bytes": "65536", "index.interval.bytes": "1024"}
@@ -38,7 +38,6 @@ SETTINGS = {
     "housekeeping_interval_ms": "300",
     "node_id": "1",
 }
-SETTLE_S_MAX = 30
 CRASHES_PER_HISTORY = 25
 
 

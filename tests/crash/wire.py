@@ -1,6 +1,7 @@
 """A client that takes every answer at face value, one request at a time over a plain socket."""
 
 import socket
+import time
 from struct import Struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, Self
 from core_log.batch import check_batch
 from core_log.plain_records import PlainRecord, decode_batch, decode_marker, iterate_batches
 from core_log.protocol import message
+from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.framing import encode_request, read_response_header
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -32,6 +34,12 @@ ANSWER_S_MAX = 30
 PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION, OFFSETS_VERSION, CREATE_VERSION = 9, 12, 7, 7, 5
 EARLIEST, LATEST = -2, -1
 FETCH_BYTES_MAX = 4 << 20
+SETTLE_S_MAX = 30
+COORDINATOR_COMING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 class Stored:
@@ -193,7 +201,16 @@ class Wire:
         return offset
 
     def committed_offset(self, group: str, topic: str, index: int) -> tuple[int, int]:
-        """The error code, and the group's offset once it is stable; -1 where there is none."""
+        """The error code, and the group's offset once it is stable; -1 where there is none. Asks
+        again, as clients do, while the coordinator is about to be there."""
+        deadline = time.monotonic() + SETTLE_S_MAX
+        while True:
+            found = self._committed_offset_now(group, topic, index)
+            if found[0] not in COORDINATOR_COMING or time.monotonic() > deadline:
+                return found
+            time.sleep(0.05)
+
+    def _committed_offset_now(self, group: str, topic: str, index: int) -> tuple[int, int]:
         request = OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[index])],

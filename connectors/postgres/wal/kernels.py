@@ -1,6 +1,7 @@
 """The four loops over bytes that there are twice: in plain Python, and compiled."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -79,8 +80,18 @@ class Kernels(Protocol):
         ...
 
 
-def chosen_kernels(speed: Speed | None = None) -> Kernels:
-    if (speed or chosen_speed()) == "fast":
+@cache
+def chosen_kernels() -> Kernels:
+    """Those of this process."""
+    if chosen_speed() == "fast":
+        from connectors.postgres.wal.warming import WarmingKernels
+
+        return WarmingKernels()
+    return kernels_of("python")
+
+
+def kernels_of(speed: Speed) -> Kernels:
+    if speed == "fast":
         from connectors.postgres.wal.fast import FastKernels
 
         return FastKernels()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.postgres.wal.kernels import Kernels, chosen_kernels
+from connectors.postgres.wal.kernels import Kernels, kernels_of
 from core_log.speed import Speed
 
 
@@ -16,4 +16,4 @@ def speed(request: pytest.FixtureRequest) -> Speed:
 
 @pytest.fixture
 def kernels(speed: Speed) -> Kernels:
-    return chosen_kernels(speed)
+    return kernels_of(speed)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.postgres.wal.burst import Relation
-from connectors.postgres.wal.kernels import Kernels, chosen_kernels
+from connectors.postgres.wal.kernels import Kernels, kernels_of
 from core_log.errors import DecodeError
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reading import (
@@ -29,7 +29,7 @@ SHAPES = [
     (table(2, "a", "b", "c"), table(2, "a", "c")),
     (table(3), table(3, "x")),
 ]
-PLAIN = chosen_kernels("python")
+PLAIN = kernels_of("python")
 
 texts = st.none() | st.text(max_size=20)
 
@@ -137,7 +137,7 @@ def in_order(events: Sequence[Event]) -> list[Event]:
 def test_every_history_is_told_whole_and_in_order(
     server: Server, sizes: list[int], may_cut: bool, speed: Any
 ) -> None:
-    inbox = Inbox(chosen_kernels(speed))
+    inbox = Inbox(kernels_of(speed))
 
     bursts = list(inbox.bursts(pieces_of(server.stream, sizes), may_cut=may_cut))
 
@@ -168,7 +168,7 @@ def test_a_damaged_history_is_read_alike_or_refused_by_both(
     for _ in range(damage.draw(st.integers(1, 3))):
         content[damage.draw(st.integers(0, len(content) - 1))] = damage.draw(st.integers(0, 255))
 
-    plain, fast = outcome(PLAIN, bytes(content)), outcome(chosen_kernels("fast"), bytes(content))
+    plain, fast = outcome(PLAIN, bytes(content)), outcome(kernels_of("fast"), bytes(content))
 
     assert plain == fast
 

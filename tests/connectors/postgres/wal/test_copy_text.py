@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import Kernels, chosen_kernels
+from connectors.postgres.wal.kernels import Kernels, kernels_of
 from core_log.errors import DecodeError
 
 ESCAPES = {
@@ -82,7 +82,7 @@ def test_lines_that_are_no_rows_are_refused(kernels: Kernels, content: bytes) ->
 def test_any_rows_come_back(rows: list[tuple[str | None, ...]]) -> None:
     content, width = encoded(rows), len(rows[0])
 
-    plain, fast = (rows_of(chosen_kernels(each), content, width) for each in ("python", "fast"))
+    plain, fast = (rows_of(kernels_of(each), content, width) for each in ("python", "fast"))
 
     assert plain == fast == rows
 
@@ -90,7 +90,7 @@ def test_any_rows_come_back(rows: list[tuple[str | None, ...]]) -> None:
 @given(content=st.binary(), width=st.integers(1, 3))
 @pytest.mark.property
 def test_any_bytes_are_read_alike_or_refused_by_both(content: bytes, width: int) -> None:
-    plain, fast = (outcome(chosen_kernels(each), content, width) for each in ("python", "fast"))
+    plain, fast = (outcome(kernels_of(each), content, width) for each in ("python", "fast"))
 
     assert plain == fast
 

@@ -115,7 +115,7 @@ async def _verify(
             targets=against in (None, "log", "table"),
             only=sink,
         )
-        return await verifier.verify(subjects, sides)
+        return await verifier.verify(subjects, sides, mends=repair)
 
 
 def facts_of(verdict: "Verdict") -> dict[str, Any]:
@@ -138,6 +138,7 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
         },
         "left_out": sorted(verdict.left_out),
         "problem": verdict.problem or None,
+        "mended": verdict.mended,
         "took_ms": verdict.took_ms,
     }
 
@@ -168,6 +169,8 @@ def _details(verdict: "Verdict") -> Iterator[str]:
     name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
     if verdict.problem:
         yield f"{name}: {verdict.problem}"
+    if verdict.mended:
+        yield f"{name}: {counted(verdict.mended, 'row')} mended"
     if verdict.left_out:
         yield f"{name}: not compared are the columns {', '.join(sorted(verdict.left_out))}"
     for each in verdict.named:

@@ -18,9 +18,10 @@ ONE_BATCH = FetchLimit(bytes_max=1)
 
 
 async def changes_at(
-    log: Log, places: Collection[Place], after_log: AfterLog
+    log: Log, places: Collection[Place], after_log: AfterLog | None
 ) -> list[TableChanges]:
-    """In the order of their offsets; each batch of the log is read once."""
+    """In the order of their offsets; each batch of the log is read once. Without `after_log` as
+    they stand in the log."""
     wanted: dict[TopicPartition, list[int]] = {}
     for partition, offset in sorted(places):
         wanted.setdefault(partition, []).append(offset)
@@ -39,8 +40,13 @@ async def changes_at(
                 changes = decoded.changes
                 assert changes.log_offsets is not None, "what was read knows its place"
                 mask = np.isin(changes.log_offsets.to_numpy(), chosen)
-                if mask.any():
-                    found += after_log.apply(changes.filter(pa.array(mask)), may_have_gaps=True)
+                if not mask.any():
+                    continue
+                chosen_rows = changes.filter(pa.array(mask))
+                if after_log is None:
+                    found.append(chosen_rows)
+                else:
+                    found += after_log.apply(chosen_rows, may_have_gaps=False)
             at = end
     return found
 

@@ -25,6 +25,8 @@ from pipelines.proving.comparing import Compared, Comparison, Kind
 from pipelines.proving.folding import Fold, Shape
 from pipelines.proving.moments import Moment, check_exact, moment_of, newest_moment
 from pipelines.proving.newest import keys_at
+from pipelines.proving.repairing import TargetRepair, check_few, repair_target
+from pipelines.proving.source_repair import SourceRepair, repair_log
 from pipelines.proving.subjects import Subject
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
@@ -77,6 +79,8 @@ class Verdict:
     problem: str = ""
     """Why it could not be compared."""
     took_ms: int = 0
+    mended: int = 0
+    """Rows that were written anew before this comparison."""
 
     @property
     def is_equal(self) -> bool:
@@ -108,8 +112,57 @@ class Verifier:
         spec = loaded.spec
         self.after_log = AfterLog(spec.transform, spec.route, directory=loaded.directory)
         self._before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
+        self._mends_log = False
 
-    async def verify(self, subjects: Sequence[Subject], sides: Sides) -> list[Verdict]:
+    async def verify(
+        self, subjects: Sequence[Subject], sides: Sides, *, mends: bool = False
+    ) -> list[Verdict]:
+        """With `mends` what differs is written anew and compared again."""
+        self._mends_log = mends
+        first = await self._verify(subjects, sides)
+        differing = [each for each in first if each.compared.differing]
+        if not mends or not differing:
+            return first
+        for verdict in differing:
+            if verdict.side != SOURCE:
+                await self._mend_target(verdict)
+        self._mends_log = False
+        touched = [each for each in subjects if any(v.subject is each for v in differing)]
+        again = {(str(v.subject.target), v.side): v for v in await self._verify(touched, sides)}
+        return [self._after_mending(each, again) for each in first]
+
+    def _after_mending(self, verdict: Verdict, again: Mapping[tuple[str, str], Verdict]) -> Verdict:
+        later = again.get((str(verdict.subject.target), verdict.side), verdict)
+        mended = verdict.compared.differing - later.compared.differing
+        return replace(later, mended=max(mended, 0))
+
+    async def _mend_target(self, verdict: Verdict) -> None:
+        check_few(verdict.compared, table=str(verdict.subject.target))
+        part = next(part for part in self._loaded.sinks if part.name == verdict.side)
+        sink = make_sink(self._loaded, part, clock=self._clock)
+        repair = TargetRepair(verdict.subject, verdict.moment.ends, verdict.compared.keys)
+        try:
+            await repair_target(repair, sink, self._log, self.after_log)
+        finally:
+            await sink.close()
+
+    async def _mend_log(
+        self, subject: Subject, shape: Shape, moment: Moment, compared: Compared, of: Snapshot
+    ) -> None:
+        """While the snapshot that it was compared with is still open."""
+        check_few(compared, table=str(subject.target))
+        for stored in subject.sources:
+            repair = SourceRepair(
+                self._loaded,
+                stored,
+                shape,
+                self.after_log,
+                {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
+                compared.keys,
+            )
+            await repair_log(repair, of, self._log, clock=self._clock)
+
+    async def _verify(self, subjects: Sequence[Subject], sides: Sides) -> list[Verdict]:
         verdicts: list[Verdict] = []
         async with AsyncExitStack() as stack:
             sinks: dict[str, ComparableSink] = {}
@@ -274,6 +327,8 @@ class Verifier:
                 compared = await self._looked_again(subject, of_source, shape, compared)
                 if not of_source.snapshot.sees_deletes:
                     compared = _without_missing(compared)
+                if self._mends_log and compared.differing:
+                    await self._mend_log(subject, shape, moment, compared, of_source.snapshot)
             else:
                 contents = opened[name]
                 comparison = Comparison(state, shape, keeps_deleted=contents.keeps_deleted)

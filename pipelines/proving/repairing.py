@@ -1,0 +1,138 @@
+"""Mends rows of a target from the log: what `verify` has found, and nothing else."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import Fenced, SinkRejected
+from core_log.log import Log, TopicPartition
+from pipelines.loops.reading import AfterLog, SliceReader
+from pipelines.proving.comparing import Compared, Differing, Kind
+from pipelines.proving.folding import Shape
+from pipelines.proving.moments import Ends
+from pipelines.proving.newest import changes_at
+from pipelines.proving.subjects import Subject
+from sinks.sink import Sink, Slice, Stand, Stands
+
+KEYS_MAX = 50_000
+ATTEMPTS_MAX = 20
+"""Whoever runs the pipeline moves the target on meanwhile; then it is tried again from there."""
+FETCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRepair:
+    """The keys of one table of one sink that differ from the log as of `ends`."""
+
+    subject: Subject
+    ends: Ends
+    keys: Mapping[int, Differing]
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.subject.schema, self.subject.schema.names)
+
+
+def check_few(compared: Compared, *, table: str) -> None:
+    if compared.differing > KEYS_MAX:
+        raise SinkRejected(
+            "too many rows differ to be mended one by one",
+            table=table,
+            differing=compared.differing,
+            hint="`headwater rebuild --swap` makes the table anew from the log",
+        )
+
+
+async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: AfterLog) -> int:
+    """Rows are written where the target stands, which stays where it is: a slice of no length.
+    Keys that have moved on in the meantime are right already. Returns how many were written."""
+    for _ in range(ATTEMPTS_MAX):
+        stands = await _stands(repair, sink)
+        moved = await _moved_since(repair, stands, log, after_log)
+        left = {} if moved is None else {at: k for at, k in repair.keys.items() if at not in moved}
+        if not left:
+            return 0
+        rows = await _rows(repair, left, stands, log, after_log)
+
+        async def read(
+            _: Slice, rows: Sequence[TableChanges] = rows
+        ) -> AsyncIterator[TableChanges]:
+            for changes in rows:
+                yield changes
+
+        part = Slice(log=log, start=stands, end=stands, cut=None, read=read)
+        try:
+            await sink.apply(part)
+        except Fenced:
+            continue
+        return len(left)
+    raise Fenced(
+        "the target moves on faster than its rows can be mended",
+        hint="pause the table while it is mended: headwater pause PIPELINE/TABLE",
+        table=str(repair.subject.target),
+    )
+
+
+async def _stands(repair: TargetRepair, sink: Sink) -> Stands:
+    found = await sink.applied(repair.subject.topics) or {}
+    return {part: stand for part, stand in found.items() if part in repair.ends}
+
+
+async def _moved_since(
+    repair: TargetRepair, stands: Stands, log: Log, after_log: AfterLog
+) -> set[int] | None:
+    """Digests of the keys that were applied since the comparison; None where a truncate was."""
+    reader = SliceReader(
+        log, after_log=after_log, fetch_bytes=FETCH_BYTES, skipped=dict[TopicPartition, set[int]]
+    )
+    behind = {part: at for part, at in stands.items() if at.next_offset > repair.ends[part]}
+    start = {part: Stand(at.topic_id, repair.ends[part]) for part, at in behind.items()}
+    moved: set[int] = set()
+    part = Slice(log=log, start=start, end=behind, cut=None, read=reader.read)
+    async for changes in part.changes():
+        if changes.is_truncate:
+            return None
+        keys, _ = repair.shape.digests(repair.shape.projected(changes.rows))
+        moved.update(keys.tolist())
+    return moved
+
+
+async def _rows(
+    repair: TargetRepair,
+    keys: Mapping[int, Differing],
+    stands: Stands,
+    log: Log,
+    after_log: AfterLog,
+) -> list[TableChanges]:
+    """Deletes of what should not be there, and what the log says of everything else."""
+    rows: list[TableChanges] = []
+    extra = [each.key for each in keys.values() if each.kind is Kind.EXTRA and each.key is not None]
+    if extra:
+        rows.append(_deletes(repair, extra, stands))
+    places = [each.place for each in keys.values() if each.place is not None]
+    for changes in await changes_at(log, places, after_log):
+        projected = repair.shape.projected(changes.rows)
+        rows.append(replace(changes, schema=repair.subject.schema, rows=projected, before=None))
+    return rows
+
+
+def _deletes(
+    repair: TargetRepair, keys: Sequence[Mapping[str, object]], stands: Stands
+) -> TableChanges:
+    schema = repair.subject.schema
+    given = pa.RecordBatch.from_pylist(
+        [dict(key) for key in keys],
+        schema=pa.schema([schema.arrow.field(name) for name in schema.key]),
+    )
+    partition, stand = next(iter(stands.items()))
+    return TableChanges(
+        schema=schema,
+        rows=repair.shape.projected(given),
+        operations=pa.array(np.full(len(keys), Operation.DELETE, np.uint8)),
+        source={"ts_us": 0},
+        log_partition=partition,
+        log_offsets=pa.array(np.full(len(keys), stand.next_offset - 1)),
+    )

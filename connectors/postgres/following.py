@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 from connectors.postgres.heartbeat import Heartbeat
@@ -13,6 +14,8 @@ from connectors.postgres.wal.burst import Burst
 from connectors.postgres.wal.stream import WalStream
 from core_log.changes import ChangeBatch, Notices, Positions
 from core_log.clock import Clock
+
+FIRST_BEAT_SECONDS = 1.0
 
 
 class Following:
@@ -48,45 +51,45 @@ class Following:
         self._stream.confirm(lsn)
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
-        bursts = self._stream.bursts()
-        beating = asyncio.ensure_future(self._heart.run())
-        coming: asyncio.Future[Burst] | None = None
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._stream.close)
+            bursts = self._stream.bursts()
+            stack.push_async_callback(bursts.aclose)
+            beating = asyncio.ensure_future(self._keep_beating())
+            stack.push_async_callback(_end, beating)
             if self._end is not None:
                 self._stream.ask()
             while not self._is_over:
-                coming = coming or asyncio.ensure_future(anext(bursts))
-                waiting: set[asyncio.Future[Any]] = {coming, beating}
-                done, _ = await asyncio.wait(
-                    waiting, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                if beating in done:
-                    beating.result()
-                if coming in done:
-                    burst, coming = coming.result(), None
-                    async for batch in self._changes(burst):
+                coming = asyncio.ensure_future(anext(bursts))
+                async with AsyncExitStack() as waiting:
+                    waiting.push_async_callback(_end, coming)
+                    while not coming.done():
+                        await _first_of(coming, beating, seconds=self._patience_s)
+                        if beating.done():
+                            beating.result()
+                        if self._is_beat_due and self._reached > self._told and not self._is_open:
+                            yield ChangeBatch((), self._position(), notices=self._beat())
+                async with aclosing(self._changes(coming.result())) as batches:
+                    async for batch in batches:
                         yield batch
-                elif self._is_beat_due and self._reached > self._told:
-                    yield ChangeBatch((), self._position(), notices=self._beat())
-        finally:
-            for task in (coming, beating):
-                if task is not None:
-                    task.cancel()
-                    await asyncio.wait([task])
-            await bursts.aclose()
-            await self._stream.close()
+
+    async def _keep_beating(self) -> None:
+        """A little later, so that it does not compete with the start for the server."""
+        await asyncio.sleep(FIRST_BEAT_SECONDS)
+        await self._heart.run()
 
     async def _changes(self, burst: Burst) -> AsyncGenerator[ChangeBatch, None]:
         if burst.position is not None:
             self._reached = max(self._reached, burst.position)
         if burst.events or len(burst.transactions.xids):
-            async for part in self._translator.translated(burst):
-                is_boundary = part.is_last and burst.position is not None
-                if part.tables or part.notices:
-                    self._is_open = True
-                    positions = self._position() if is_boundary else {}
-                    notices = (*part.notices, *self._beat()) if is_boundary else part.notices
-                    yield part.batch(positions, notices)
+            async with aclosing(self._translator.translated(burst)) as parts:
+                async for part in parts:
+                    is_boundary = part.is_last and burst.position is not None
+                    if part.tables or part.notices:
+                        self._is_open = True
+                        positions = self._position() if is_boundary else {}
+                        notices = (*part.notices, *self._beat()) if is_boundary else part.notices
+                        yield part.batch(positions, notices)
         must_tell = burst.is_wanted or self._is_over or self._is_beat_due
         is_news = self._is_open or (must_tell and self._reached > self._told)
         if is_news and burst.position is not None:
@@ -121,3 +124,16 @@ class Following:
             return ()
         self._beat_ms = self._clock.monotonic_ms()
         return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
+
+
+async def _first_of(
+    coming: "asyncio.Future[Any]", beating: "asyncio.Future[Any]", *, seconds: float | None
+) -> None:
+    await asyncio.wait({coming, beating}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _end(task: "asyncio.Future[Any]") -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()

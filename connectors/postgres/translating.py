@@ -1,6 +1,7 @@
 """From a burst of the stream to batches of changes: what belongs to which table, in which form."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,12 +55,13 @@ class Translator:
         size = 0
         for event in burst.events:
             if isinstance(event, RowChanges):
-                async for placed in self._rows(event, commits):
-                    self._placed.append(placed)
-                    size += placed.changes.rows.nbytes
-                    if size > BATCH_BYTES and self.counts is None:
-                        yield self._batch(burst, is_last=False)
-                        size = 0
+                async with aclosing(self._rows(event, commits)) as pieces:
+                    async for placed in pieces:
+                        self._placed.append(placed)
+                        size += placed.changes.rows.nbytes
+                        if size > BATCH_BYTES and self.counts is None:
+                            yield self._batch(burst, is_last=False)
+                            size = 0
             elif isinstance(event, Truncated):
                 await self._truncated(event, commits)
             elif self.has_messages and event.prefix != HEARTBEAT_PREFIX:
@@ -91,10 +93,11 @@ class Translator:
         capture = await self.captures.fitting(part)
         if capture is None:
             return
-        async for filled in self.toast.filled(part, capture):
-            changes, transactions = typed(filled, capture, commits, self.origin)
-            if len(changes):
-                yield Placed(changes, transactions)
+        async with aclosing(self.toast.filled(part, capture)) as pieces:
+            async for filled in pieces:
+                changes, transactions = typed(filled, capture, commits, self.origin)
+                if len(changes):
+                    yield Placed(changes, transactions)
 
     async def _truncated(self, event: Truncated, commits: Commits) -> None:
         for relation in event.relations:

@@ -1,0 +1,128 @@
+"""Short histories of a database, and what the source makes of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors.postgres.lsn import parse_lsn
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
+from connectors.source import Gauge, Progress, SourceContext
+from core_log.changes import ChangeBatch, Notices, Operation, TableChanges
+from core_log.clock import Clock, SystemClock
+from tests.databases import Guest
+
+LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudt", strict=True)}
+
+
+def ignore(_: Progress | Gauge) -> None:
+    pass
+
+
+def source_context(*, until_end: bool = False, clock: Clock | None = None) -> SourceContext:
+    return SourceContext("shop", Path(), clock or SystemClock(), ignore, until_end=until_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change, as a test wants to see it."""
+
+    table: str
+    operation: str
+    row: dict[str, Any]
+    before: dict[str, Any] | None
+    headers: dict[str, str]
+    is_move: bool
+    commit: str
+    index: int | None
+
+
+@dataclass(slots=True)
+class Story:
+    """A running source; `tell` changes the database and returns what the source said of it."""
+
+    guest: Guest
+    source: PostgresSource
+    batches: "asyncio.Queue[ChangeBatch | Exception]" = field(default_factory=asyncio.Queue)
+    positions: dict[str, str] = field(default_factory=dict)
+    notices: list[Notices] = field(default_factory=list)
+    tables: list[TableChanges] = field(default_factory=list)
+
+    async def tell(self, *statements: str) -> list[Event]:
+        self.guest.execute(*statements)
+        return await self.caught_up()
+
+    async def caught_up(self) -> list[Event]:
+        """Everything up to now."""
+        end = parse_lsn(self.guest.value("SELECT pg_logical_emit_message(true, 'mark', '')::text"))
+        found: list[Event] = []
+        while parse_lsn(self.positions.get("stream", "0/0")) < end:
+            batch = await self.batches.get()
+            if isinstance(batch, Exception):
+                raise batch
+            self.positions |= batch.positions
+            self.notices += batch.notices
+            self.tables += batch.tables
+            for changes in batch.tables:
+                found += events_of(changes)
+        return found
+
+
+@asynccontextmanager
+async def story(guest: Guest, **settings: Any) -> AsyncIterator[Story]:
+    """The source has been started, and has read what was there."""
+    given = {"url": guest.url, "tables": ["public.*"], **settings}
+    source = PostgresSource(PostgresSettings.model_validate(given), source_context())
+    told = Story(guest, source)
+    reading = asyncio.ensure_future(_read(told))
+    try:
+        await told.caught_up()
+        yield told
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+async def _read(told: Story) -> None:
+    try:
+        async with aclosing(told.source.changes(dict(told.positions))) as batches:
+            async for batch in batches:
+                told.batches.put_nowait(batch)
+    except Exception as error:
+        told.batches.put_nowait(error)
+
+
+def events_of(changes: TableChanges) -> list[Event]:
+    count = len(changes)
+    befores = [None] * count if changes.before is None else changes.before.to_pylist()
+    moves = [False] * count if changes.moves is None else changes.moves.to_pylist()
+    indexes = [None] * count if changes.indexes is None else changes.indexes.to_pylist()
+    commits = changes.commits
+    names: Sequence[Any] = [commits] * count if isinstance(commits, str) else commits.to_pylist()  # type: ignore[union-attr]
+    headers = {name: column.to_pylist() for name, column in changes.headers.items()}
+    return [
+        Event(
+            changes.schema.table.name,
+            LETTERS[operation],
+            row,
+            befores[at],
+            {
+                name: values[at].decode()
+                for name, values in headers.items()
+                if values[at] is not None
+            },
+            moves[at],
+            names[at],
+            indexes[at],
+        )
+        for at, (operation, row) in enumerate(
+            zip(changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True)
+        )
+    ]
+
+
+def short(events: Sequence[Event]) -> list[tuple[str, dict[str, Any]]]:
+    return [(each.operation, each.row) for each in events]

@@ -1,0 +1,73 @@
+"""The PostgreSQL source keeps the contract of sources."""
+
+from pathlib import Path
+
+import pytest
+
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
+from connectors.source import Source, SourceContext
+from tests.connectors.postgres.stories import source_context
+from tests.contract.source_suite import SourceSuite
+from tests.databases import Guest
+
+TABLES = """
+CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL, note text);
+CREATE TABLE lines (order_id bigint, line int, amount numeric(10,2), PRIMARY KEY (order_id, line));
+ALTER TABLE lines REPLICA IDENTITY FULL;
+"""
+HISTORY = (
+    "INSERT INTO customers SELECT i, 'customer ' || i FROM generate_series(1, 40) i",
+    "INSERT INTO lines SELECT i / 3, i % 3, i * 1.5 FROM generate_series(1, 60) i",
+    "UPDATE customers SET note = repeat('long ', 2000) WHERE id = 7",
+    "BEGIN; UPDATE customers SET name = 'other' WHERE id < 5; DELETE FROM lines WHERE order_id = 2;"
+    " INSERT INTO customers VALUES (100, 'late'); COMMIT",
+    "UPDATE customers SET name = 'renamed' WHERE id = 7",
+    "UPDATE lines SET line = line + 10 WHERE order_id = 4",
+    "DELETE FROM customers WHERE id = 9",
+)
+CHANGES = 40 + 60 + 1 + (4 + 3 + 1) + 1 + 2 * 3 + 1
+ROWS = (40 + 1 - 1) + (60 - 3)
+
+
+class Ground:
+    """A database whose history waits in a slot, or is there as rows."""
+
+    def __init__(self, guest: Guest, *, is_streamed: bool) -> None:
+        self._guest, self.is_exact = guest, is_streamed
+        self.change_count = CHANGES if is_streamed else ROWS
+        self._slot = f"given_{guest.value('SELECT oid FROM pg_database LIMIT 1')}"
+        guest.execute(*filter(str.strip, TABLES.split(";")))
+        guest.publish("customers", "lines")
+        if is_streamed:
+            guest.execute(f"SELECT pg_create_logical_replication_slot('{self._slot}', 'pgoutput')")
+        guest.execute(*HISTORY)
+
+    def open(self) -> Source:
+        slot = {"name": self._slot} if self.is_exact else {}
+        settings = {"url": self._guest.url, "tables": ["public.*"], "slot": slot}
+        return PostgresSource(PostgresSettings.model_validate(settings), self._context())
+
+    def _context(self) -> SourceContext:
+        return source_context(until_end=True)
+
+    def outside(self) -> object:
+        return (
+            self._guest.rows("SELECT slot_name, confirmed_flush_lsn FROM pg_replication_slots"),
+            self._guest.rows("SELECT * FROM pg_publication_tables"),
+        )
+
+    def held(self) -> object:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class TestStream(SourceSuite):
+    @pytest.fixture
+    def ground(self, guest: Guest) -> Ground:
+        return Ground(guest, is_streamed=True)
+
+
+class TestRowsThatAreThere(SourceSuite):
+    @pytest.fixture
+    def ground(self, guest: Guest) -> Ground:
+        return Ground(guest, is_streamed=False)

@@ -7,12 +7,15 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def map_arrow(frame: "DataFrame", function: ArrowFunction, schema: str) -> "DataFrame":
-    """`DataFrame.mapInArrow`, which would ask for pandas and then not use it. `schema` as DDL."""
+def map_arrow(
+    frame: "DataFrame", function: ArrowFunction, schema: "str | StructType"
+) -> "DataFrame":
+    """`DataFrame.mapInArrow`, which would ask for pandas and then not use it."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType

@@ -1,4 +1,4 @@
-"""What changes make of a table's rows, for each way of keeping it: rows and changes in, rows out."""
+"""What changes make of a table's rows, for each way of keeping it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

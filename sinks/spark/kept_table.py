@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from core_log.changes import TableChanges
-from core_log.errors import Fenced, SinkRejected, SinkUnavailable
+from core_log.errors import Fenced, SinkRejected
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.sink import Cut, SinkContext, Stand, Stands
 from sinks.spark.folding import Step, Truncated, count_changes
 from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
-from sinks.spark.layout import Layout, shape
+from sinks.spark.layout import OWN, Layout, shape
 from sinks.spark.place import Place
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
@@ -50,6 +50,15 @@ class Prepared:
 
     added: Sequence[DataFile]
     removed: Sequence[DataFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a commit needs: where the table stood, how it looks now, and what is written."""
+
+    state: TableState | None
+    layout: Layout
+    prepared: Prepared
 
 
 class Work(Protocol):
@@ -98,23 +107,25 @@ class KeptTable:
             self._check_owner(state)
         return state
 
-    def apply(self, work: Work, stretch: Stretch, *, id: str, known: Stands) -> TableState:
-        """Commits rows and stands at once. `known` is what the ledger says beyond the table's own
-        stands; `id` names the table, should it have to be made."""
-        for _ in range(ATTEMPTS_MAX):
-            state = self.load()
-            self._check_start(state, stretch, known)
-            layout, all_files = self.layout(work.schemas(), state)
-            rewriting = Rewriting(self.place, layout, keeps_partitions=self._is_iceberg)
-            files = () if state is None else state.files
-            prepared = work.prepare(rewriting, files, all_files=all_files)
-            try:
-                return self._commit(state, layout, prepared, stretch, id=id)
-            except Overtaken:
-                continue
-        raise SinkUnavailable(
-            "others keep committing to the table", table=str(self.table), attempts=ATTEMPTS_MAX
-        )
+    def prepare(self, work: Work, stretch: Stretch, *, known: Stands) -> Ready:
+        """Writes what is to be committed. `known` is what the ledger says beyond the table's own
+        stands."""
+        state = self.load()
+        self._check_start(state, stretch, known)
+        layout, all_files = self.layout(work.schemas(), state)
+        rewriting = Rewriting(self.place, layout, keeps_partitions=self._is_iceberg)
+        files = () if state is None else state.files
+        prepared = work.prepare(rewriting, files, all_files=all_files)
+        return Ready(state, layout, prepared)
+
+    def commit(self, ready: Ready, stretch: Stretch, *, id: str) -> bool:
+        """Rows and stands at once; false where somebody's commit came before. `id` names the
+        table, should it have to be made."""
+        try:
+            self._commit(ready.state, ready.layout, ready.prepared, stretch, id=id)
+        except Overtaken:
+            return False
+        return True
 
     def layout(
         self, schemas: Sequence[TableSchema], state: TableState | None
@@ -125,7 +136,7 @@ class KeptTable:
         may_drop = state is None or sum(feed.partitions for feed in state.feeds.values()) <= 1
         all_files, layout = False, None
         forgotten = frozenset[str]()
-        for schema in schemas:
+        for schema in _since(schemas, present):
             layout, changes = shape(
                 schema,
                 chosen,
@@ -200,6 +211,15 @@ class KeptTable:
         stands = {} if state is None else state.stands
         for part, stand in stretch.start.items():
             check_stand(part, farthest(part, stands, known), stand)
+
+
+def _since(schemas: Sequence[TableSchema], present: pa.Schema | None) -> Sequence[TableSchema]:
+    """Those from the last one on that the table has been made ready for."""
+    if present is None:
+        return schemas
+    names = {name for name in present.names if not name.startswith(OWN)}
+    known = [at for at, schema in enumerate(schemas) if set(schema.names) == names]
+    return schemas[known[-1] :] if known else schemas
 
 
 def farthest(part: TopicPartition, table: Stands, ledger: Stands) -> Stand | None:

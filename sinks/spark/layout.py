@@ -45,10 +45,6 @@ EVENT_COLUMNS = {
 REBUILD = "`headwater rebuild` makes the table anew"
 
 
-class UnknownShape(Exception):
-    """Changes have a schema for which the table has not been made ready."""
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A table of the lake as it is written to. Travels to executors."""
@@ -77,21 +73,6 @@ class Layout:
     def events(self) -> pa.Schema:
         """Of changes on their way to the table."""
         return _joined(self.columns, EVENT_COLUMNS)
-
-    def takes(self, schema: TableSchema, *, is_iceberg: bool = False) -> bool:
-        """Whether rows under `schema` have their places here."""
-        if schema.key != self.key and self.mode != "append":
-            return False
-        for column in schema.columns:
-            if column.name in self.skipped:
-                continue
-            at = self.columns.get_field_index(column.name)
-            if at < 0:
-                return False
-            kind = lake_type(column.type, is_iceberg=is_iceberg)
-            if self.columns.field(at).type != kind and column.name not in self.loose:
-                return False
-        return True
 
     def conform(self, changes: TableChanges) -> pa.RecordBatch:
         """The changes under the table's columns; null where they have no such column. Raises

@@ -26,8 +26,10 @@ def write(
     divided stand in the files only where the format wants them there."""
     found: list[DataFile] = []
     for values, part in _partitions(rows, layout):
-        for piece in _pieces(in_key_order(part, layout), layout):
-            found.append(_write_one(place, piece, values, layout, keeps_partitions))
+        found += [
+            _write_one(place, piece, values, layout, keeps_partitions)
+            for piece in _pieces(in_key_order(part, layout), layout)
+        ]
     return found
 
 

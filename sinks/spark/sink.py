@@ -1,20 +1,23 @@
 """The `spark` sink: slices of the log into tables of a lake, each by one commit of the table."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from core_log.changes import TableChanges
 from core_log.errors import Fenced, HeadwaterError, SinkUnavailable
 from core_log.finding import Finding
-from core_log.log import TopicPartition
+from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableId, TableSchema
+from sinks.aged_deletes import check_no_delete_was_missed
 from sinks.sink import SinkContext, Slice, Stand, Stands
 from sinks.spark.kept_table import (
+    ATTEMPTS_MAX,
     GatheredWork,
+    KeptTable,
     Stretch,
     Work,
     check_stand,
@@ -22,13 +25,17 @@ from sinks.spark.kept_table import (
 )
 from sinks.spark.lake import Lake
 from sinks.spark.ledger import Entry, next_entry
+from sinks.spark.reader.splits import splits_of
 from sinks.spark.settings import SparkSettings
+from sinks.spark.spark_work import BadRecords, SparkWork
 from sinks.spark.table import Feed, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
 
 INTERNAL = "__"
-ANNOUNCEMENTS_MAX = 5
 THREADS = 2
 """In which one table's files are written at the same time, in this process."""
 
@@ -40,6 +47,8 @@ class Portion:
     work: Work
     topics: frozenset[str]
     id: str = ""
+    bounds: Mapping[TopicPartition, Bounds] | None = None
+    """How far the log reached before others began to read it."""
 
 
 class SparkSink:
@@ -121,14 +130,68 @@ class SparkSink:
         return replace(part, start=_without(part.start, done), end=_without(part.end, done))
 
     async def _portions(self, part: Slice, head: Entry) -> dict[TableId, Portion]:
+        large = await self._large(part, head)
+        topics = {topic for mine in large.values() for topic in mine}
         pieces: dict[TableId, list[TableChanges]] = {}
-        async for changes in part.changes():
+        async for changes in _of_topics(part, topics, are_wanted=False).changes():
             if len(changes):
                 pieces.setdefault(changes.schema.table, []).append(changes)
-        return {
+        found = {
             table: Portion(GatheredWork(mine, threads=THREADS), _topics_of(mine))
             for table, mine in pieces.items()
+            if table not in large
         }
+        for table, mine in large.items():
+            more = _topics_of(pieces.get(table, ()))
+            found[table] = await self._spark_portion(part, mine | more)
+        return found
+
+    async def _large(self, part: Slice, head: Entry) -> dict[TableId, frozenset[str]]:
+        """Tables whose changes Spark reads, and the topics that these are in."""
+        if part.split_reader is None:
+            return {}
+        records: dict[str, int] = {}
+        for each, stand in part.end.items():
+            count = stand.next_offset - part.start[each].next_offset
+            records[each.topic] = records.get(each.topic, 0) + count
+        found: dict[TableId, frozenset[str]] = {}
+        for topic, count in records.items():
+            is_small = count <= self._settings.small_rows
+            if topic.startswith(INTERNAL) or topic in part.truncated or is_small:
+                continue
+            schemas = await part.split_reader.schemas(topic)
+            if schemas:
+                table = schemas[-1].table
+                found[table] = found.get(table, frozenset()) | {topic}
+        for topic, (table, _) in head.feeds.items():
+            if table in found and topic in records:
+                found[table] |= {topic}
+        return found
+
+    async def _spark_portion(self, part: Slice, topics: frozenset[str]) -> Portion:
+        assert part.split_reader is not None, "without one nothing is large"
+        mine = _of_topics(part, topics, are_wanted=True)
+        bounds = await part.log.bounds(mine.end)
+        splits = splits_of(mine.start, mine.end, bounds, records=self._settings.split_rows)
+        schemas = [
+            schema for topic in sorted(topics) for schema in await part.split_reader.schemas(topic)
+        ]
+        work = SparkWork(self._session, part.split_reader, splits, schemas)
+        return Portion(work, topics, bounds=bounds)
+
+    def _session(self) -> "SparkSession":
+        from sinks.spark.session import SessionChoices, open_session
+
+        chosen = self._settings
+        return open_session(
+            SessionChoices(
+                master=chosen.master,
+                memory_bytes=chosen.memory_bytes,
+                scratch=chosen.scratch,
+                python=chosen.python,
+                config=dict(chosen.spark),
+            )
+        )
 
     def _check_idle(self, part: Slice, head: Entry, portions: Mapping[TableId, Portion]) -> None:
         """Of topics that have nothing in this slice, whether somebody else has moved them on."""
@@ -142,7 +205,7 @@ class SparkSink:
     def _announce(self, part: Slice, portions: Mapping[TableId, Portion]) -> Entry:
         """Which table every topic goes to is written down before the table is made, so that none
         is ever forgotten."""
-        for _ in range(ANNOUNCEMENTS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             feeds, anew = dict(head.feeds), set[str]()
             for table, portion in portions.items():
@@ -180,9 +243,8 @@ class SparkSink:
 
         async def one(table: TableId, portion: Portion) -> None:
             async with gate:
-                kept, stretch = self._lake.table(table), _stretch(part, portion)
-                work = partial(kept.apply, portion.work, stretch, id=portion.id, known=head.stands)
-                await in_thread(work)
+                stretch = _stretch(part, portion)
+                await self._move(self._lake.table(table), part, portion, stretch, head.stands)
                 for each, end in stretch.end.items():
                     self._done[each] = (stretch.start[each], end)
 
@@ -193,9 +255,35 @@ class SparkSink:
         if failures:
             raise _worst(failures)
 
+    async def _move(
+        self, kept: KeptTable, part: Slice, portion: Portion, stretch: Stretch, known: Stands
+    ) -> None:
+        """One table, prepared again where somebody's commit came before ours."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                ready = await in_thread(partial(kept.prepare, portion.work, stretch, known=known))
+            except BadRecords as error:
+                await self._name_bad_records(kept, part, portion)
+                raise SinkUnavailable("Spark has failed", table=str(kept.table)) from error
+            if portion.bounds is not None:
+                after = await part.log.bounds(portion.bounds)
+                check_no_delete_was_missed(part.start, before=portion.bounds, after=after)
+            if await in_thread(partial(kept.commit, ready, stretch, id=portion.id)):
+                return
+        raise SinkUnavailable(
+            "others keep committing to the table", table=str(kept.table), attempts=ATTEMPTS_MAX
+        )
+
+    async def _name_bad_records(self, kept: KeptTable, part: Slice, portion: Portion) -> None:
+        """Read here, they raise what says which they are."""
+        layout = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load())[0])
+        async for changes in _of_topics(part, portion.topics, are_wanted=True).changes():
+            if not changes.is_truncate:
+                await in_thread(partial(layout.conform, changes))
+
     def _settle(self, part: Slice, portions: Mapping[TableId, Portion]) -> None:
         """Says what moved without rows, and which versions of the tables belong together."""
-        for _ in range(ANNOUNCEMENTS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             stands = dict(head.stands)
             for each, start in part.start.items():
@@ -248,6 +336,15 @@ class SparkSink:
 def _topics_of(pieces: Iterable[TableChanges]) -> frozenset[str]:
     return frozenset(
         piece.log_partition.topic for piece in pieces if piece.log_partition is not None
+    )
+
+
+def _of_topics(part: Slice, topics: Collection[str], *, are_wanted: bool) -> Slice:
+    chosen = {each for each in part.end if (each.topic in topics) is are_wanted}
+    return replace(
+        part,
+        start={each: part.start[each] for each in chosen},
+        end={each: part.end[each] for each in chosen},
     )
 
 

@@ -1,0 +1,277 @@
+"""Changes that Spark reads: parsed on executors, the newest of each key found, files written."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.errors import SinkUnavailable
+from core_log.table_schema import TableSchema
+from sinks.sink import SplitReader
+from sinks.spark.columns import map_arrow
+from sinks.spark.kept_table import Prepared
+from sinks.spark.keyspace import Bound, Cell, DataFile, cells_of, divided, has_ranges
+from sinks.spark.layout import OFFSET, Layout
+from sinks.spark.reader.splits import Split
+from sinks.spark.rewriting import Rewriting
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string())])
+WRITTEN_DDL = "cell int, files string"
+CELL = "_headwater_cell"
+SAMPLE_POINTS, SAMPLE_RECORDS = 8, 500
+LARGEST = 2
+"""So many times the wanted size of a file one task holds at most, about."""
+
+
+class BadRecords(Exception):
+    """Executors met records that have to be named; whoever reads them here again will meet them."""
+
+
+class SparkWork:
+    """No row passes through this process, but for a small sample of the keys."""
+
+    def __init__(
+        self,
+        session: "Callable[[], SparkSession]",
+        reader: SplitReader,
+        splits: Sequence[Split],
+        schemas: Sequence[TableSchema],
+    ) -> None:
+        self._session, self._reader = session, reader
+        self._splits, self._schemas = splits, schemas
+
+    def schemas(self) -> Sequence[TableSchema]:
+        return self._schemas
+
+    def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        spark, layout = self._session(), rewriting.layout
+        events = self.events(spark, layout)
+        if layout.mode == "append":
+            return self._append(events, rewriting, files, all_files=all_files)
+        cells = self._cells(layout, files)
+        changed = newest(events, layout) if layout.mode != "scd2" else events
+        keyed = changed.withColumn(CELL, _cell_of(changed, layout, cells))
+        placed = keyed.repartition(max(len(cells), 1), CELL).sortWithinPartitions(CELL)
+        written = collect(map_arrow(placed, RewriteCells(rewriting, tuple(cells)), WRITTEN_DDL))
+        touched = {file for number in written for file in cells[number].files}
+        if all_files:
+            touched |= set(files)
+        missed = [
+            number
+            for number, cell in enumerate(cells)
+            if number not in written and not touched.isdisjoint(cell.files)
+        ]
+        # Parts of a cell share its files: what nothing fell into is written anew all the same.
+        for number in missed:
+            written[number] = rewriting.cell(cells[number], ())
+        return Prepared(
+            added=[file for mine in written.values() for file in mine],
+            removed=[file for file in files if file in touched],
+        )
+
+    def events(self, spark: "SparkSession", layout: Layout) -> "DataFrame":
+        """All changes, in columns of the table."""
+        import pickle
+
+        rows = [(pickle.dumps(each),) for each in self._splits]
+        frame = spark.createDataFrame(rows, "split binary").repartition(max(len(rows), 1))
+        return map_arrow(frame, ReadEvents(self._reader, layout), ddl_of(layout.events))
+
+    def _append(
+        self,
+        events: "DataFrame",
+        rewriting: Rewriting,
+        files: Sequence[DataFile],
+        *,
+        all_files: bool,
+    ) -> Prepared:
+        written = collect(map_arrow(events, WriteEvents(rewriting), WRITTEN_DDL))
+        added = [file for mine in written.values() for file in mine]
+        if not all_files:
+            return Prepared(added, ())
+        for each in files:
+            added += rewriting.cell(Cell(None, None, (each,)), ())
+        return Prepared(added, files)
+
+    def _cells(self, layout: Layout, files: Sequence[DataFile]) -> list[Cell]:
+        cells = cells_of(files)
+        rows = sum(each.end - each.start for each in self._splits)
+        kind = layout.columns.field(layout.key[0]).type
+        rows_max = layout.file_rows * LARGEST
+        if not has_ranges(kind) or rows + max(cell.rows for cell in cells) <= rows_max:
+            return cells
+        return divided(cells, self._sample(layout), rows=rows, rows_max=rows_max)
+
+    def _sample(self, layout: Layout) -> pa.Array:
+        """Keys from places all over the stretch."""
+        key = layout.key[0]
+        found = [pa.array([], layout.columns.field(key).type)]
+        count = len(self._splits)
+        for point in range(min(SAMPLE_POINTS, count)):
+            split = self._splits[point * count // min(SAMPLE_POINTS, count)]
+            middle = (split.start + split.end) // 2
+            end = min(middle + SAMPLE_RECORDS, split.end)
+            part = Split(split.partition, split.topic_id, middle, end)
+            found += [
+                layout.conform(changes).column(key)
+                for changes in self._reader.read(part.starts, part.ends)
+            ]
+        return pa.concat_arrays(found)
+
+
+def newest(events: "DataFrame", layout: Layout) -> "DataFrame":
+    """The last change of each key. Spark drops all but one per key and task before it shuffles, so
+    that a key with very many changes does not matter."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    by_key = Window.partitionBy(*[events[name] for name in layout.key])
+    rank = f.row_number().over(by_key.orderBy(f.desc(OFFSET)))
+    name = "_headwater_rank"
+    return events.withColumn(name, rank).where(f.col(name) == 1).drop(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEvents:
+    """Splits of the log to changes in columns of the table."""
+
+    reader: SplitReader
+    layout: Layout
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+
+        for batch in batches:
+            for content in batch.column(0).to_pylist():
+                split: Split = pickle.loads(content)
+                for changes in self.reader.read(split.starts, split.ends):
+                    if len(changes) and (self.layout.mode == "append" or not changes.is_truncate):
+                        yield self.layout.conform(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCells:
+    """Changes in the order of their cells to new files of these cells."""
+
+    rewriting: Rewriting
+    cells: tuple[Cell, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, events in _by_cell(batches, self.rewriting.layout):
+            yield _written(number, self.rewriting.cell(self.cells[number], [events]))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEvents:
+    """Changes as they come to files of about the wanted size."""
+
+    rewriting: Rewriting
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= self.rewriting.layout.file_rows:
+                yield self._write(held)
+                held, rows = [], 0
+        if rows:
+            yield self._write(held)
+
+    def _write(self, held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        schema = self.rewriting.layout.events
+        events = pa.Table.from_batches([each.cast(schema) for each in held])
+        return _written(0, self.rewriting.appended(events))
+
+
+def collect(written: "DataFrame") -> dict[int, list[DataFile]]:
+    """What the tasks say that they have written, by the number of the cell."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        rows = written.collect()
+    except (PySparkException, Py4JJavaError) as error:
+        said = str(error)
+        if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
+            raise BadRecords from error
+        raise SinkUnavailable("Spark has failed", why=_last_line(said)) from error
+    found: dict[int, list[DataFile]] = {}
+    for row in rows:
+        found.setdefault(row["cell"], []).extend(_file(each) for each in json.loads(row["files"]))
+    return found
+
+
+def ddl_of(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def _cell_of(frame: "DataFrame", layout: Layout, cells: Sequence[Cell]) -> "Column":
+    """A tree of comparisons, since there can be hundreds of cells."""
+    from pyspark.sql import functions as f
+
+    key = frame[layout.key[0]]
+
+    def between(first: int, end: int) -> "Column":
+        if end - first == 1:
+            return f.lit(first)
+        middle = (first + end) // 2
+        bound: Bound | None = cells[middle].low
+        return f.when(key < f.lit(bound), between(first, middle)).otherwise(between(middle, end))
+
+    return between(0, len(cells)).cast("int")
+
+
+def _by_cell(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[tuple[int, pa.Table]]:
+    held: list[pa.RecordBatch] = []
+    current: int | None = None
+    for batch in batches:
+        for number, part in _runs(batch):
+            if current is not None and number != current:
+                yield current, _events(held, layout)
+                held = []
+            current = number
+            held.append(part)
+    if current is not None:
+        yield current, _events(held, layout)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    import numpy as np
+
+    places = np.asarray(batch.column(CELL))
+    ends = [*(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+    start = 0
+    for end in ends:
+        if end > start:
+            yield int(places[start]), batch.slice(start, end - start)
+        start = end
+
+
+def _events(held: Sequence[pa.RecordBatch], layout: Layout) -> pa.Table:
+    schema = layout.events
+    return pa.Table.from_batches([each.select(schema.names).cast(schema) for each in held])
+
+
+def _written(number: int, files: Sequence[DataFile]) -> pa.RecordBatch:
+    said = json.dumps([asdict(each) for each in files])
+    return pa.RecordBatch.from_pydict({"cell": [number], "files": [said]}, schema=WRITTEN)
+
+
+def _file(said: Mapping[str, Any]) -> DataFile:
+    return DataFile(**{**said, "partition": tuple(said["partition"])})
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if "Error" in line or "Exception" in line]
+    return lines[-1][:300] if lines else text[:300]

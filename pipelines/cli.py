@@ -35,6 +35,7 @@ COMMANDS = (
     "status",
     "pause",
     "resume",
+    "snapshot",
     "offsets",
     "schema",
     "drop",

@@ -42,7 +42,9 @@ async def run_unit(
     await ensure_topics(loaded, log)
     if unit == UNIT:
         await unless_paused(
-            lambda: _run_source(loaded, log, clock=clock, report=report, until_end=until_end),
+            lambda: _run_source(
+                loaded, log, desired=desired, clock=clock, report=report, until_end=until_end
+            ),
             pipeline=loaded.name,
             unit=UNIT,
             desired=desired,
@@ -123,7 +125,13 @@ def wire_of(loaded: LoadedPipeline) -> WireSettings:
 
 
 async def _run_source(
-    loaded: LoadedPipeline, log: Log, *, clock: Clock, report: Reporter, until_end: bool
+    loaded: LoadedPipeline,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool,
 ) -> None:
     def tell(progress: Progress | Gauge) -> None:
         if isinstance(progress, Gauge):
@@ -162,6 +170,7 @@ async def _run_source(
         ),
         clock=clock,
         report=report,
+        controls=lambda: desired().controls(),
     )
 
 

@@ -13,6 +13,7 @@ from pipelines.journal.positions import encode_positions, load_positions, positi
 from pipelines.letters.letters import encode_rejects
 from pipelines.loops.encoding import Encoder
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
+from pipelines.loops.relaying import Controls, relaying
 from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
 UNIT = "source"
@@ -37,6 +38,7 @@ async def ingest(
     limits: IngestLimits,
     clock: Clock,
     report: Reporter,
+    controls: Controls = tuple,
 ) -> None:
     """Copies changes until the source ends. Data and position commit in one transaction, so that
     a crash at any line repeats nothing: the next run resumes from the last committed position.
@@ -49,7 +51,10 @@ async def ingest(
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
     encoder, last_commit_ms = new_encoder(), -limits.batch_wait_ms
     notices = NoticeTopics(log, pipeline)
-    async with read_ahead(source.changes(resume_from)) as batches:
+    async with (
+        read_ahead(source.changes(resume_from)) as batches,
+        relaying(source, controls, resume_from),
+    ):
         while (first := await batches.next()) is not None:
             filling = _Filling(pipeline, encoder, notices, clock, limits, last_commit_ms)
             async with writer.transaction() as transaction:

@@ -330,3 +330,19 @@ def test_a_file_whose_log_section_is_wrong_is_said_with_its_place(
 
     assert ran.code == exit_codes.INVALID
     assert "pipeline.yaml:2:" in ran.remarks and "did you mean" in ran.remarks
+
+
+@pytest.mark.parametrize("action", ["start", "pause", "resume", "stop"])
+def test_the_reading_of_a_table_is_wished_for_in_the_log(shop: Shop, action: str) -> None:
+    ran = shop.run("snapshot", action, f"{shop.name}/orders", "--json")
+
+    [wish] = shop.ask(desired).controls()
+    assert (wish.kind, str(wish.table), wish.options) == ("snapshot", ORDERS, {"action": action})
+    assert ran.envelope["data"]["id"] == wish.id
+
+
+def test_the_reading_may_be_of_some_rows_only(shop: Shop) -> None:
+    shop.run("snapshot", "start", f"{shop.name}/orders", "--where", "id > 7")
+
+    [wish] = shop.ask(desired).controls()
+    assert wish.options["where"] == "id > 7"

@@ -1,0 +1,106 @@
+"""`headwater snapshot`: has the rows that are at a source read again, beside its changes."""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.wishing import TARGET, check_pipeline, now_ms, running_pipelines
+
+KIND = "snapshot"
+ACTION, WHERE = "action", "where"
+
+
+@click.group()
+def snapshot() -> None:
+    """Read rows that are there already again, while changes go on."""
+
+
+@snapshot.command()
+@TARGET
+@click.option("--where", metavar="SQL", help="Only rows that meet this condition.")
+@log_options
+@shared_options
+@click.pass_obj
+def start(
+    output: Output, target: str, where: str | None, data: Path | None, bootstrap: str | None
+) -> None:
+    """Read all rows of PIPELINE/TABLE, or of every table of PIPELINE.
+
+    The source goes on meanwhile, and newer changes are never overwritten by older rows. It goes on
+    where it was after a restart. `headwater status` shows how far it is.
+    """
+    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "start", where or ""))
+    _tell(output, said, f"the rows of {target} are to be read")
+
+
+@snapshot.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def pause(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+    """Let the reading rest where it is; changes go on."""
+    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "pause"))
+    _tell(output, said, f"the reading of {target} is to rest")
+
+
+@snapshot.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def resume(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+    """Let the reading go on where it rests."""
+    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "resume"))
+    _tell(output, said, f"the reading of {target} is to go on")
+
+
+@snapshot.command()
+@TARGET
+@log_options
+@shared_options
+@click.pass_obj
+def stop(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+    """Give the reading up: rows that were not read yet come only once they change."""
+    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "stop"))
+    _tell(output, said, f"the reading of {target} is to end")
+
+
+async def _wish(
+    address: LogAddress, target: str, action: str, where: str = ""
+) -> Mapping[str, Any]:
+    """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
+    from pipelines.journal.control import Wish, write_control
+    from pipelines.journal.inventory import tables_of
+    from pipelines.terminal.table_names import find_table, split_target
+
+    pipeline, given = split_target(target)
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        known = await tables_of(log, pipeline) if given else frozenset[str]()
+        known |= set(running.get(pipeline, {}).get("tables", ()))
+        table = find_table(given, known, pipeline=pipeline) if given else ""
+        options = {ACTION: action} | ({WHERE: where} if where else {})
+        wish = Wish(KIND, table, secrets.token_hex(8), options)
+        await write_control(log, pipeline, [wish], now_ms=now_ms())
+    return {
+        "pipeline": pipeline,
+        "table": table or None,
+        "action": action,
+        "where": where or None,
+        "id": wish.id,
+        "is_running": pipeline in running,
+    }
+
+
+def _tell(output: Output, said: Mapping[str, Any], words: str) -> None:
+    output.result(said, [words])
+    if not said["is_running"]:
+        output.note(f"{said['pipeline']} does not run now; it takes this up when it does")

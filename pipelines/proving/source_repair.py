@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.source import Snapshot
-from core_log import records
 from core_log.changes import Cell, Operation, TableChanges, source_times
 from core_log.clock import Clock
 from core_log.compression import Compression
@@ -227,10 +226,10 @@ async def _append(
         compression=Compression.ZSTD,
     )
     touched: dict[TopicPartition, Stretch] = {}
+    keys = set(_keys_of(repair, changes, before_log).to_pylist())
     async for portion in encoder.encode(changes, positions={}, now_ms=now_ms):
         assert portion.is_data, "only rows under a schema that the log has are written"
         place, count = portion.partition, portion.batch.record_count
-        keys = set(records.decode(bytes(portion.batch.data)).keys.to_pylist())
         size = len(portion.batch.data)
         first = await transaction.append(place, portion.batch)
         start = touched[place].end if place in touched else seen[place]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
 from struct import Struct
 from typing import Any
 
@@ -71,8 +72,8 @@ class WalStream:
         kernels: Kernels | None = None,
     ) -> "WalStream":
         """Over a connection made with `replication=True`, from `start_at` on, or from where the
-        slot stands if that is later. What the server has against it is told by `bursts`."""
-        timeout_ms = await _timeout_ms(connection)
+        slot stands if that is later. What the server has against it may come out of
+        `bursts` only."""
         command = start_command(
             connection.info.server_version,
             slot=slot,
@@ -81,7 +82,11 @@ class WalStream:
             has_messages=has_messages,
             origin=origin,
         )
-        line = await open_line(connection, command)
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(connection.close)
+            timeout_ms = await _timeout_ms(connection)
+            line = await open_line(connection, command)
+            closing.pop_all()
         seconds = (timeout_ms or TIMEOUT_MS_UNKNOWN) / 1_000 / SHARE_OF_TIMEOUT
         return cls(
             connection,

@@ -1,7 +1,4 @@
-"""The stream of a replication slot, and lines of COPY, into the plain decoders and the compiled.
-
-Both have to agree, and may fail in no way of their own.
-"""
+"""Streams and lines of COPY into plain and compiled decoders, which have to agree on them."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,4 @@
-"""Decodes the stream of a replication slot: frames and pgoutput's messages into bursts.
-
-Protocol 1 and 2, without streaming of transactions that are still going on.
-"""
+"""Decodes the stream of a replication slot: frames and pgoutput's messages into bursts."""
 
 from dataclasses import dataclass, replace
 
@@ -80,7 +77,7 @@ class _Open:
 class Decoder:
     """Keeps what one connection has been told: relations, and the transaction that goes on.
 
-    The bytes stay with the caller, who shows them from the first not yet used one on.
+    It speaks protocol 1 and 2, without transactions that are streamed before they commit. The bytes stay with the caller, who shows them from the first not yet used one on.
     """
 
     def __init__(self, kernels: Kernels) -> None:

@@ -3,19 +3,24 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from typing import Any
 
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.notices import heartbeat
+from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.standing import SERVER, STREAM
-from connectors.postgres.translating import Translator
+from connectors.postgres.translating import Translated, Translator
 from connectors.postgres.wal.burst import Burst
 from connectors.postgres.wal.stream import WalStream
+from connectors.source import Control
 from core_log.changes import ChangeBatch, Notices, Positions
 from core_log.clock import Clock
 
 FIRST_BEAT_SECONDS = 1.0
+ASK_SECONDS = 0.2
+"""How often the server is asked how far it is, while rows wait for the stream to come there."""
 
 
 class Following:
@@ -26,6 +31,7 @@ class Following:
         self,
         stream: WalStream,
         translator: Translator,
+        backfill: Backfill,
         heart: Heartbeat,
         *,
         pipeline: str,
@@ -37,6 +43,7 @@ class Following:
     ) -> None:
         """`end`: where to stop, where the stream is not to be followed for ever."""
         self._stream, self._translator, self._heart = stream, translator, heart
+        self._backfill = backfill
         self._pipeline, self._server = pipeline, server
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
         self._reached = self._told = start
@@ -50,9 +57,13 @@ class Following:
         """All below is durable in the log."""
         self._stream.confirm(lsn)
 
+    async def control(self, control: Control) -> None:
+        await self._backfill.control(control)
+
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stream.close)
+            stack.push_async_callback(self._backfill.close)
             bursts = self._stream.bursts()
             stack.push_async_callback(bursts.aclose)
             beating = asyncio.ensure_future(self._keep_beating())
@@ -63,15 +74,46 @@ class Following:
                 coming = asyncio.ensure_future(anext(bursts))
                 async with AsyncExitStack() as waiting:
                     waiting.push_async_callback(_end, coming)
-                    while not coming.done():
-                        await _first_of(coming, beating, seconds=self._patience_s)
-                        if beating.done():
-                            beating.result()
-                        if self._is_beat_due and self._reached > self._told and not self._is_open:
+                    while not (coming.done() or self._is_over):
+                        await self._something(coming, beating)
+                        while (rows := await self._rows_read()) is not None:
+                            yield rows
+                        if self._is_beat_due and self._has_position_to_tell:
                             yield ChangeBatch((), self._position(), notices=self._beat())
+                    if not coming.done():
+                        break
                 async with aclosing(self._changes(coming.result())) as batches:
                     async for batch in batches:
                         yield batch
+            if self._has_position_to_tell:
+                yield ChangeBatch((), self._position())
+
+    async def _something(
+        self, coming: "asyncio.Future[Burst]", beating: "asyncio.Future[None]"
+    ) -> None:
+        """Waits for the stream, for rows that were read beside it, or for the next heartbeat."""
+        waiting: set[asyncio.Future[Any]] = {coming, beating}
+        stirred: asyncio.Future[None] | None = None
+        seconds = self._patience_s
+        if self._backfill.has_work and not self._is_open:
+            stirred = asyncio.ensure_future(self._backfill.stirred())
+            waiting.add(stirred)
+            if (self._backfill.awaits or 0) > self._reached:
+                self._stream.ask()
+                seconds = ASK_SECONDS
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if stirred is not None:
+                await _end(stirred)
+        if beating.done():
+            beating.result()
+
+    async def _rows_read(self) -> ChangeBatch | None:
+        """Rows that were read beside the stream, once the stream has come to where they stood."""
+        if self._is_open or not self._backfill.has_work:
+            return None
+        return await self._backfill.ready(self._reached)
 
     async def _keep_beating(self) -> None:
         """A little later, so that it does not compete with the start for the server."""
@@ -84,20 +126,42 @@ class Following:
         if burst.events or len(burst.transactions.xids):
             async with aclosing(self._translator.translated(burst)) as parts:
                 async for part in parts:
+                    if self._backfill.has_work:
+                        part = self._beside_rows_read(part, burst)
                     is_boundary = part.is_last and burst.position is not None
                     if part.tables or part.notices:
                         self._is_open = True
                         positions = self._position() if is_boundary else {}
                         notices = (*part.notices, *self._beat()) if is_boundary else part.notices
                         yield part.batch(positions, notices)
-        must_tell = burst.is_wanted or self._is_over or self._is_beat_due
-        is_news = self._is_open or (must_tell and self._reached > self._told)
+        must_tell = burst.is_wanted or self._is_beat_due
+        is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:
             yield ChangeBatch((), self._position(), notices=self._beat())
 
+    def _beside_rows_read(self, part: Translated, burst: Burst) -> Translated:
+        """Without what has to wait for the rows of its table."""
+        kept = []
+        for placed in part.tables:
+            if placed.changes.is_truncate:
+                self._backfill.truncated(placed.changes.schema.table)
+                kept.append(placed)
+                continue
+            xids = burst.transactions.xids[placed.transactions]
+            changes = self._backfill.saw(placed.changes, xids)
+            if changes is not None:
+                kept.append(replace(placed, changes=changes))
+        return replace(part, tables=tuple(kept))
+
     @property
     def _is_over(self) -> bool:
-        return self._end is not None and self._reached >= self._end
+        if self._end is None or self._reached < self._end or self._is_open:
+            return False
+        return not self._backfill.has_work
+
+    @property
+    def _has_position_to_tell(self) -> bool:
+        return self._reached > self._told and not self._is_open
 
     @property
     def _is_beat_due(self) -> bool:
@@ -124,12 +188,6 @@ class Following:
             return ()
         self._beat_ms = self._clock.monotonic_ms()
         return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
-
-
-async def _first_of(
-    coming: "asyncio.Future[Any]", beating: "asyncio.Future[Any]", *, seconds: float | None
-) -> None:
-    await asyncio.wait({coming, beating}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _end(task: "asyncio.Future[Any]") -> None:

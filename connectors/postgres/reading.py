@@ -16,6 +16,7 @@ from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.relations import Captures
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Created
+from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.snapshot.initial import initial_batches
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.source_block import Origin
@@ -24,7 +25,6 @@ from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import TransactionCounts
 from connectors.postgres.translating import Translator
 from connectors.postgres.types.book import TypeBook
-from connectors.postgres.wal.kernels import chosen_kernels
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control, SourceContext
 from core_log.changes import ChangeBatch, Positions
@@ -45,12 +45,16 @@ class Reading:
         self._slot = slots.slot_name(settings, context.pipeline)
         self._publication = publications.publication_name(settings, context.pipeline)
         self._following: Following | None = None
+        self._wishes: list[Control] = []
+        """What users wanted before the stream was followed."""
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
             line = await self._connect(stack, replication=True)
-            standing = await self._stand(line)
             connection = await self._connect(stack)
+            if await self._is_done(connection):
+                return
+            standing = await self._stand(line)
             tables, book = await look(connection, self._settings)
             if not tables:
                 raise SourceRejected(
@@ -59,29 +63,48 @@ class Reading:
             names = [table.table for table in tables]
             await publications.keep(connection, self._settings, self._publication, names)
             origin = Origin(self._context.pipeline, standing.server.database)
-            start = standing.start
+            reader = Reader(self._settings, self._context, origin)
+            start, positions = standing.start, dict(self._resume_from)
             if start is None:
                 created = await self._new_slot(line, connection, standing)
-                start = created.consistent_lsn
-                first = self._first(created, standing, tables, origin)
-                async with aclosing(first) as batches:
+                start, positions = created.consistent_lsn, {}
+                async with aclosing(self._first(created, standing, tables, reader)) as batches:
                     async for batch in batches:
+                        positions |= batch.positions
                         yield batch
-                if self._settings.snapshot.mode == "initial_only":
-                    await slots.drop(connection, self._slot)
-                    return
-            async with aclosing(
-                self._follow(line, connection, standing, tables, book, origin, start)
-            ) as batches:
+            translator = self._translator(connection, tables, book, reader)
+            backfill = Backfill(
+                reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
+            )
+            following = await self._follow(line, standing, translator, backfill, start)
+            for wish in self._wishes:
+                await following.control(wish)
+            self._wishes, self._following = [], following
+            async with aclosing(following.batches()) as batches:
                 async for batch in batches:
                     yield batch
+            if self._stops_after_rows:
+                await slots.drop(connection, self._slot, ends_reader=True)
 
     async def acknowledge(self, positions: Positions) -> None:
         if self._following is not None and STREAM in positions:
             self._following.confirm(parse_lsn(positions[STREAM]))
 
     async def control(self, control: Control) -> None:
-        raise SourceRejected("this source does not know that order", kind=control.kind)
+        if self._following is None:
+            self._wishes.append(control)
+        else:
+            await self._following.control(control)
+
+    @property
+    def _stops_after_rows(self) -> bool:
+        return self._settings.snapshot.mode == "initial_only"
+
+    async def _is_done(self, connection: Connection) -> bool:
+        """Where only rows are to be read, the slot goes when they have been."""
+        if not self._stops_after_rows or STREAM not in self._resume_from:
+            return False
+        return await slots.look(connection, self._slot) is None
 
     async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
         name = slots.reader_name(self._context.pipeline)
@@ -117,43 +140,54 @@ class Reading:
         created: Created,
         standing: Standing,
         tables: Sequence[CapturedTable],
-        origin: Origin,
+        reader: Reader,
     ) -> AsyncGenerator[ChangeBatch, None]:
         """The rows that are there; the position of the stream comes before them."""
         positions = {SERVER: standing.server.part, STREAM: lsn_text(created.consistent_lsn)}
         if standing.lost:
             now_us = self._context.clock.now_ms() * 1_000
-            gone = [emptied(each.schema, origin, created.consistent_lsn, now_us) for each in tables]
+            gone = [
+                emptied(each.schema, reader.origin, created.consistent_lsn, now_us)
+                for each in tables
+            ]
             yield ChangeBatch(tuple(gone), {})
         if created.snapshot is None:
             yield ChangeBatch((), positions)
             return
-        reader = Reader(self._settings, self._context, origin)
         async with aclosing(initial_batches(reader, created, tables)) as batches:
             async for batch in batches:
                 yield replace(batch, positions={**positions, **batch.positions})
                 positions = {}
 
-    async def _follow(
+    def _translator(
         self,
-        line: Connection,
         connection: Connection,
-        standing: Standing,
         tables: Sequence[CapturedTable],
         book: TypeBook,
-        origin: Origin,
-        start: int,
-    ) -> AsyncGenerator[ChangeBatch, None]:
-        settings, clock = self._settings, self._context.clock
-        kernels = chosen_kernels()
-        translator = Translator(
-            origin,
+        reader: Reader,
+    ) -> Translator:
+        settings = self._settings
+        return Translator(
+            reader.origin,
             Captures(connection, settings, book, tables),
-            Toast(connection, kernels, has_placeholders=settings.toast == "placeholder"),
-            clock,
+            Toast(connection, reader.kernels, has_placeholders=settings.toast == "placeholder"),
+            self._context.clock,
             has_messages=settings.has_messages,
             counts=TransactionCounts() if settings.has_transactions else None,
         )
+
+    async def _follow(
+        self,
+        line: Connection,
+        standing: Standing,
+        translator: Translator,
+        backfill: Backfill,
+        start: int,
+    ) -> Following:
+        settings, clock = self._settings, self._context.clock
+        end = standing.server.wal_end if self._context.until_end else None
+        if self._stops_after_rows:
+            end = start
         stream = await WalStream.start(
             line,
             clock,
@@ -163,19 +197,16 @@ class Reading:
             receive_bytes=settings.receive_bytes,
             has_messages=settings.has_messages,
             origin=settings.origin,
-            kernels=kernels,
         )
-        self._following = Following(
+        return Following(
             stream,
             translator,
+            backfill,
             Heartbeat(settings, self._context, slot=self._slot),
             pipeline=self._context.pipeline,
             server=standing.server.part,
             start=start,
             heartbeat_ms=settings.heartbeat_ms,
             clock=clock,
-            end=standing.server.wal_end if self._context.until_end else None,
+            end=end,
         )
-        async with aclosing(self._following.batches()) as batches:
-            async for batch in batches:
-                yield batch

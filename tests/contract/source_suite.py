@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from connectors.source import Progress, Source, SourceContext
+from connectors.source import Gauge, Progress, Source, SourceContext
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges
 from core_log.clock import Clock
 from core_log.table_schema import TableId, TableSchema
@@ -64,7 +64,7 @@ def context(clock: Clock | None = None, *, directory: Path = Path()) -> SourceCo
     return SourceContext("shop", directory, clock or SimulatedClock(1_000_000), ignore)
 
 
-def ignore(progress: Progress) -> None:
+def ignore(_: Progress | Gauge) -> None:
     pass
 
 
@@ -185,14 +185,15 @@ async def read(
     found: list[After] = []
     if not wanted:
         return found
-    async for after in iterate(ground.open(), resume_from):
-        found.append(after)
-        if count_of(found) >= wanted and after.batch.positions:
-            return found
+    async with aclosing(iterate(ground.open(), resume_from)) as told:
+        async for after in told:
+            found.append(after)
+            if count_of(found) >= wanted and after.batch.positions:
+                break
     return found
 
 
-async def iterate(source: Source, resume_from: Positions) -> AsyncIterator[After]:
+async def iterate(source: Source, resume_from: Positions) -> AsyncGenerator[After, None]:
     positions = dict(resume_from)
     async with aclosing(source.changes(resume_from)) as batches:
         async for batch in batches:

@@ -8,7 +8,7 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.source import Source, SourceContext
 from tests.connectors.postgres.stories import source_context
-from tests.contract.source_suite import SourceSuite
+from tests.contract.source_suite import SourceGround, SourceSuite
 from tests.databases import Guest
 
 TABLES = """
@@ -44,8 +44,13 @@ class Ground:
         guest.execute(*HISTORY)
 
     def open(self) -> Source:
-        slot = {"name": self._slot} if self.is_exact else {}
-        settings = {"url": self._guest.url, "tables": ["public.*"], "slot": slot}
+        slot, mode = ({"name": self._slot}, "never") if self.is_exact else ({}, "initial")
+        settings = {
+            "url": self._guest.url,
+            "tables": ["public.*"],
+            "slot": slot,
+            "snapshot": {"mode": mode},
+        }
         return PostgresSource(PostgresSettings.model_validate(settings), self._context())
 
     def _context(self) -> SourceContext:
@@ -65,6 +70,12 @@ class TestStream(SourceSuite):
     @pytest.fixture
     def ground(self, guest: Guest) -> Ground:
         return Ground(guest, is_streamed=True)
+
+    async def test_dropping_twice_finds_nothing_the_second_time(self, ground: SourceGround) -> None:
+        """The history goes with its slot, so that nothing can be read again."""
+        assert await ground.open().drop()
+
+        assert not await ground.open().drop()
 
 
 class TestRowsThatAreThere(SourceSuite):

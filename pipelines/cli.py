@@ -29,6 +29,7 @@ COMMANDS = (
     "plan",
     "rebuild",
     "verify",
+    "rows",
     "test",
     "explain",
     "run",

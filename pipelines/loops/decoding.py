@@ -66,6 +66,16 @@ class Decoder:
         )
         return [decoded for each in made for decoded in each]
 
+    async def decode_records(
+        self, partition: TopicPartition, columns: Columns
+    ) -> Sequence[Decoded]:
+        """Of records that were chosen before."""
+        return [
+            decoded
+            for stretch in await self._stretches(partition, columns)
+            for decoded in self._decode_piece(partition, *stretch)
+        ]
+
     async def _stretches(self, partition: TopicPartition, columns: Columns) -> list[Stretch]:
         found = []
         ids = header_column(columns.headers, SCHEMA_HEADER)

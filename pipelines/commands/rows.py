@@ -1,0 +1,172 @@
+"""`headwater rows`: one key of a table, from the log: what it is, what it was, all it has been."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, printable, shared_options, table
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import find_table, split_target
+from pipelines.terminal.times import time_text
+from pipelines.terminal.wishing import check_pipeline, running_pipelines
+
+if TYPE_CHECKING:
+    from core_log.log import Log, TopicPartition
+    from pipelines.journal.schemas import StoredSchema
+    from pipelines.proving.key_history import KeyChange
+
+MEANINGS = {"r": "read", "c": "created", "u": "updated", "d": "deleted", "t": "truncated"}
+
+
+@click.command()
+@click.argument("target", metavar="PIPELINE/TABLE")
+@click.argument("key")
+@click.option("--history", is_flag=True, help="Everything that the log still knows of it.")
+@click.option(
+    "--as-of",
+    metavar="MOMENT",
+    help="What it was then: a time or how long ago (as committed at the source), a position of the "
+    "source (0/16B3748), or an offset of the log (everything below it).",
+)
+@log_options
+@shared_options
+@click.pass_obj
+def rows(
+    output: Output,
+    target: str,
+    key: str,
+    history: bool,
+    as_of: str | None,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Show the row of TABLE with that KEY, as the log tells it.
+
+    TABLE is called as the source calls it, and the row is as it stands in the log, before filters
+    and other transforms that come after it. A key of several columns is written 7,abc or
+    order_id=7,line=abc. Only the key's own partition is read.
+    """
+    if history and as_of:
+        raise ConfigError("a history has no single moment", hint="give --history or --as-of")
+    address = LogAddress(data, bootstrap)
+    facts, lines = run_until_signal(_rows(output, address, target, key, history, as_of))
+    output.result(facts, lines)
+
+
+async def _rows(
+    output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
+) -> tuple[dict[str, Any], list[str]]:
+    from pipelines.proving.key_history import key_bytes, key_history, newest_change
+
+    pipeline, given = split_target(target)
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        stored = await stored_schema(log, pipeline, given)
+        keys = await key_bytes(log, stored, key)
+        ends = None
+        if as_of is not None:
+            ends = await _ends(log, pipeline, stored.topic, as_of)
+        if history:
+            changes = [each async for each in key_history(log, stored.topic, keys)]
+            await _warn_of_compaction(output, log, changes)
+        else:
+            newest = await newest_change(log, stored.topic, keys, ends=ends)
+            changes = [] if newest is None else [newest]
+    facts = {
+        "pipeline": pipeline,
+        "table": str(stored.schema.table),
+        "topic": stored.topic,
+        "changes": [change_facts(each) for each in changes],
+    }
+    if not changes:
+        output.note("the log has never had that key" if not as_of else "it was not there then")
+    return facts, _lines(changes) if history else _row_lines(changes)
+
+
+async def stored_schema(log: "Log", pipeline: str, table: str) -> "StoredSchema":
+    """The newest schema of a table by the name that the source gives it."""
+    from pipelines.journal.inventory import schemas_of
+
+    if not table:
+        raise ConfigError("a key belongs to a table", hint=f"name it: {pipeline}/TABLE")
+    known = {str(each.schema.table): each for each in (await schemas_of(log, pipeline)).values()}
+    stored = known[find_table(table, known, pipeline=pipeline)]
+    if not stored.schema.key:
+        raise ConfigError(
+            "the table has no key, so that no row of it can be named",
+            table=str(stored.schema.table),
+        )
+    return stored
+
+
+async def _ends(
+    log: "Log", pipeline: str, topic: str, as_of: str
+) -> "Mapping[TopicPartition, int]":
+    from core_log.log import TopicPartition
+    from pipelines.proving.as_of import parse_as_of
+    from pipelines.proving.moments import moment_of
+
+    moment = parse_as_of(as_of, now_ms=time.time_ns() // 1_000_000)
+    count = await log.partition_count(topic)
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    return (await moment_of(log, pipeline, moment, partitions)).ends
+
+
+async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[KeyChange]") -> None:
+    from core_log.log import TopicPartition
+
+    for place in {TopicPartition(each.topic, each.partition) for each in changes}:
+        cleaned_to = (await log.bounds([place]))[place].cleaned_to
+        if cleaned_to > 0:
+            output.note(
+                f"compaction may have taken older changes from below {place.partition}:{cleaned_to}"
+            )
+
+
+def change_facts(change: "KeyChange") -> dict[str, Any]:
+    """For programs."""
+    from pipelines.letters.shown_rows import shown
+
+    return {
+        "partition": change.partition,
+        "offset": change.offset,
+        "op": change.operation,
+        "committed": time_text(change.committed_ms),
+        "appended": time_text(change.appended_ms),
+        "at": change.at,
+        "row": None if change.row is None else shown(change.row),
+    }
+
+
+def _lines(changes: "Sequence[KeyChange]") -> list[str]:
+    from pipelines.letters.shown_rows import row_line
+
+    head = ("OFFSET", "COMMITTED", "TRANSACTION", "", "ROW")
+    cells = [
+        (
+            f"{each.partition}:{each.offset}",
+            time_text(each.committed_ms),
+            printable(each.at) or "-",
+            MEANINGS[each.operation],
+            "-" if each.row is None else row_line(each.row),
+        )
+        for each in changes
+    ]
+    return table(head, cells) if cells else []
+
+
+def _row_lines(changes: "Sequence[KeyChange]") -> list[str]:
+    from pipelines.letters.shown_rows import row_line
+
+    return [
+        row_line(each.row)
+        if each.row is not None
+        else f"{MEANINGS[each.operation]} {time_text(each.committed_ms)}"
+        for each in changes
+    ]

@@ -1,0 +1,242 @@
+"""One key in the log, found by the bytes of its records in the only partition it can be in."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log import records
+from core_log.batch import HEADER_BYTES, BatchHeader
+from core_log.changes import Operation, TableChanges
+from core_log.compression import decompress
+from core_log.errors import ConfigError
+from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.partitioning import partition_of
+from core_log.plain_records import encode_varint, iterate_batches
+from core_log.record_headers import header_column
+from core_log.records import Columns
+from core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
+from core_log.rows.codecs import codec_for
+from core_log.table_schema import TableSchema
+from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
+from pipelines.loops.decoding import Decoder
+
+LETTERS = "rcudt"
+LIMIT = FetchLimit(bytes_max=8 << 20)
+THREADS = 2
+"""Decompressing and searching let go of the interpreter."""
+WINDOW_OFFSETS = 100_000
+"""How much is searched at first, from the end, for the newest record of a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What happened to the key once."""
+
+    topic: str
+    partition: int
+    offset: int
+    appended_ms: int
+    committed_ms: int
+    operation: str
+    """Debezium's letter."""
+    at: str
+    """Which commit of the source, and the place in it."""
+    row: Mapping[str, Any] | None
+    """After the change; None where it was deleted, or the table truncated."""
+
+
+async def key_bytes(log: Log, stored: StoredSchema, given: str) -> frozenset[bytes]:
+    """The key as records carry it, under every schema that the topic has had."""
+    found: set[bytes] = set()
+    async for each in read_schemas(log, schemas_home(stored.topic)):
+        if each.topic != stored.topic or each.schema.key != stored.schema.key:
+            continue
+        rows = _key_row(each.schema, given)
+        operations = pa.array([int(Operation.DELETE)], pa.uint8())
+        changes = TableChanges(each.schema, rows, operations, {"ts_us": 0})
+        keys = codec_for(each.wire, topic=each.topic).encode(changes, now_us=0).keys
+        found.add(keys[0].as_py())
+    return frozenset(found)
+
+
+async def key_history(
+    log: Log, topic: str, keys: Collection[bytes], *, end: int | None = None
+) -> AsyncIterator[KeyChange]:
+    """From the oldest change that the log still holds to the newest below `end`."""
+    for place in await _places(log, topic, keys):
+        bounds = (await log.bounds([place]))[place]
+        stop = bounds.stable if end is None else min(end, bounds.stable)
+        async for columns in _hits(log, place, keys, start=bounds.start, end=stop):
+            for change in await _told(log, place, columns):
+                yield change
+
+
+async def newest_change(
+    log: Log, topic: str, keys: Collection[bytes], *, ends: Mapping[TopicPartition, int] | None
+) -> KeyChange | None:
+    """The last one, searched for from the end; below `ends`, where they are given."""
+    for place in await _places(log, topic, keys):
+        bounds = (await log.bounds([place]))[place]
+        end = bounds.stable if ends is None else min(ends[place], bounds.stable)
+        window = WINDOW_OFFSETS
+        while end > bounds.start:
+            start = max(end - window, bounds.start)
+            last: Columns | None = None
+            async for columns in _hits(log, place, keys, start=start, end=end):
+                last = columns
+            if last is not None:
+                return (await _told(log, place, last))[-1]
+            end, window = start, window * 4
+    return None
+
+
+async def _places(log: Log, topic: str, keys: Collection[bytes]) -> list[TopicPartition]:
+    count = await log.partition_count(topic)
+    return [TopicPartition(topic, each) for each in sorted({partition_of(k, count) for k in keys})]
+
+
+async def _hits(
+    log: Log, place: TopicPartition, keys: Collection[bytes], *, start: int, end: int
+) -> AsyncIterator[Columns]:
+    """Records of the key, tombstones left out, and truncates of the table; in order."""
+    wanted = pa.array([*keys, TRUNCATE_KEY], pa.binary())
+    needles = [encode_varint(len(key)) + key for key in (*keys, TRUNCATE_KEY)]
+    loop, waiting = asyncio.get_running_loop(), deque[asyncio.Future[list[bytes]]]()
+    offset = start
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="search") as threads:
+        while offset < end or waiting:
+            while offset < end and len(waiting) < 2 * THREADS:
+                wants = {place: offset}
+                fetched = await log.fetch(wants, limit=LIMIT, isolation=Isolation.COMMITTED)
+                if not fetched:
+                    offset = end  # compaction has taken all that was left
+                    break
+                offset = fetched[0].next_offset
+                search = partial(_batches_with, bytes(fetched[0].data), needles)
+                waiting.append(loop.run_in_executor(threads, search))
+            for batch in await waiting.popleft() if waiting else ():
+                columns = _chosen(records.decode(batch, from_offset=start), wanted, end)
+                if len(columns):
+                    yield columns
+
+
+def _batches_with(data: bytes, needles: Sequence[bytes]) -> list[bytes]:
+    """Most batches are only decompressed and searched, and never decoded."""
+    found = []
+    for batch in iterate_batches(data):
+        header = BatchHeader.read(batch)
+        section = decompress(header.compression, batch[HEADER_BYTES:])
+        content = section if isinstance(section, bytes | bytearray) else bytes(section)
+        if any(needle in content for needle in needles):
+            found.append(bytes(batch))
+    return found
+
+
+def _chosen(columns: Columns, wanted: pa.BinaryArray, end: int) -> Columns:
+    mask = np.asarray(pc.is_in(columns.keys, value_set=wanted))
+    mask &= (columns.offsets < end) & np.asarray(columns.values.is_valid())
+    chosen = pa.array(mask)
+    return Columns(
+        columns.offsets[mask],
+        columns.timestamps_ms[mask],
+        columns.keys.filter(chosen),
+        columns.values.filter(chosen),
+        columns.headers.filter(chosen),
+    )
+
+
+async def _told(log: Log, place: TopicPartition, columns: Columns) -> list[KeyChange]:
+    at = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
+    appended = dict(zip(columns.offsets.tolist(), columns.timestamps_ms.tolist(), strict=True))
+    commits = dict(zip(columns.offsets.tolist(), at, strict=True))
+    found: list[KeyChange] = []
+    for decoded in await Decoder(log).decode_records(place, columns):
+        changes = decoded.changes
+        assert changes.log_offsets is not None, "what was read knows its place"
+        for offset, operation, committed_us, row in zip(
+            changes.log_offsets.to_pylist(),
+            changes.operations.to_pylist(),
+            changes.committed_us.to_pylist(),
+            changes.rows.to_pylist(),
+            strict=True,
+        ):
+            is_there = operation not in (Operation.DELETE, Operation.TRUNCATE)
+            found.append(
+                KeyChange(
+                    place.topic,
+                    place.partition,
+                    offset,
+                    appended[offset],
+                    committed_us // 1_000,
+                    LETTERS[operation],
+                    commits[offset].decode(),
+                    row if is_there else None,
+                )
+            )
+    return found
+
+
+def _key_row(schema: TableSchema, given: str) -> pa.RecordBatch:
+    """`42`, `7,abc`, `id=42,line=1`, or a JSON object or list."""
+    texts = _key_texts(schema, given)
+    columns = []
+    for column in schema.columns:
+        if column.name not in schema.key:
+            columns.append(pa.nulls(1, column.type))
+            continue
+        try:
+            columns.append(_cast(texts[column.name], column.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+            raise ConfigError(
+                "the key is no value of its column's type",
+                table=str(schema.table),
+                column=column.name,
+                type=str(column.type),
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _cast(text: str, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(kind):
+        return pa.array([bytes.fromhex(text.removeprefix("\\x"))], kind)
+    if pa.types.is_timestamp(kind):
+        plain = pa.array([text.removesuffix("Z").replace("T", " ")])
+        return plain.cast(pa.timestamp(kind.unit)).cast(kind)
+    return pa.array([text]).cast(kind)
+
+
+def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
+    import json
+
+    names = schema.key
+    if given[:1] in "[{":
+        try:
+            found = json.loads(given)
+        except ValueError:
+            found = None
+        if isinstance(found, list) and len(found) == len(names):
+            found = dict(zip(names, found, strict=True))
+        if isinstance(found, dict) and found.keys() == set(names):
+            return {name: each if isinstance(each, str) else json.dumps(each)
+                    for name, each in found.items()}  # fmt: skip
+    elif len(names) == 1:
+        return {names[0]: given.removeprefix(f"{names[0]}=")}
+    else:
+        parts = given.split(",")
+        if len(parts) == len(names):
+            pairs = zip(names, parts, strict=True)
+            return {name: part.removeprefix(f"{name}=") for name, part in pairs}
+    raise ConfigError(
+        "this is no key of the table",
+        hint=f"its key is ({', '.join(names)}): write "
+        + (",".join(f"{name}=..." for name in names) if len(names) > 1 else "its value"),
+        table=str(schema.table),
+    )

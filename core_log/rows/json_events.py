@@ -1,5 +1,8 @@
 """Reads Debezium's JSON events back into changes, strictly."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +15,9 @@ from core_log.rows.json_cutting import as_text, cut_events
 from core_log.rows.json_layout import Layout
 from core_log.rows.json_objects import names_in, read_objects, without_carrier
 from core_log.rows.row_forms import RowForms, refuse
+from core_log.rows.scanning import ROWS_MIN, Scanned, Scanner, scanner_for
 from core_log.rows.strict_json import carrier
+from core_log.varint import Int64s
 
 OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
 NO_OPERATION = 255
@@ -23,6 +28,10 @@ UNKNOWN = "`op` is none of r, c, u and d"
 
 def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
     texts = as_text(values)
+    scanner = None if has_schemas else _scanner(forms, len(texts))
+    scanned = None if scanner is None else scanner.events(texts)
+    if scanned is not None:
+        return _read_scanned(scanned, forms)
     if not has_schemas and "source" not in names_in(forms.wire_type):
         layout = json_layout.cut(texts)
         if layout is not None:
@@ -30,8 +39,30 @@ def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -
     return _read_parsed(texts, forms, has_schemas=has_schemas)
 
 
-def _read_layout(layout: Layout, forms: RowForms) -> TableChanges:
+def _scanner(forms: RowForms, row_count: int) -> Scanner | None:
+    if row_count < ROWS_MIN:
+        return None
+    return forms.once("scanner", lambda: scanner_for(carrier(forms.wire_type)))
+
+
+def _read_scanned(scanned: Scanned, forms: RowForms) -> TableChanges:
     """What our own encoder wrote, which is nearly everything that is ever read."""
+    operations = LETTER_OPERATIONS[scanned.letters]
+    refuse({UNKNOWN: pa.array(operations == NO_OPERATION)})
+    rows = forms.from_wire(scanned.rows, len(operations), unpack=without_carrier)
+    forms.refuse_nulls(rows, pa.array(operations == Operation.DELETE))
+    source = {"ts_us": pa.array(scanned.committed_us)}
+    before = None
+    if scanned.images:
+        places = np.flatnonzero(scanned.has_image)
+        with _about_images(places):
+            images = forms.from_wire(scanned.images, len(places), unpack=without_carrier)
+        before = _spread(images, places, len(operations))
+    return TableChanges(forms.schema, rows, pa.array(operations), source, before=before)
+
+
+def _read_layout(layout: Layout, forms: RowForms) -> TableChanges:
+    """The same, where nothing is compiled or rows have parts of their own."""
     operations = LETTER_OPERATIONS[layout.letters]
     is_unknown = (operations == NO_OPERATION) | (
         (operations == Operation.DELETE) != layout.is_deleted
@@ -74,11 +105,23 @@ def _read_images(texts: pa.StringArray, forms: RowForms) -> pa.StructArray | Non
     if not pc.any(is_there).as_py():
         return None
     places = pc.indices_nonzero(is_there).to_numpy()
+    with _about_images(places):
+        images = read_rows(texts.filter(is_there), forms)
+    return _spread(images, places, len(texts))
+
+
+@contextmanager
+def _about_images(places: Int64s) -> Iterator[None]:
+    """Says of rejected rows which events they belong to."""
     try:
-        rows = read_rows(texts.filter(is_there), forms)
+        yield
     except RowsRejected as error:
         reasons = {int(places[row]): f"before: {why}" for row, why in error.reasons.items()}
         raise RowsRejected(error.problem, reasons=reasons) from None
-    indices = np.zeros(len(texts), np.int64)
-    indices[places] = np.arange(len(places))
-    return rows.to_struct_array().take(pa.array(indices, mask=~is_there.to_numpy(False)))
+
+
+def _spread(images: pa.RecordBatch, places: Int64s, row_count: int) -> pa.StructArray:
+    """Each in its place among all rows, null elsewhere."""
+    indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
+    indices[places], is_missing[places] = np.arange(len(places)), False
+    return images.to_struct_array().take(pa.array(indices, mask=is_missing))

@@ -1,11 +1,12 @@
 """YAML keys of `type: sql` among the sources."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr
 
 from core_log.patterns import Pattern
-from core_log.settings import DurationMs, PatternTexts, Texts, YamlSettings
+from core_log.schedule import Schedule
+from core_log.settings import DurationMs, PatternTexts, Texts
 
 
 def check_key(text: str) -> str:
@@ -16,7 +17,7 @@ def check_key(text: str) -> str:
 TablePattern = Annotated[str, AfterValidator(check_key)]
 
 
-class SqlSourceSettings(YamlSettings):
+class SqlSourceSettings(Schedule):
     """At least once: tables are asked for their newest rows on a schedule. What happened to a row
     between two questions is not seen, and a row that was being committed late can be read twice.
     """
@@ -42,8 +43,6 @@ class SqlSourceSettings(YamlSettings):
     """The same for a cursor of numbers."""
     every_ms: DurationMs = 10_000
     """How long to wait between two rounds of questions."""
-    cron: str = Field("", examples=["*/5 8-18 * * mon-fri"])
-    """When to ask, as a cron expression in UTC; instead of `every`."""
     deletes: Literal["none", "compare"] = "none"
     """`compare`: all keys are read and compared with the time before. What was deleted while
     nothing ran is found because a start truncates the table and reads it whole."""
@@ -53,14 +52,6 @@ class SqlSourceSettings(YamlSettings):
     """Rows that are read at a time."""
     connect_timeout_ms: DurationMs = Field(10_000, ge=1)
     """How long to wait for a connection."""
-
-    @model_validator(mode="after")
-    def _cron_is_readable(self) -> Self:
-        if self.cron:
-            from apscheduler.triggers.cron import CronTrigger
-
-            CronTrigger.from_crontab(self.cron)
-        return self
 
     def cursor_of(self, *names: str) -> tuple[str, ...]:
         """Of a table under any of its names."""

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
@@ -164,13 +163,8 @@ class SqlSource:
 
     def _pause_s(self) -> float:
         """Until the next round."""
-        if not self._settings.cron:
-            return self._settings.every_ms / 1_000
-        from apscheduler.triggers.cron import CronTrigger
-
-        now = datetime.fromtimestamp(self._context.clock.now_ms() / 1_000, UTC)
-        due = CronTrigger.from_crontab(self._settings.cron, UTC).get_next_fire_time(None, now)
-        return max(0.0, (due - now).total_seconds()) if due is not None else 86_400.0
+        now_ms = self._context.clock.now_ms()
+        return (self._settings.due_ms(last_ms=now_ms, now_ms=now_ms) - now_ms) / 1_000
 
 
 async def _on(thread: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from core_log.rows.settings import ValueFormat
+from core_log.schedule import Schedule
 from core_log.settings import (
     DURATION,
     SIZE,
@@ -257,13 +258,8 @@ class ErrorSettings(YamlSettings):
     """What is quarantined when a table fails: only the table, or everything."""
 
 
-class VerifySettings(YamlSettings):
+class VerifySettings(Schedule):
     """Source, log and target compared at one position, again and again."""
-
-    every_ms: DurationMs | None = Field(None, examples=["24h"])
-    """How often; never, where it is left out."""
-    cron: str = Field("", examples=["0 3 * * *"])
-    """When, as a cron expression in UTC; instead of `every`."""
 
 
 class GivenChange(YamlSettings):

@@ -14,46 +14,31 @@ from connectors.postgres.wal.burst import (
     Message,
     Relation,
     RowChanges,
-    Transactions,
     Truncated,
 )
 from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, Kernels, Spans
 from connectors.postgres.wal.relations import read_message, read_relation, read_truncate
+from connectors.postgres.wal.stretch import (
+    BEGIN,
+    COMMIT,
+    FRAME_BYTES_MAX,
+    HEAD_BYTES,
+    INSERT,
+    IS_END,
+    IS_RARE,
+    IS_ROW,
+    KEY,
+    NEW,
+    OLD,
+    OUT_OF_STEP,
+    RELATION,
+    TRUNCATE,
+    UPDATE,
+    Open,
+    Stretch,
+)
 from connectors.postgres.wal.texts import places_of
 from core_log.errors import DecodeError
-
-FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
-HEAD_BYTES, LETTER_BYTES = 30, 1
-OUT_OF_STEP = "transactions of the stream do not follow one another"
-EPOCH_US = 946_684_800_000_000  # 2000-01-01, from where PostgreSQL counts
-
-BEGIN, COMMIT, INSERT, UPDATE, DELETE, TRUNCATE, RELATION, MESSAGE, TYPE, ORIGIN = b"BCIUDTRMYO"
-KEEPALIVE, NEW, KEY, OLD = b"kNKO"
-NOTICE, PARAMETER = (FOREIGN | each for each in b"NS")
-COMMIT_END, COMMIT_BYTES = 9, 25
-"""In a commit, behind its letter: flags, its place, the place behind it, its time."""
-
-LEAST_BYTES = np.full(256, FRAME_BYTES_MAX, np.int64)
-"""How long a frame is at least, by its tag."""
-for _tag, _least in {
-    BEGIN: 20, COMMIT: COMMIT_BYTES, INSERT: 7, UPDATE: 7, DELETE: 7, TRUNCATE: 5, RELATION: 9,
-    MESSAGE: 14, TYPE: 6, ORIGIN: 9,
-}.items():  # fmt: skip
-    LEAST_BYTES[_tag] = HEAD_BYTES + LETTER_BYTES + _least
-LEAST_BYTES[KEEPALIVE] = 23
-LEAST_BYTES[[NOTICE, PARAMETER]] = 5
-
-
-def _among(tags: bytes) -> Mask:
-    found = np.zeros(256, np.bool_)
-    found[list(tags)] = True
-    return found
-
-
-IS_ROW, IS_RARE = _among(b"IUD"), _among(b"RTM")
-NEEDS_TRANSACTION, IS_COUNTED = _among(b"IUDTRYO"), _among(b"IUDT")
-IS_END = np.arange(256) >= FOREIGN
-IS_END[[NOTICE, PARAMETER]] = False  # they may come at any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +49,17 @@ class Ending:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """The transaction of which a burst left something for the next."""
-
-    xid: int
-    commit_lsn: int
-    committed_us: int
-    counted: int
-
-
 class Decoder:
     """Keeps what one connection has been told: relations, and the transaction that goes on.
 
-    It speaks protocol 1 and 2, without transactions that are streamed before they commit. The bytes stay with the caller, who shows them from the first not yet used one on.
+    It speaks protocol 1 and 2, without transactions that are streamed before they commit. The
+    bytes stay with the caller, who shows them from the first not yet used one on.
     """
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         self._relations: dict[int, Relation] = {}
-        self._open: _Open | None = None
+        self._open: Open | None = None
         self._position = 0
         self._starts, self._tags = np.empty(0, np.int64), np.empty(0, np.uint8)
         self._walked = 0
@@ -142,14 +118,14 @@ class Decoder:
         if not count:
             return None, 0
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
-        stretch = _Stretch(buffer, self._starts[:count], self._tags[:count], used)
+        stretch = Stretch(buffer, self._starts[:count], self._tags[:count], used)
         burst = self._burst(stretch)
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
         self._walked, self._whole = self._walked - used, 0
         self.bytes_wanted = max(0, self.bytes_wanted - used)
         return burst, used
 
-    def _burst(self, stretch: "_Stretch") -> Burst:
+    def _burst(self, stretch: Stretch) -> Burst:
         stretch.check()
         transactions, opened = stretch.transactions(self._open)
         is_open = stretch.goes_on(self._open is not None)
@@ -162,7 +138,7 @@ class Decoder:
         self._position = max([self._position, *ends.tolist()[-1:], *kept_alive, *said])
         self._open = None
         if is_open[-1]:
-            self._open = _Open(
+            self._open = Open(
                 int(transactions.xids[-1]),
                 int(transactions.commit_lsns[-1]),
                 int(transactions.committed_us[-1]),
@@ -175,37 +151,27 @@ class Decoder:
             is_wanted=is_wanted,
         )
 
-    def _events(self, stretch: "_Stretch", opened: Int64s, indexes: Int64s) -> list[Event]:
+    def _events(self, stretch: Stretch, opened: Int64s, indexes: Int64s) -> list[Event]:
         """Rows table by table, with a break wherever a truncate or a new form of a table is."""
         events, since, tags = list[Event](), 0, stretch.tags
         for at in np.flatnonzero(IS_RARE[tags]).tolist():
             body = stretch.body(at)
-            match tags[at]:
-                case 0x52:  # R
-                    relation = read_relation(body)
-                    known = self._relations.get(relation.oid)
-                    if known is not None and known != relation:
-                        events += self._rows(stretch, since, at, opened, indexes)
-                        since = at
-                    self._relations[relation.oid] = relation
-                case 0x54:  # T
+            tag = tags[at]
+            if tag == RELATION:
+                relation = read_relation(body)
+                known = self._relations.get(relation.oid)
+                if known is not None and known != relation:
                     events += self._rows(stretch, since, at, opened, indexes)
                     since = at
-                    truncated = tuple(self._relation(oid) for oid in read_truncate(body))
-                    lsn, transaction = int(stretch.lsns([at])[0]), int(opened[at])
-                    events.append(Truncated(truncated, lsn, transaction, int(indexes[at])))
-                case _:
-                    found = read_message(body)
-                    is_inside, index = found.is_transactional, int(indexes[at])
-                    events.append(
-                        Message(
-                            found.prefix,
-                            found.content,
-                            found.lsn,
-                            int(opened[at]) if is_inside else None,
-                            index if is_inside else 0,
-                        )
-                    )
+                self._relations[relation.oid] = relation
+            elif tag == TRUNCATE:
+                events += self._rows(stretch, since, at, opened, indexes)
+                since = at
+                truncated = tuple(self._relation(oid) for oid in read_truncate(body))
+                lsn, transaction = int(stretch.lsns([at])[0]), int(opened[at])
+                events.append(Truncated(truncated, lsn, transaction, int(indexes[at])))
+            else:
+                events.append(_message(body, int(opened[at]), int(indexes[at])))
         return events + self._rows(stretch, since, len(tags), opened, indexes)
 
     def _relation(self, oid: int) -> Relation:
@@ -215,7 +181,7 @@ class Decoder:
         return found
 
     def _rows(
-        self, stretch: "_Stretch", begin: int, end: int, opened: Int64s, indexes: Int64s
+        self, stretch: Stretch, begin: int, end: int, opened: Int64s, indexes: Int64s
     ) -> list[RowChanges]:
         rows = np.flatnonzero(IS_ROW[stretch.tags[begin:end]]) + begin
         if not len(rows):
@@ -226,7 +192,7 @@ class Decoder:
             found.append(replace(changes, transactions=opened[members], indexes=indexes[members]))
         return found
 
-    def _changes(self, stretch: "_Stretch", relation: Relation, rows: Int64s) -> RowChanges:
+    def _changes(self, stretch: Stretch, relation: Relation, rows: Int64s) -> RowChanges:
         operations, kinds = stretch.tags[rows], stretch.kinds(rows)
         columns = len(relation.columns)
         old_kinds = np.where(kinds == NEW, 0, kinds).astype(np.uint8)
@@ -253,7 +219,7 @@ class Decoder:
             relation, operations, texts, unchanged, old, old_kinds, lsns, unknown, unknown
         )
 
-    def _spans(self, stretch: "_Stretch", starts: Int64s, stops: Int64s, columns: int) -> Spans:
+    def _spans(self, stretch: Stretch, starts: Int64s, stops: Int64s, columns: int) -> Spans:
         """Of rows from their count of columns on."""
         counts = stretch.shorts(starts)
         if (counts != columns).any():
@@ -263,20 +229,32 @@ class Decoder:
             raise DecodeError("a row of the stream breaks its own format")
         return spans
 
-    def _texts(self, stretch: "_Stretch", spans: Spans) -> tuple[pa.StringArray, ...]:
+    def _texts(self, stretch: Stretch, spans: Spans) -> tuple[pa.StringArray, ...]:
         gaps = np.flatnonzero(~spans.are_texts).tolist()
         missing = {column: spans.marks[column] != TEXT for column in gaps}
         if not spans.marks.size:
             return ()
         return self._kernels.texts(stretch.buffer, spans.bounds, missing)
 
-    def _old(self, stretch: "_Stretch", spans: Spans, is_known: Mask) -> tuple[pa.StringArray, ...]:
+    def _old(self, stretch: Stretch, spans: Spans, is_known: Mask) -> tuple[pa.StringArray, ...]:
         """Old rows beside the new ones, null where there is none."""
         found = self._texts(stretch, spans)
         if is_known.all():
             return found
         places = places_of(is_known, ~is_known)
         return tuple(values.take(places) for values in found)
+
+
+def _message(body: bytes, transaction: int, index: int) -> Message:
+    found = read_message(body)
+    is_inside = found.is_transactional
+    return Message(
+        found.prefix,
+        found.content,
+        found.lsn,
+        transaction if is_inside else None,
+        index if is_inside else 0,
+    )
 
 
 def _check_kinds(operations: Bytes, kinds: Bytes) -> None:
@@ -292,89 +270,3 @@ def _unchanged(spans: Spans) -> dict[int, Mask]:
         for column in np.flatnonzero(~spans.are_texts).tolist()
     }
     return {column: was_kept for column, was_kept in found.items() if was_kept.any()}
-
-
-class _Stretch:
-    """Whole frames, and their fields column by column."""
-
-    def __init__(self, buffer: Bytes, starts: Int64s, tags: Bytes, stop: int) -> None:
-        self.buffer, self.starts, self.tags = buffer, starts, tags
-        self.stops = np.append(starts[1:], stop)
-        self._numbers = np.ndarray((len(buffer) - 3,), ">u4", buffer, 0, (1,))
-        self._longs = np.ndarray((len(buffer) - 7,), ">i8", buffer, 0, (1,))
-
-    def check(self) -> None:
-        if (self.stops - self.starts < LEAST_BYTES[self.tags]).any():
-            raise DecodeError("a message of the stream is too short, or was not asked for")
-
-    def goes_on(self, was_open: bool) -> Mask:
-        """Whether, after each frame, a transaction goes on."""
-        begins, commits = self.tags == BEGIN, self.tags == COMMIT
-        depth = int(was_open) + np.cumsum(begins) - np.cumsum(commits)
-        if (NEEDS_TRANSACTION[self.tags] & (depth != 1)).any():
-            raise DecodeError(OUT_OF_STEP)
-        return np.asarray(depth == 1)
-
-    def transactions(self, carried: _Open | None) -> tuple[Transactions, Int64s]:
-        """Those that are here, and per frame the one that it belongs to or that was last."""
-        begins, commits = np.flatnonzero(self.tags == BEGIN), np.flatnonzero(self.tags == COMMIT)
-        heads, tails = self.starts[begins] + HEAD_BYTES + 1, self.starts[commits] + HEAD_BYTES + 1
-        xids = self._numbers[heads + 16].astype(np.int64)
-        commit_lsns = self._longs[heads].astype(np.int64)
-        committed_us = self._longs[heads + 8].astype(np.int64) + EPOCH_US
-        if carried is not None:
-            xids = np.append(carried.xid, xids)
-            commit_lsns = np.append(carried.commit_lsn, commit_lsns)
-            committed_us = np.append(carried.committed_us, committed_us)
-        end_lsns = np.full(len(xids), -1, np.int64)
-        end_lsns[: len(commits)] = self._longs[tails + COMMIT_END]
-        opened = np.cumsum(self.tags == BEGIN) - (1 if carried is None else 0)
-        return Transactions(xids, commit_lsns, end_lsns, committed_us), opened
-
-    def counted(self) -> Mask:
-        """What has an index in its transaction."""
-        counted = IS_COUNTED[self.tags]
-        messages = np.flatnonzero(self.tags == MESSAGE)
-        counted[messages] = self.buffer[self.starts[messages] + HEAD_BYTES + 1] & 1
-        return counted
-
-    def counted_before(self, counted: Mask, opened: Int64s, carried: _Open | None) -> Int64s:
-        """How many of its transaction came before each frame."""
-        running: Int64s = np.cumsum(counted) - counted
-        bases: Int64s = running[self.tags == BEGIN]
-        if carried is not None:
-            bases = np.append(-carried.counted, bases)
-        if not len(bases):
-            return running
-        return np.asarray(running - bases[np.maximum(opened, 0)], np.int64)
-
-    def keepalives(self, is_open: Mask) -> tuple[list[int], bool]:
-        """Up to where the server has come, and whether it wants an answer."""
-        places = self.starts[(self.tags == KEEPALIVE) & ~is_open] + 6
-        reached = [int(self._longs[places[-1]])] if len(places) else []
-        return reached, bool((self.buffer[places + 16] != 0).any())
-
-    def by_relation(self, rows: Int64s) -> list[tuple[int, Int64s]]:
-        oids = self._numbers[self.starts[rows] + HEAD_BYTES + 1].astype(np.int64)
-        if (oids == oids[0]).all():
-            return [(int(oids[0]), rows)]
-        order = np.argsort(oids, kind="stable")
-        oids, rows = oids[order], rows[order]
-        firsts = np.flatnonzero(np.diff(oids, prepend=-1))
-        groups = np.split(rows, firsts[1:])
-        return list(zip(oids[firsts].tolist(), groups, strict=True))
-
-    def kinds(self, rows: Int64s) -> Bytes:
-        return self.buffer[self.starts[rows] + HEAD_BYTES + 5]
-
-    def shorts(self, places: Int64s) -> Int64s:
-        high, low = self.buffer[places].astype(np.int64), self.buffer[places + 1]
-        return np.asarray((high << 8) | low, np.int64)
-
-    def lsns(self, rows: Int64s | list[int]) -> Int64s:
-        return self._longs[self.starts[rows] + 6].astype(np.int64)
-
-    def body(self, at: int) -> bytes:
-        """Of one message, what is behind its letter."""
-        begin = int(self.starts[at]) + HEAD_BYTES + LETTER_BYTES
-        return self.buffer[begin : int(self.stops[at])].tobytes()

@@ -14,7 +14,8 @@ from connectors.postgres.wal.burst import Burst, Bytes
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels, chosen_kernels
 from connectors.postgres.wal.line import LOST, Line, open_line
 from connectors.postgres.wal.pacing import Pacing
-from connectors.postgres.wal.pgoutput import EPOCH_US, Decoder, Ending
+from connectors.postgres.wal.pgoutput import Decoder, Ending
+from connectors.postgres.wal.stretch import EPOCH_US
 from core_log.clock import Clock
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 

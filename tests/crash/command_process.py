@@ -1,0 +1,85 @@
+"""A `headwater` command in a process of its own, started without importing anything again."""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    [
+        __name__,
+        "pipelines.cli",
+        "pipelines.commands.run",
+        "pipelines.running.run",
+        "core_log.broker.running",
+        "core_log.rows.codecs",
+        "connectors.postgres.reading",
+        "sqlalchemy",
+        "duckdb",
+    ]
+)
+
+PATIENCE_S = 120
+
+
+class CommandProcess:
+    """What it says is kept in one file, over all of its lives."""
+
+    def __init__(self, arguments: Sequence[object], *, directory: Path, output: Path) -> None:
+        self._arguments = [str(each) for each in arguments]
+        self._directory, self._output = directory, output
+        self._process: multiprocessing.process.BaseProcess | None = None
+
+    def start(self) -> None:
+        assert self._process is None, "one process at a time"
+        self._process = PROCESSES.Process(
+            target=_run, args=(self._arguments, self._directory, self._output), daemon=True
+        )
+        self._process.start()
+
+    def kill(self) -> None:
+        """No handler runs, nothing is flushed."""
+        assert self._process is not None, "what is killed has been started"
+        assert self._process.is_alive(), f"it ended by itself: {self.last_words()}"
+        self._process.kill()
+        self.wait()
+
+    def end(self) -> None:
+        """Whatever it does, and whether it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self.wait()
+
+    def stop(self) -> int:
+        """Asks it to end; its exit code."""
+        assert self._process is not None and self._process.pid is not None, "it has been started"
+        os.kill(self._process.pid, signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        assert self._process is not None, "who is waited for has been started"
+        process, self._process = self._process, None
+        process.join(PATIENCE_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            raise AssertionError(f"it does not end: {self.last_words()}")
+        assert process.exitcode is not None, "a joined process has an exit code"
+        return process.exitcode
+
+    def last_words(self) -> str:
+        return self._output.read_text(errors="replace")[-4_000:]
+
+
+def _run(arguments: Sequence[str], directory: Path, output: Path) -> None:
+    from pipelines.cli import main
+
+    with output.open("ab") as said:
+        for descriptor in (1, 2):
+            os.dup2(said.fileno(), descriptor)
+    os.chdir(directory)
+    sys.argv = ["headwater", *arguments]
+    main()

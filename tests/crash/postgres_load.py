@@ -1,0 +1,104 @@
+"""A shop at about 5,000 rows a second that goes on writing whenever its database lets it."""
+
+import threading
+import time
+from random import Random
+
+import psycopg
+
+TABLES = (
+    "CREATE TABLE orders (id bigint PRIMARY KEY, note text, n int NOT NULL, big text)",
+    "ALTER TABLE orders ALTER big SET STORAGE EXTERNAL",
+    "CREATE TABLE items (order_id bigint, line int, n int NOT NULL, PRIMARY KEY (order_id, line))",
+    "INSERT INTO orders SELECT g, 'as it was ' || g, 0, CASE g % 500 WHEN 0 THEN"
+    " repeat(md5(g::text), 100) END FROM generate_series(1, 20000) g",
+    "INSERT INTO items SELECT g / 3, g % 3, 0 FROM generate_series(3, 30000) g",
+)
+ROWS_PER_S = 5_000
+RETRY_S = 0.02
+NEXT_ID = 1_000_000
+
+
+class PostgresLoad:
+    """One writer, whose transactions differ in size, kind and end. What became of one whose answer
+    was lost is nobody's business: the tables themselves say it."""
+
+    def __init__(self, address: str, *, seed: int) -> None:
+        self._address, self._random = address, Random(seed)
+        self._is_ending = threading.Event()
+        self._moved = threading.Condition()
+        self._rows = 0
+        self._next_id = NEXT_ID
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait_for_rows(self, rows: int) -> None:
+        """Until so many more have been written."""
+        with self._moved:
+            goal = self._rows + rows
+            self._moved.wait_for(lambda: self._rows >= goal)
+
+    def stop(self) -> None:
+        self._is_ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_ending.is_set():
+            try:
+                with psycopg.connect(self._address, autocommit=True) as connection:
+                    connection.execute("SET lock_timeout = '200ms'")
+                    self._write(connection)
+            except psycopg.OperationalError:
+                self._is_ending.wait(RETRY_S)
+
+    def _write(self, connection: psycopg.Connection) -> None:
+        started, written = time.monotonic(), 0
+        while not self._is_ending.is_set():
+            written += self._transact(connection)
+            ahead_s = written / ROWS_PER_S - (time.monotonic() - started)
+            if ahead_s > 0:
+                self._is_ending.wait(ahead_s)
+
+    def _transact(self, connection: psycopg.Connection) -> int:
+        kind = self._random.random()
+        statements = self._ordinary()
+        if kind < 0.02:
+            statements = self._large()
+        elif kind < 0.03:
+            statements = ["TRUNCATE items"]
+        is_given_up = kind > 0.97
+        rows = 0
+        try:
+            with connection.transaction(force_rollback=is_given_up):
+                for statement in statements:
+                    rows += max(connection.execute(statement.encode()).rowcount, 0)
+                if kind > 0.9:
+                    with connection.transaction(force_rollback=True):
+                        connection.execute("UPDATE orders SET n = -1 WHERE id < 100")
+        except psycopg.errors.LockNotAvailable:
+            return 0  # somebody copies the table that was to be emptied
+        if not is_given_up:
+            with self._moved:
+                self._rows += rows
+                self._moved.notify_all()
+        return rows
+
+    def _ordinary(self) -> list[str]:
+        first, some = self._next_id, self._random.randrange(1, 20_000)
+        self._next_id += 20
+        return [
+            f"INSERT INTO orders SELECT g, 'new', 0 FROM generate_series({first}, {first + 9}) g",
+            f"INSERT INTO items SELECT {first}, g, 0 FROM generate_series(1, 10) g",
+            f"UPDATE orders SET n = n + 1 WHERE id BETWEEN {some} AND {some + 14}",
+            f"UPDATE items SET n = n + 1 WHERE order_id BETWEEN {first - 400} AND {first - 390}",
+            f"DELETE FROM orders WHERE id BETWEEN {first - 4_000} AND {first - 3_996}",
+            f"UPDATE orders SET id = id + 10 WHERE id = {first + 9 - self._random.randrange(10)}",
+        ]
+
+    def _large(self) -> list[str]:
+        some = self._random.randrange(1, 18_000)
+        return [
+            f"UPDATE orders SET n = n + 1, note = 'l' WHERE id BETWEEN {some} AND {some + 1_500}"
+        ]

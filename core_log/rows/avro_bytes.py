@@ -64,7 +64,9 @@ def _required(column: pa.Array) -> list[Piece]:
     kind = column.type
     if pa.types.is_struct(kind):
         return [
-            piece for member in column.flatten() for piece in value_pieces(member, is_optional=True)
+            piece
+            for field, member in zip(kind, column.flatten(), strict=True)
+            for piece in value_pieces(member, is_optional=field.nullable)
         ]
     if pa.types.is_list(kind):
         return _list_pieces(column)

@@ -1,5 +1,6 @@
 """Columns of decimals as plain text, as two's complement bytes, and back."""
 
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
@@ -85,14 +86,43 @@ def bytes_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return decimals
 
 
+JAVA_WORDS = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
+"""What Debezium writes in place of numbers that are none; the words are those of a Java enum."""
+
+
+def to_java_words(column: pa.Array) -> pa.Array:
+    return _replaced(column, JAVA_WORDS, "[Ny]$")
+
+
+def from_java_words(column: pa.Array) -> pa.Array:
+    return _replaced(column, {word: text for text, word in JAVA_WORDS.items()}, "[NY]$")
+
+
+def _replaced(column: pa.Array, words: Mapping[str, str], endings: str) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(column, endings)).as_py():
+        return column
+    for text, word in words.items():
+        column = pc.if_else(pc.equal(column, text), word, column)
+    return column
+
+
+def double_to_text(column: pa.Array) -> pa.Array:
+    """The words for what is no number are the database's, not Arrow's."""
+    text = column.cast(pa.string())
+    for spelled, word in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        text = pc.if_else(pc.equal(text, spelled), word, text)
+    return text
+
+
 EXPONENT_MAX = 200_000
 VARIABLE_SCALE = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
 """Debezium's form of a number whose column fixes no scale."""
+_WHOLE = pa.struct([field.with_nullable(False) for field in VARIABLE_SCALE])
 
 
 def text_to_variable_scale(column: pa.Array) -> pa.Array:
     """Value by value, since no column type holds numbers of any length."""
-    return pa.array([_variable_scale(text) for text in column.to_pylist()], VARIABLE_SCALE)
+    return pa.array([_variable_scale(text) for text in column.to_pylist()], _WHOLE)
 
 
 def _variable_scale(text: str | None) -> dict[str, object] | None:

@@ -1,6 +1,7 @@
 """Columns of moments, dates and times of day as ISO 8601 text, and back."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,41 @@ from core_log.rows.stretches import Mask, fixed_width_column, integers, numbers_
 from core_log.varint import Int64s
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 TEXT_WIDTHS = {"s": 19, "ms": 23, "us": 26, "ns": 29}
+DIGITS = "digits"
+"""Parameter of a column of zoned moments whose precision is none of a unit's."""
+END_OF_DAY = "24:00:00Z"
 YEAR_0, YEAR_10000 = -62_167_219_200, 253_402_300_800
 """In seconds of Unix time: between them a year has four digits."""
 INFINITE_MS = {"infinity": 9_223_372_036_825_200, "-infinity": -9_223_372_036_832_400}
 """PostgreSQL's ends of time as Java knows them, and hence Debezium's plain timestamps."""
+INFINITE_NS = (2**63 - 1, -(2**63))
 FAR = re.compile(r"([+-]?)(\d+)(-\d\d-\d\d)(T\d\d:\d\d:\d\d(?:\.\d{1,9})?)?(Z?)")
 
 
-def moments_to_text(column: pa.Array, *, keep_zeros: bool) -> pa.Array:
-    """`2026-11-20T12:34:56.100Z`; as many digits as the unit has, or only those that say anything.
+def moments_to_text(column: pa.Array, *, digits: int) -> pa.Array:
+    """`2026-11-20T12:34:56.100Z`, with so many digits behind the point, or `infinity`.
 
     Years of five digits get a sign, as Java writes them.
     """
+    text = _whole_text(column, has_infinity=True)
+    spare = UNIT_DIGITS[column.type.unit] - digits
+    if not spare:
+        return text
+    cut = spare if digits else spare + 1  # the point goes, too
+    bare = pc.binary_join_element_wise(pc.utf8_slice_codeunits(text, 0, -cut - 1), "Z", "")
+    return pc.if_else(pc.ends_with(text, "y"), text, bare)
+
+
+def moments_to_bare_text(column: pa.Array) -> pa.Array:
+    """`2026-11-20T12:34:56.1Z`: only digits that say anything. The ends of time are moments, too,
+    as they are for Java."""
+    text = _whole_text(column, has_infinity=False)
+    return text if column.type.unit == "s" else _without_zeros(text)
+
+
+def _whole_text(column: pa.Array, *, has_infinity: bool) -> pa.Array:
     unit = column.type.unit
     numbers = integers(column)
     per_second = PER_SECOND[unit]
@@ -37,12 +60,18 @@ def moments_to_text(column: pa.Array, *, keep_zeros: bool) -> pa.Array:
     text[:, 10], text[:, width] = ord("T"), ord("Z")
     found = fixed_width_column(pa.string(), text, like=column)
     if is_far.any():
-        found = _with_far_moments(found, numbers, is_far, unit)
-    return found if keep_zeros or unit == "s" else _without_zeros(found)
+        infinite = infinities(unit) if has_infinity else {}
+        found = _with_far_moments(found, numbers, is_far, unit, infinite)
+    return found
 
 
-def _with_far_moments(column: pa.Array, numbers: Int64s, is_far: Mask, unit: str) -> pa.Array:
-    infinite = {ms * PER_SECOND[unit] // 1_000: text for text, ms in INFINITE_MS.items()}
+def infinities(unit: str) -> dict[int, str]:
+    return {ms * PER_SECOND[unit] // 1_000: text for text, ms in INFINITE_MS.items()}
+
+
+def _with_far_moments(
+    column: pa.Array, numbers: Int64s, is_far: Mask, unit: str, infinite: Mapping[int, str]
+) -> pa.Array:
     far = np.datetime_as_string(numbers[is_far].view(f"datetime64[{unit}]"))
     texts = [
         infinite.get(number) or _signed_year(text + "Z")
@@ -60,9 +89,24 @@ def _signed_year(text: str) -> str:
 
 
 def _without_zeros(column: pa.Array) -> pa.Array:
-    is_infinite = pc.ends_with(column, "y")
     bare = pc.utf8_rtrim(pc.utf8_rtrim(pc.utf8_rtrim(column, "Z"), "0"), ".")
-    return pc.if_else(is_infinite, column, pc.binary_join_element_wise(bare, "Z", ""))
+    return pc.binary_join_element_wise(bare, "Z", "")
+
+
+def moments_to_nanos(column: pa.Array) -> pa.Array:
+    """The ends of time are the ends of the numbers; `ValueError` beyond the years 1677 to 2262."""
+    unit, numbers = column.type.unit, column.view(pa.int64())
+    is_infinite = pc.is_in(numbers, pa.array(list(infinities(unit)), pa.int64()))
+    near = rescale(pc.if_else(is_infinite, 0, numbers), unit=unit, to="ns", kind=pa.int64())
+    end = pc.if_else(pc.greater(numbers, 0), *INFINITE_NS)
+    return pc.if_else(is_infinite, end, near)
+
+
+def nanos_to_moments(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    moments = rescale(column, unit="ns", to=kind.unit, kind=pa.int64())
+    for number, nanos in zip(infinities(kind.unit), INFINITE_NS, strict=True):
+        moments = pc.if_else(pc.equal(column, nanos), number, moments)
+    return moments.view(kind)
 
 
 def text_to_moments(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -124,18 +168,26 @@ def _days(text: str) -> int:
 
 
 def times_to_text(column: pa.Array) -> pa.Array:
-    """`12:34:56.1Z`, seconds always, digits that say nothing left out."""
+    """`12:34:56.1Z`, seconds always, digits that say nothing left out; `24:00:00Z` ends a day."""
+    stored = pa.int32() if column.type.bit_width == 32 else pa.int64()
+    is_end = pc.equal(column.view(stored), 86_400 * PER_SECOND[column.type.unit])
+    has_end = pc.any(is_end).as_py()
+    if has_end:
+        column = pc.if_else(is_end, pa.scalar(0, stored), column.view(stored)).view(column.type)
     text = column.cast(pa.string())
     if column.type.unit != "s":
         text = pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
-    return pc.binary_join_element_wise(text, "Z", "")
+    text = pc.binary_join_element_wise(text, "Z", "")
+    return pc.if_else(is_end, END_OF_DAY, text) if has_end else text
 
 
 def text_to_times(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Arrow parses moments only, so these become moments of one day."""
-    moments = pc.binary_join_element_wise("1970-01-01T", column, "")
+    is_end = pc.equal(column, END_OF_DAY)
+    clocks = pc.if_else(is_end, "00:00:00Z", column)
+    moments = pc.binary_join_element_wise("1970-01-01T", clocks, "")
     ticks = moments.cast(pa.timestamp("ns", "UTC")).cast(pa.timestamp(kind.unit, "UTC"))
-    numbers = ticks.view(pa.int64())
+    numbers = pc.if_else(is_end, 86_400 * PER_SECOND[kind.unit], ticks.view(pa.int64()))
     return numbers.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
 
 

@@ -47,6 +47,10 @@ class WireForm:
     from_wire: Conversion | None = None
     parts: tuple["WireForm", ...] = ()
     """The forms of a list's items, or of a struct's fields."""
+    required: frozenset[str] = frozenset()
+    """Fields of a struct that are never null; what `to_wire` makes says so, too."""
+    doc: str = ""
+    """What Debezium's schema says of itself."""
 
     def written(self, column: pa.Array) -> pa.Array:
         return column if self.to_wire is None else self.to_wire(column)
@@ -58,7 +62,8 @@ class WireForm:
         """In the order in which Kafka Connect's JsonConverter writes it."""
         if pa.types.is_struct(self.type):
             fields = [
-                part.connect_schema(is_optional=True) | {"field": member.name}
+                part.connect_schema(is_optional=member.name not in self.required)
+                | {"field": member.name}
                 for member, part in zip(self.type, self.parts, strict=True)
             ]
             schema: dict[str, Any] = {"type": "struct", "fields": fields}
@@ -70,9 +75,20 @@ class WireForm:
         schema["optional"] = is_optional
         if self.name:
             schema |= {"name": self.name, "version": 1}
+        if self.doc:
+            schema["doc"] = self.doc
         if self.parameters:
             schema["parameters"] = dict(self.parameters)
         return schema
+
+
+GEOMETRIES = "io.debezium.data.geometry"
+SHAPES: Mapping[str, tuple[str, frozenset[str]]] = {
+    f"{GEOMETRIES}.Point": ("Geometry (POINT)", frozenset(("x", "y"))),
+    f"{GEOMETRIES}.Geometry": ("Geometry", frozenset(("wkb",))),
+    f"{GEOMETRIES}.Geography": ("Geography", frozenset(("wkb",))),
+}
+"""What Debezium's schemas of shapes say, and which of their fields are never null."""
 
 
 def form_of(column: Column, wire: WireSettings) -> WireForm:
@@ -87,7 +103,7 @@ def _form(
     if pa.types.is_struct(kind):
         return _struct_form(kind, semantic, parameters, wire)
     if pa.types.is_decimal(kind):
-        return _decimal_form(kind, wire)
+        return _decimal_form(kind, parameters, wire)
     if kind == pa.uint64():
         return _through(pa.decimal128(20, 0), kind, wire)
     if kind in WIDENED:
@@ -104,7 +120,7 @@ def _form(
     if kind == pa.string() and semantic in (VARIABLE_SCALE, DECIMAL):
         return _long_decimal_form(semantic, parameters, wire)
     if pa.types.is_temporal(kind):
-        return _temporal_form(kind, wire)
+        return _temporal_form(kind, parameters, wire)
     if kind not in CONNECT_NAMES:
         raise DecodeError("a column of this type has no place in the log", type=str(kind))
     return WireForm(kind, semantic, parameters)
@@ -150,10 +166,23 @@ def _struct_form(
     kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
 ) -> WireForm:
     names = [member.name for member in kind]
+    doc, required = SHAPES.get(semantic, ("", frozenset()))
+    if semantic in SHAPES:  # their bytes have one form, whatever other bytes have
+        wire = wire.model_copy(update={"binary": "bytes"})
     parts = tuple(_form(member.type, "", {}, wire) for member in kind)
     wire_type = pa.struct(
         [pa.field(name, part.type) for name, part in zip(names, parts, strict=True)]
     )
+    if required:
+        return WireForm(
+            wire_type,
+            semantic,
+            parameters,
+            lambda column: with_required(column, required),
+            parts=parts,
+            required=required,
+            doc=doc,
+        )
     if all(part.to_wire is None for part in parts):
         return WireForm(wire_type, semantic, parameters, parts=parts)
     return WireForm(
@@ -166,6 +195,21 @@ def _struct_form(
     )
 
 
+def with_required(column: pa.StructArray, required: frozenset[str]) -> pa.StructArray:
+    """The same with fields that are declared never to be null; they are not, where the whole is
+    there."""
+    fields = [member.with_nullable(member.name not in required) for member in column.type]
+    members = [
+        values if field.nullable else _filled(values)
+        for field, values in zip(fields, column.flatten(), strict=True)
+    ]
+    return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null())
+
+
+def _filled(values: pa.Array) -> pa.Array:
+    return values.fill_null(b"" if pa.types.is_binary(values.type) else 0)
+
+
 def _with_members(column: pa.Array, conversions: list[Conversion]) -> pa.Array:
     members = [
         convert(member) for convert, member in zip(conversions, column.flatten(), strict=True)
@@ -176,7 +220,8 @@ def _with_members(column: pa.Array, conversions: list[Conversion]) -> pa.Array:
     return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null())
 
 
-def _decimal_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
+def _decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSettings) -> WireForm:
+    """`parameters` are what the schema says where the type alone would say something else."""
     match wire.decimal:
         case "string":
             return WireForm(
@@ -187,18 +232,19 @@ def _decimal_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
         case "double":
             return WireForm(
                 pa.float64(),
-                to_wire=lambda column: column.cast(pa.float64()),
+                # By way of text: Arrow's own cast is off by a bit now and then.
+                to_wire=lambda column: decimals.decimal_to_text(column).cast(pa.float64()),
                 from_wire=lambda column: column.cast(kind),
             )
         case "precise":
-            parameters = {
+            declared = {
                 "scale": str(kind.scale),
                 "connect.decimal.precision": str(kind.precision),
             }
             return WireForm(
                 pa.binary(),
                 DECIMAL,
-                parameters,
+                parameters or declared,
                 decimals.decimal_to_bytes,
                 lambda column: decimals.bytes_to_decimal(column, kind),
             )
@@ -210,12 +256,14 @@ def _long_decimal_form(
     """Numbers that no Arrow type holds travel as text inside of us, whatever is on the wire."""
     match wire.decimal:
         case "string":
-            return WireForm(pa.string())
+            return WireForm(
+                pa.string(), to_wire=decimals.to_java_words, from_wire=decimals.from_java_words
+            )
         case "double":
             return WireForm(
                 pa.float64(),
                 to_wire=lambda column: column.cast(pa.float64()),
-                from_wire=lambda column: column.cast(pa.string()),
+                from_wire=decimals.double_to_text,
             )
         case "precise" if semantic == VARIABLE_SCALE:
             return WireForm(
@@ -225,6 +273,8 @@ def _long_decimal_form(
                 decimals.text_to_variable_scale,
                 decimals.variable_scale_to_text,
                 (WireForm(pa.int32()), WireForm(pa.binary())),
+                frozenset(("scale", "value")),
+                "Variable scaled decimal",
             )
         case "precise":
             scale = int(parameters.get("scale", "0"))
@@ -253,9 +303,11 @@ def _binary_form(semantic: str, parameters: Mapping[str, str], wire: WireSetting
     )
 
 
-def _temporal_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
+def _temporal_form(
+    kind: pa.DataType, parameters: Mapping[str, str], wire: WireSettings
+) -> WireForm:
     if pa.types.is_timestamp(kind):
-        return _zoned_form(kind) if kind.tz is not None else _timestamp_form(kind, wire)
+        return _zoned_form(kind, parameters) if kind.tz is not None else _timestamp_form(kind, wire)
     if pa.types.is_date32(kind):
         return _date_form(wire)
     if pa.types.is_time(kind):
@@ -263,11 +315,12 @@ def _temporal_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
     raise DecodeError("a column of this type has no place in the log", type=str(kind))
 
 
-def _zoned_form(kind: pa.DataType) -> WireForm:
+def _zoned_form(kind: pa.DataType, parameters: Mapping[str, str]) -> WireForm:
+    digits = int(parameters.get(time_text.DIGITS, time_text.UNIT_DIGITS[kind.unit]))
     return WireForm(
         pa.string(),
         "io.debezium.time.ZonedTimestamp",
-        to_wire=lambda column: time_text.moments_to_text(column, keep_zeros=True),
+        to_wire=lambda column: time_text.moments_to_text(column, digits=digits),
         from_wire=lambda column: time_text.text_to_moments(column, kind),
     )
 
@@ -277,8 +330,15 @@ def _timestamp_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
         return WireForm(
             pa.string(),
             "io.debezium.time.IsoTimestamp",
-            to_wire=lambda column: time_text.moments_to_text(column, keep_zeros=False),
+            to_wire=time_text.moments_to_bare_text,
             from_wire=lambda column: time_text.text_to_moments(column, kind),
+        )
+    if wire.time == "nanoseconds" and kind.unit != "ns":
+        return WireForm(
+            pa.int64(),
+            "io.debezium.time.NanoTimestamp",
+            to_wire=time_text.moments_to_nanos,
+            from_wire=lambda column: time_text.nanos_to_moments(column, kind),
         )
     unit = _unit_on_wire(kind.unit, wire)
     name = {"ms": "Timestamp", "us": "MicroTimestamp", "ns": "NanoTimestamp"}[unit]

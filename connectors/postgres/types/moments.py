@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.types.reading import Reading
+from core_log.rows.time_text import DIGITS, INFINITE_MS
 
 DAY_US = 86_400 * 10**6
 ERA_YEARS, ERA_DAYS = 400, 146_097
 """The calendar repeats after so many years."""
-INFINITE_MS = {"infinity": 9_223_372_036_825_200, "-infinity": -9_223_372_036_832_400}
-"""The ends of time of a timestamp, as Java's driver, and so Debezium, counts them."""
 INFINITE_DAYS = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
 """Beyond any date that PostgreSQL has."""
 COARSE_DIGITS_MAX = 3
@@ -24,8 +23,6 @@ ZONED_TIME = (
     r"^(?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)(?P<sign>[+-])(?P<hours>\d\d)"
     r"(?::(?P<minutes>\d\d))?(?::(?P<seconds>\d\d))?$"
 )
-DIGITS = "digits"
-"""Parameter of a zoned timestamp whose declared precision is none of 3 and 6."""
 
 
 def date_reading() -> Reading:

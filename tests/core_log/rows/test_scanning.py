@@ -185,9 +185,11 @@ def test_a_row_that_was_tampered_with_is_read_as_it_is_or_not_at_all(
     if events is not None:
         expected = read_slowly(row)
         assert expected is not None, "what the slow way refuses is not let through"
-        names = SCHEMA.names
         read = [column[1].as_py() for column in events.rows]
-        wanted = [expected[name] for name in names]
+        wanted = [
+            pa.array([expected[name]], column.type, from_pandas=False)[0].as_py()
+            for name, column in zip(SCHEMA.names, events.rows, strict=True)
+        ]
         assert repr(read) == repr(wanted)
 
 

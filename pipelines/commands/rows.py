@@ -11,13 +11,12 @@ from core_log.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import find_table, split_target
+from pipelines.terminal.table_names import split_target
 from pipelines.terminal.times import time_text
 from pipelines.terminal.wishing import check_pipeline, running_pipelines
 
 if TYPE_CHECKING:
     from core_log.log import Log, TopicPartition
-    from pipelines.journal.schemas import StoredSchema
     from pipelines.proving.key_history import KeyChange
 
 MEANINGS = {"r": "read", "c": "created", "u": "updated", "d": "deleted", "t": "truncated"}
@@ -62,6 +61,7 @@ async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
     from pipelines.proving.key_history import key_bytes, key_history, newest_change
+    from pipelines.proving.key_shown import change_facts, stored_schema
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)
@@ -89,22 +89,6 @@ async def _rows(
     return facts, _lines(changes) if history else _row_lines(changes)
 
 
-async def stored_schema(log: "Log", pipeline: str, table: str) -> "StoredSchema":
-    """The newest schema of a table by the name that the source gives it."""
-    from pipelines.journal.inventory import schemas_of
-
-    if not table:
-        raise ConfigError("a key belongs to a table", hint=f"name it: {pipeline}/TABLE")
-    known = {str(each.schema.table): each for each in (await schemas_of(log, pipeline)).values()}
-    stored = known[find_table(table, known, pipeline=pipeline)]
-    if not stored.schema.key:
-        raise ConfigError(
-            "the table has no key, so that no row of it can be named",
-            table=str(stored.schema.table),
-        )
-    return stored
-
-
 async def _ends(
     log: "Log", pipeline: str, topic: str, as_of: str
 ) -> "Mapping[TopicPartition, int]":
@@ -127,21 +111,6 @@ async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[Key
             output.note(
                 f"compaction may have taken older changes from below {place.partition}:{cleaned_to}"
             )
-
-
-def change_facts(change: "KeyChange") -> dict[str, Any]:
-    """For programs."""
-    from pipelines.letters.shown_rows import shown
-
-    return {
-        "partition": change.partition,
-        "offset": change.offset,
-        "op": change.operation,
-        "committed": time_text(change.committed_ms),
-        "appended": time_text(change.appended_ms),
-        "at": change.at,
-        "row": None if change.row is None else shown(change.row),
-    }
 
 
 def _lines(changes: "Sequence[KeyChange]") -> list[str]:

@@ -84,6 +84,14 @@ ROUTES = (
         "offsets",
         "The source's position as the log holds it, and where the sinks last said they stand.",
     ),
+    Served(
+        "GET",
+        "/pipelines/{pipeline}/rows/{table}/{key:path}",
+        "row",
+        "The newest state of one key as the log tells it: `row` is null where it was deleted. The"
+        " table is called as at the source, the key is written as for `headwater rows`; 404 where"
+        " the log has never had it.",
+    ),
     *(
         Served("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
         for verb, meaning in WISHES.items()
@@ -149,6 +157,19 @@ class _Routes:
                 "sinks": {name: unit.positions for name, unit in units.items() if name != SOURCE},
             }
         )
+
+    async def row(self, request: Request) -> Response:
+        """One key of a table, searched for from the end of its partition."""
+        from pipelines.proving.key_history import key_bytes, newest_change
+        from pipelines.proving.key_shown import change_facts, stored_schema
+
+        pipeline = self._pipeline(request)
+        stored = await stored_schema(self._to.log, pipeline, request.path_params["table"])
+        keys = await key_bytes(self._to.log, stored, request.path_params["key"])
+        found = await newest_change(self._to.log, stored.topic, keys, ends=None)
+        if found is None:
+            raise NotFound("the log has never had that key", table=str(stored.schema.table))
+        return _json({"table": str(stored.schema.table)} | change_facts(found))
 
     async def wish(self, request: Request) -> Response:
         """Writes to the log what is wanted; the pipeline follows it, now or when it is next run."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.relations import Capture
-from connectors.postgres.source_block import Commits, Origin
+from connectors.postgres.source_block import EMPTY, Commits, Origin
 from connectors.postgres.wal.burst import (
     DELETE,
     INSERT,
@@ -29,7 +29,8 @@ from core_log.table_schema import TableSchema
 OPERATIONS = np.zeros(256, np.uint8)
 OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 
-Texts = tuple[pa.StringArray, ...]
+RESELECTED_HEADER = "headwater.reselected"
+"""Names of the columns, with commas between, that come from a later look at the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +238,13 @@ def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
     """Which columns were read anew, by name."""
     if not filled.refilled:
         return {}
-    count = len(filled.part)
     columns = filled.part.relation.columns
     names = [
-        pc.if_else(pa.array(mask), columns[place].name, pa.scalar(None, pa.string()))
+        pc.if_else(pa.array(mask), f"{columns[place].name},", "")
         for place, mask in sorted(filled.refilled.items())
     ]
-    joined = pc.binary_join_element_wise(*names, pa.scalar(","), null_handling="skip")
+    joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*names, EMPTY), 0, -1)
     has_any = np.logical_or.reduce(list(filled.refilled.values()))
-    assert len(joined) == count
     return {RESELECTED_HEADER: pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())}
 
 
@@ -267,7 +266,3 @@ def _nothing(capture: Capture) -> TableChanges:
     return TableChanges(
         schema, schema.arrow.empty_table().to_batches()[0], pa.array([], pa.uint8()), {"ts_us": 0}
     )
-
-
-RESELECTED_HEADER = "headwater.reselected"
-"""Names of the columns, with commas between, that come from a later look at the row."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from connectors.postgres.lsn import parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
@@ -119,9 +121,18 @@ def events_of(changes: TableChanges) -> list[Event]:
             indexes[at],
         )
         for at, (operation, row) in enumerate(
-            zip(changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True)
+            zip(changes.operations.to_pylist(), plain(changes.rows).to_pylist(), strict=True)
         )
     ]
+
+
+def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Times as numbers, as Python's end at the year 9999."""
+    columns = {
+        name: column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def short(events: Sequence[Event]) -> list[tuple[str, dict[str, Any]]]:

@@ -26,7 +26,7 @@ from tests.crash.command_process import CommandProcess
 from tests.crash.postgres_load import TABLES, PostgresLoad
 
 PIPELINE = """
-pipeline: shop
+pipeline: {name}
 workers: 0
 source:
   type: postgres
@@ -58,7 +58,7 @@ class Capture:
     """A PostgreSQL with a load on it, a broker, and a pipeline between them and a target."""
 
     def __init__(self, server: EmbeddedPostgres, name: str, directory: Path) -> None:
-        self.server, self.directory = server, directory
+        self.server, self.name, self.directory = server, name, directory
         with psycopg.connect(server.address, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         self.address = server.address_of(name)
@@ -67,7 +67,7 @@ class Capture:
                 connection.execute(statement.encode())
         self.log = f"127.0.0.1:{free_port()}"
         self.file = directory / "pipeline.yaml"
-        self.file.write_text(PIPELINE.format(url=self.address, log=self.log))
+        self.file.write_text(PIPELINE.format(name=name, url=self.address, log=self.log))
         self.broker = self._command("broker", "--data", directory / "data", "--listen", self.log)
         self.runner = self._command("run", self.file)
 
@@ -143,6 +143,12 @@ class Capture:
     def close(self) -> None:
         self.runner.end()
         self.broker.end()
+        with psycopg.connect(self.server.address, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+                " WHERE active"
+            )
+            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())
 
 
 @pytest.mark.crash

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,6 +17,7 @@ from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, tempo
 from tests.databases import Guest
 
 ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, note text)"
+PAGE = Path(__file__).parents[3] / "docs/postgres-role.md"
 STATEMENT = r"(?:ALTER|GRANT|CREATE|SELECT pg_|ROLLBACK)[^;]*;"
 
 
@@ -359,3 +361,16 @@ async def test_a_standby(strict: EmbeddedPostgres) -> None:
         standby.stop("immediate")
 
     assert "can be streamed since PostgreSQL 16" in found[0].problem and found[0].is_fatal
+
+
+async def test_the_statements_of_the_page_are_enough_and_can_be_taken_back(guest: Guest) -> None:
+    database = guest.value("SELECT current_database()")
+    prepare, take_down = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    guest.execute(ORDERS, "CREATE TABLE customers (id int PRIMARY KEY)")
+
+    guest.execute(prepare.replace("DATABASE shop", f'DATABASE "{database}"'))
+    role = guest.url.replace("headwater_guest@", "headwater_source@")
+    found = await examine(settings_of(role), "shop")
+    guest.execute(take_down)
+
+    assert found == []

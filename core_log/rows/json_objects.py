@@ -10,6 +10,7 @@ from core_log.errors import RowsRejected
 from core_log.rows.byte_text import from_base64
 from core_log.rows.json_text import quote
 from core_log.rows.rejecting import UNFIT
+from core_log.rows.scanning import ROWS_MIN, scanner_for
 from core_log.rows.stretches import stretches
 from core_log.rows.strict_json import NOT_FINITE, carrier, read_strictly
 
@@ -24,6 +25,10 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
     Strict: a missing, unknown, repeated or mistyped field raises `RowsRejected`, which names
     fields and never values. Whitespace between tokens is allowed, but costs speed.
     """
+    scanner = scanner_for(kind) if len(texts) >= ROWS_MIN else None
+    scanned = None if scanner is None else scanner.objects(texts)
+    if scanned is not None:
+        return scanned
     try:
         return read_together(texts, kind)
     except UNFIT:
@@ -31,7 +36,7 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
 
 
 def read_together(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
-    """The fast way; raises `ValueError` where it cannot be sure that everything fits."""
+    """Without compiled code; raises `ValueError` where it cannot be sure that everything fits."""
     if not kind.num_fields or not len(texts):
         raise ValueError("nothing to read in columns")
     data, offsets = stretches(texts)

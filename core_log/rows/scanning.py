@@ -92,7 +92,7 @@ class Scanner:
         except UNFIT:
             return None
 
-    def objects(self, texts: pa.StringArray) -> Sequence[pa.Array] | None:
+    def objects(self, texts: pa.StringArray) -> list[pa.Array] | None:
         """The same for bare objects."""
         from core_log.rows import event_scan
 

@@ -296,3 +296,14 @@ def test_values_in_the_middle_of_a_buffer_are_read_alone() -> None:
 
     assert events is not None
     assert events.rows[0].to_pylist() == [1, 1]
+
+
+def test_bare_objects_are_scanned_as_well() -> None:
+    rows = [SOUND, SOUND.replace('"id":1', '"id":2')]
+
+    columns = scanner_of(SCHEMA).objects(pa.array(rows))
+
+    assert columns is not None
+    assert columns[0].to_pylist() == [1, 2]
+    assert scanner_of(SCHEMA).objects(pa.array([SOUND, SOUND + " "])) is None
+    assert scanner_of(SCHEMA).objects(pa.array([SOUND, None])) is None

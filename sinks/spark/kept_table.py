@@ -100,6 +100,11 @@ class KeptTable:
     def _is_iceberg(self) -> bool:
         return self._settings.format == "iceberg"
 
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether columns that divide the table stand in its files as well."""
+        return self._is_iceberg
+
     def load(self) -> TableState | None:
         """The table as it is; raises `SinkRejected` where it is somebody else's."""
         state = self.lake.load()
@@ -113,7 +118,7 @@ class KeptTable:
         state = self.load()
         self._check_start(state, stretch, known)
         layout, all_files = self.layout(work.schemas(), state)
-        rewriting = Rewriting(self.place, layout, keeps_partitions=self._is_iceberg)
+        rewriting = Rewriting(self.place, layout, keeps_partitions=self.keeps_partitions)
         files = () if state is None else state.files
         prepared = work.prepare(rewriting, files, all_files=all_files)
         return Ready(state, layout, prepared)

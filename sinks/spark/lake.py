@@ -6,10 +6,22 @@ from core_log.table_schema import TableId
 from sinks.sink import SinkContext
 from sinks.spark.kept_table import KeptTable
 from sinks.spark.ledger import Entry, Ledger
-from sinks.spark.naming import directory_of
+from sinks.spark.naming import directory_of, safe
 from sinks.spark.place import Place, place_of
 from sinks.spark.settings import SparkSettings
 from sinks.spark.table import LakeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """The copy of a table that is being made, in a directory of the live one."""
+
+    table: TableId
+    generation: int
+
+    @property
+    def directory(self) -> str:
+        return f"shadow-g{self.generation}"
 
 
 @dataclass(slots=True)
@@ -18,6 +30,7 @@ class Lake:
 
     settings: SparkSettings
     context: SinkContext
+    shadow: Shadow | None = None
     _kept: dict[TableId, KeptTable] = field(default_factory=dict)
 
     @property
@@ -25,15 +38,19 @@ class Lake:
         return place_of(self.settings.path, self.settings.s3, directory=self.context.directory)
 
     def ledger(self) -> Ledger:
-        context = self.context
-        return Ledger(self.place.store, pipeline=context.pipeline, sink=context.name)
+        context, shadow = self.context, self.shadow
+        suffix = "" if shadow is None else f".{safe(str(shadow.table))}.{shadow.directory}"
+        return Ledger(self.place.store, pipeline=context.pipeline, sink=f"{context.name}{suffix}")
 
     def table(self, table: TableId) -> KeptTable:
         found = self._kept.get(table)
         if found is None:
             place = self.place_of(table)
             lake = format_of(self.settings, place, table)
-            found = KeptTable(table, lake, place, self.settings, self.context)
+            generation = 1 if self.shadow is None else self.shadow.generation
+            found = KeptTable(
+                table, lake, place, self.settings, self.context, generation=generation
+            )
             self._kept[table] = found
         return found
 
@@ -41,7 +58,8 @@ class Lake:
         return [self.table(each) for each in sorted(head.tables())]
 
     def place_of(self, table: TableId) -> Place:
-        return self.place / directory_of(table, self.settings.table)
+        live = self.place / directory_of(table, self.settings.table)
+        return live if self.shadow is None else live / self.shadow.directory
 
     def forget(self) -> None:
         self._kept.clear()

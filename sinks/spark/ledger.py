@@ -7,9 +7,9 @@ from typing import Any
 
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId
-from sinks.files.naming import escape
 from sinks.files.stores import Store
 from sinks.sink import Cut, Stand, Stands
+from sinks.spark.naming import safe
 
 ENTRIES_KEPT = 1_000
 """So many cuts can be opened, as long as the tables still have those versions."""
@@ -38,10 +38,9 @@ class Ledger:
     """A directory of small JSON files beside the tables. The tables are the truth: without the
     ledger it would only not be known which they are."""
 
-    def __init__(self, store: Store, *, pipeline: str, sink: str, generation: str = "") -> None:
+    def __init__(self, store: Store, *, pipeline: str, sink: str) -> None:
         self._store = store
-        name = f"{escape(pipeline)}.{escape(sink)}{generation}"
-        self._directory = f"_headwater/{name}"
+        self._directory = f"_headwater/{safe(pipeline)}.{safe(sink)}"
         self._head: Entry | None = None
 
     def head(self) -> Entry:

@@ -1,11 +1,22 @@
 """The `spark` sink: slices of the log into tables of a lake, each by one commit of the table."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
+
+import pyarrow as pa
 
 from core_log.changes import TableChanges
 from core_log.errors import Fenced, HeadwaterError, SinkUnavailable
@@ -13,7 +24,7 @@ from core_log.finding import Finding
 from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
-from sinks.sink import SinkContext, Slice, Stand, Stands
+from sinks.sink import Contents, SinkContext, Slice, Stand, Stands
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
     GatheredWork,
@@ -23,7 +34,7 @@ from sinks.spark.kept_table import (
     check_stand,
     farthest,
 )
-from sinks.spark.lake import Lake
+from sinks.spark.lake import Lake, Shadow
 from sinks.spark.ledger import Entry, next_entry
 from sinks.spark.reader.splits import splits_of
 from sinks.spark.settings import SparkSettings
@@ -60,9 +71,11 @@ class SparkSink:
 
     Settings = SparkSettings
 
-    def __init__(self, settings: SparkSettings, context: SinkContext) -> None:
+    def __init__(
+        self, settings: SparkSettings, context: SinkContext, *, shadow: Shadow | None = None
+    ) -> None:
         self._settings, self._context = settings, context
-        self._lake = Lake(settings, context)
+        self._lake = Lake(settings, context, shadow)
         self._ledger = self._lake.ledger()
         self._writer = uuid4().hex
         self._told: dict[TopicPartition, Stand] = {}
@@ -99,6 +112,38 @@ class SparkSink:
 
     async def drop(self) -> Sequence[str]:
         return await in_thread(self._drop)
+
+    async def shadow(self, table: TableId) -> "SparkSink":
+        from sinks.spark.rebuilding import shadow_of
+
+        shadow = await in_thread(partial(shadow_of, self._lake, table))
+        return SparkSink(self._settings, self._context, shadow=shadow)
+
+    async def swap(self, table: TableId) -> str:
+        from sinks.spark.rebuilding import swap
+
+        return await in_thread(partial(swap, self._lake, table))
+
+    @asynccontextmanager
+    async def contents(
+        self, schema: TableSchema, topics: Collection[str]
+    ) -> AsyncIterator[Contents]:
+        from sinks.spark.reading_back import open_table
+
+        head = await in_thread(self._ledger.head)
+        ignores = self._settings.of(str(schema.table)).deletes == "ignore"
+        opened = await in_thread(
+            lambda: open_table(
+                self._lake.table(schema.table), schema, known=head.stands, ignores_deletes=ignores
+            )
+        )
+        stands = {part: at for part, at in opened.stands.items() if part.topic in topics}
+        batches = _in_threads(opened.batches)
+        yield Contents(stands, opened.columns, batches, opened.keeps_deleted)
+
+    async def maintain(self, tables: Collection[str] = ()) -> Sequence[str]:
+        """All tables, or those of the names; says what was done."""
+        return await in_thread(partial(self._maintain, frozenset(tables)))
 
     async def close(self) -> None:
         """Spark belongs to the process, and other sinks may go on with it."""
@@ -321,6 +366,17 @@ class SparkSink:
             found.append(Finding(str(error), error.hint or "see to it that it can be written"))
         return found
 
+    def _maintain(self, tables: frozenset[str]) -> list[str]:
+        from sinks.spark.maintenance import maintain
+
+        now_ms = self._context.clock.now_ms()
+        return [
+            line
+            for kept in self._lake.tables(self._ledger.head())
+            if not tables or tables & {str(kept.table), kept.table.name}
+            for line in maintain(kept, self._settings, now_ms=now_ms)
+        ]
+
     def _drop(self) -> list[str]:
         said = []
         for kept in self._lake.tables(self._ledger.head()):
@@ -371,6 +427,11 @@ def _worst(failures: Sequence[BaseException]) -> BaseException:
     unexpected = [each for each in failures if not isinstance(each, HeadwaterError)]
     fenced = [each for each in failures if isinstance(each, Fenced)]
     return [*unexpected, *fenced, *failures][0]
+
+
+async def _in_threads(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    while (batch := await in_thread(lambda: next(batches, None))) is not None:
+        yield batch
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

@@ -82,7 +82,8 @@ class Change:
     committed_ms: int = 0
     schema: pa.Schema | None = None
     """The new columns, where they change."""
-    generation: int | None = None
+    becomes: "Creation | None" = None
+    """What a rebuilt copy was made as; the table is that from now on."""
     operation: str = "MERGE"
     keeps_rows: bool = False
     """The rows stay what they are, they only lie in other files."""

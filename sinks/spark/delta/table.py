@@ -61,32 +61,33 @@ class DeltaLakeTable:
             feeds=change.feeds,
             partition_by=creation.partition_by,
         )
-        self._write(fresh, change, begun)
+        self._write(fresh, change, begun, creation)
         return self._after(fresh)
 
     def commit(self, state: TableState, change: Change) -> TableState:
-        begun: list[dict[str, Any]] = []
+        assert state.owner is not None, "only a table of ours is written to"
         feeds = merged(state.feeds, change.feeds)
-        generation = state.generation if change.generation is None else change.generation
-        is_other = change.schema is not None and not change.schema.equals(state.schema)
-        if is_other or feeds != state.feeds or generation != state.generation:
+        like = change.becomes
+        if like is None:
             schema = state.schema if change.schema is None else change.schema
-            if change.generation is not None:
-                feeds = dict(change.feeds)
-            assert state.owner is not None, "only a table of ours is written to"
             like = Creation(
-                state.id,
-                schema,
-                state.mode,
-                state.key,
-                state.owner,
-                state.partition_by,
-                generation,
+                id=state.id,
+                schema=schema,
+                mode=state.mode,
+                key=state.key,
+                owner=state.owner,
+                partition_by=state.partition_by,
+                generation=state.generation,
             )
-            if actions.protocol(schema) != actions.protocol(state.schema):
-                begun.append(actions.protocol(pa.schema([*schema, *state.schema])))
-            begun.append(self._meta_data(state.id, schema, like, feeds, change.committed_ms))
-        self._write(state, change, begun, generation=generation)
+        else:
+            feeds = dict(change.feeds)
+        begun: list[dict[str, Any]] = []
+        is_other = change.becomes is not None or not like.schema.equals(state.schema)
+        if is_other or feeds != state.feeds:
+            if actions.protocol(like.schema) != actions.protocol(state.schema):
+                begun.append(actions.protocol(pa.schema([*like.schema, *_ntz(state.schema)])))
+            begun.append(self._meta_data(state.id, like.schema, like, feeds, change.committed_ms))
+        self._write(state, change, begun, like)
         return self._after(state)
 
     def versions(self, count: int) -> Sequence[Version]:
@@ -217,13 +218,9 @@ class DeltaLakeTable:
         state: TableState,
         change: Change,
         begun: Sequence[dict[str, Any]],
-        *,
-        generation: int | None = None,
+        like: Creation,
     ) -> None:
-        assert state.owner is not None, "only a table of ours is written to"
-        now_ms, divided = change.committed_ms, state.partition_by
-        generation = state.generation if generation is None else generation
-        key = state.key or None
+        now_ms = change.committed_ms
         written = [
             actions.commit_info(
                 operation=change.operation,
@@ -235,7 +232,7 @@ class DeltaLakeTable:
             *begun,
             *(
                 actions.txn(
-                    transaction_name(state.owner.pipeline, part, stand, generation),
+                    transaction_name(like.owner.pipeline, part, stand, like.generation),
                     stand.next_offset,
                     now_ms=now_ms,
                 )
@@ -243,15 +240,18 @@ class DeltaLakeTable:
             ),
             *(
                 actions.remove(
-                    each, partition_by=divided, now_ms=now_ms, is_gone=not change.keeps_rows
+                    each,
+                    partition_by=state.partition_by,
+                    now_ms=now_ms,
+                    is_gone=not change.keeps_rows,
                 )
                 for each in change.removed
             ),
             *(
                 actions.add(
                     each,
-                    key=key,
-                    partition_by=divided,
+                    key=like.key or None,
+                    partition_by=like.partition_by,
                     now_ms=now_ms,
                     is_new=not change.keeps_rows,
                 )
@@ -260,6 +260,11 @@ class DeltaLakeTable:
         ]
         if not self._place.store.create(_log_name(state.version + 1), actions.encode(written)):
             raise Overtaken
+
+
+def _ntz(schema: pa.Schema) -> list[pa.Field]:
+    """What a table was once able to hold stays in its protocol."""
+    return [pa.field(f"was {each.name}", each.type) for each in schema]
 
 
 def _log_name(version: int) -> str:

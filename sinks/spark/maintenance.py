@@ -1,0 +1,126 @@
+"""What keeps a table of the lake healthy: small files put together, files of the past removed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from sinks.spark import parquet_files
+from sinks.spark.kept_table import KeptTable
+from sinks.spark.keyspace import Cell, DataFile
+from sinks.spark.layout import OWN_COLUMNS, Layout
+from sinks.spark.rewriting import Rewriting
+from sinks.spark.settings import SparkSettings
+from sinks.spark.table import Change, Overtaken, TableState
+
+SMALL = 4
+"""A file of less than one of so many parts of the wanted rows is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a table lies in its files."""
+
+    files: int
+    small_files: int
+    rows: int
+    bytes: int
+
+
+def health_of(state: TableState, *, file_rows: int) -> Health:
+    small = [each for each in state.files if each.rows * SMALL < file_rows]
+    return Health(
+        len(state.files),
+        len(small) if len(state.files) > 1 else 0,
+        sum(each.rows for each in state.files),
+        sum(each.size for each in state.files),
+    )
+
+
+def maintain(kept: KeptTable, settings: SparkSettings, *, now_ms: int) -> list[str]:
+    """Whoever writes to the table goes on, and tries again where our commit came first."""
+    state = kept.load()
+    if state is None:
+        return []
+    said = []
+    chosen = settings.of(str(kept.table))
+    groups = list(
+        _groups(state, file_rows=chosen.file_rows, files_min=settings.maintenance.small_files)
+    )
+    if groups:
+        compacted = _compact(kept, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
+        if compacted is not None:
+            said.append(f"{kept.table}: {compacted[0]} small files became {compacted[1]}")
+    gone = kept.lake.vacuum(older_than_ms=settings.maintenance.retain_ms, now_ms=now_ms)
+    if gone:
+        said.append(f"{kept.table}: {len(gone)} files removed that no version needs")
+    return said
+
+
+def _compact(
+    kept: KeptTable,
+    state: TableState,
+    groups: Sequence[Sequence[DataFile]],
+    *,
+    file_rows: int,
+    now_ms: int,
+) -> tuple[int, int] | None:
+    layout = _layout(kept, state, file_rows)
+    rewriting = Rewriting(kept.place, layout, keeps_partitions=kept.keeps_partitions)
+    removed, added = list[DataFile](), list[DataFile]()
+    for group in groups:
+        rows = parquet_files.read(kept.place, Cell(None, None, tuple(group)), layout)
+        removed += group
+        added += rewriting.write(rows)
+    change = Change(
+        added=added,
+        removed=removed,
+        committed_ms=now_ms,
+        operation="OPTIMIZE",
+        keeps_rows=True,
+    )
+    try:
+        kept.lake.commit(state, change)
+    except Overtaken:
+        return None
+    return len(removed), len(added)
+
+
+def _groups(state: TableState, *, file_rows: int, files_min: int) -> Iterator[list[DataFile]]:
+    """Small files that lie side by side, as many as make one of the wanted size."""
+    small = [each for each in state.files if each.rows * SMALL < file_rows]
+    if len(small) < files_min:
+        return
+    in_order = sorted(state.files, key=_order)
+    for _, mine in groupby(in_order, key=lambda each: each.partition):
+        held: list[DataFile] = []
+        for each in mine:
+            is_small = each.rows * SMALL < file_rows
+            if not is_small or sum(one.rows for one in held) + each.rows > file_rows:
+                if len(held) > 1:
+                    yield held
+                held = []
+            if is_small:
+                held.append(each)
+        if len(held) > 1:
+            yield held
+
+
+def _order(file: DataFile) -> tuple[list[str], bool, bytes | int]:
+    low = file.low.encode() if isinstance(file.low, str) else file.low
+    values = ["" if each is None else each for each in file.partition]
+    return values, low is None, 0 if low is None else low
+
+
+def _layout(kept: KeptTable, state: TableState, file_rows: int) -> Layout:
+    own = OWN_COLUMNS[state.mode]
+    columns = pa.schema([field for field in state.schema if field.name not in own])
+    return Layout(
+        kept.table,
+        state.mode,
+        (state.key,) if state.key else (),
+        columns,
+        partition_by=state.partition_by,
+        file_rows=file_rows,
+    )

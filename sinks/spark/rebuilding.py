@@ -1,0 +1,81 @@
+"""A second copy of a table in a directory of the live one, and the commit that puts it in place."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core_log.errors import SinkRejected, SinkUnavailable
+from core_log.table_schema import TableId
+from sinks.spark.delta.table import LOG
+from sinks.spark.kept_table import ATTEMPTS_MAX, farthest
+from sinks.spark.lake import Lake, Shadow
+from sinks.spark.table import Change, Creation, Overtaken, TableState
+
+if TYPE_CHECKING:
+    from sinks.sink import Stands
+
+
+def shadow_of(lake: Lake, table: TableId) -> Shadow:
+    """The copy that is in the making already, or a new one."""
+    return Shadow(table, _live(lake, table).generation + 1)
+
+
+def swap(lake: Lake, table: TableId) -> str:
+    """One commit of the live table takes its files out and the copy's in. The old version can be
+    read until its files are removed."""
+    kept = lake.table(table)
+    for _ in range(ATTEMPTS_MAX):
+        live = _live(lake, table)
+        shadow = Shadow(table, live.generation + 1)
+        copy = Lake(lake.settings, lake.context, shadow)
+        state = copy.table(table).load()
+        if state is None or state.owner is None:
+            raise SinkRejected(
+                "there is no copy to put in the table's place",
+                table=str(table),
+                hint="`headwater rebuild` makes one",
+            )
+        becomes = Creation(
+            id=live.id,
+            schema=state.schema,
+            mode=state.mode,
+            key=state.key,
+            owner=state.owner,
+            partition_by=state.partition_by,
+            generation=shadow.generation,
+        )
+        change = Change(
+            added=[replace(each, path=f"{shadow.directory}/{each.path}") for each in state.files],
+            removed=live.files,
+            stands=_stands(copy, state),
+            feeds=state.feeds,
+            committed_ms=lake.context.clock.now_ms(),
+            becomes=becomes,
+            operation="RESTORE",
+        )
+        try:
+            kept.lake.commit(live, change)
+        except Overtaken:
+            continue
+        _forget(copy, table)
+        return f"version {live.version} of {kept.place.root}"
+    raise SinkUnavailable("others keep committing to the table", table=str(table))
+
+
+def _live(lake: Lake, table: TableId) -> TableState:
+    live = lake.table(table).load()
+    if live is None:
+        raise SinkRejected("there is no table to make a copy of", table=str(table))
+    return live
+
+
+def _stands(copy: Lake, state: TableState) -> "Stands":
+    """The copy's own, and what it knows beyond them of stretches without rows."""
+    known = copy.ledger().head().stands
+    return {part: farthest(part, state.stands, known) or at for part, at in state.stands.items()}
+
+
+def _forget(copy: Lake, table: TableId) -> None:
+    """The copy is no table of its own any more; its files stay where they are."""
+    store = copy.place_of(table).store
+    store.remove([f"{LOG}/{name}" for name in store.names(LOG)])
+    copy.ledger().forget()

@@ -101,8 +101,6 @@ class PostgresSettings(YamlSettings):
     """How bytes are written; Debezium's binary.handling.mode."""
     interval: Literal["numeric", "string"] = "numeric"
     """How intervals are written; Debezium's interval.handling.mode."""
-    hstore: Literal["json", "map"] = "json"
-    """How hstore is written; Debezium's hstore.handling.mode."""
     unknown_types: Literal["text", "skip"] = "text"
     """Columns of types that Debezium leaves out: as their text, or left out as well."""
     has_transactions: bool = Field(False, alias="transactions")

@@ -148,17 +148,12 @@ class TypeBook:
         if item_type is None:
             return self._unknown()
         skips = self.settings.unknown_types == "skip"
-        if skips and self._base_name(item_type) in LEFT_OUT_IN_ARRAYS:
+        if skips and (item_type.kind == "d" or item_type.name in LEFT_OUT_IN_ARRAYS):
             return None
         item = self._reading(known.item_oid, modifier, 1, depth=depth + 1)
         if item is None:
             return None
         return array_reading(item, delimiter=known.delimiter or ",", dimensions=dimensions)
-
-    def _base_name(self, known: PgType) -> str:
-        while known.kind == "d" and known.base_oid in self._types:
-            known = self._types[known.base_oid]
-        return known.name
 
     def _unknown(self) -> Reading | None:
         return text_reading() if self.settings.unknown_types == "text" else None

@@ -65,8 +65,8 @@ EXTENSIONS: Mapping[str, OfModifier] = {
     "halfvec": lambda _: vector_reading(pa.float32(), "FloatVector"),
 }
 """By name only, as their numbers differ from database to database."""
-LEFT_OUT_IN_ARRAYS = {"money", "interval", "point", "bit", "varbit"}
-"""What Debezium reads alone and not in arrays."""
+LEFT_OUT_IN_ARRAYS = {"money", "interval", "point", "bit", "varbit", "xml", "name"}
+"""What Debezium reads alone and not in arrays; nor does it read arrays of domains."""
 
 
 def builtin_reading(name: str, modifier: int) -> Reading | None:

@@ -14,7 +14,7 @@ from connectors.postgres.snapshot.leaves import Size, sizes_of
 from connectors.postgres.snapshot.ledger import Chunk
 from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader, statement_of
-from connectors.postgres.snapshot.transaction import View, viewing, writers_over
+from connectors.postgres.snapshot.transaction import View, flush, viewing, writers_over
 from connectors.postgres.types.book import TypeBook
 from core_log.changes import ChangeBatch
 from core_log.errors import HeadwaterError
@@ -109,6 +109,7 @@ class Fetching:
                 pieces = self.reader.pieces(connection, found[0], statement)
                 rows = [piece async for piece in pieces]
         if is_same and is_usable:
+            await flush(connection)
             return Read(job, chunk, found[0], window, view, rows)
         job.watch.closed(window)
         if is_same:
@@ -146,11 +147,19 @@ class Fetching:
                         batches = self._batches_of_whole(connection, job, hold, view)
                         whole = Whole(job, view, batches)
                         self.outbox.put(whole)
+                        await self._flush_beside()
                         await whole.is_over.wait()
                         return
                 await asyncio.sleep(AGAIN_S)
         finally:
             job.hold = None
+
+    async def _flush_beside(self) -> None:
+        connection = await self.reader.connect()
+        try:
+            await flush(connection)
+        finally:
+            await connection.close()
 
     async def _batches_of_whole(
         self, connection: Connection, job: Job, hold: Hold, view: View

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import sql
 
-from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.connecting import Connection, in_our_words, translated
+from connectors.postgres.heartbeat import PREFIX
 from connectors.postgres.lsn import parse_lsn
 from connectors.postgres.snapshot.reading import Moment
 from connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, Snapshot
@@ -46,6 +48,11 @@ WHERE l.locktype = 'relation' AND l.granted
     AND l.relation = ANY({relations}::oid[])
 """
 """Every transaction that has written to a table holds a lock on it until all others see it."""
+
+FLUSH = f"SELECT pg_catalog.pg_logical_emit_message(true, '{PREFIX}', '')"
+"""An empty message, which is no event and touches no table; that it is committed writes it out."""
+REFUSED = {"25006", "42501"}
+"""By a standby, or a setting, that lets nobody write; or as our role may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,18 @@ async def writers_over(connection: Connection, table: TableId, relations: Sequen
                 table,
                 len(wanted),
             )
+
+
+async def flush(connection: Connection) -> bool:
+    """Has a server at rest write out what it has in memory of its log, as it streams nothing else.
+    False where that is not allowed; then it does so within half a minute."""
+    try:
+        await connection.execute(FLUSH)
+    except psycopg.errors.Error as error:
+        if error.sqlstate in REFUSED:
+            return False
+        raise translated(error, "the server's log cannot be written out") from None
+    return True
 
 
 async def _writers(connection: Connection, query: sql.Composed) -> set[str]:

@@ -1,0 +1,104 @@
+"""A log of one table in memory, which sees batches as the pipeline's log makes them readable."""
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
+from connectors.source import Gauge, Progress, SourceContext
+from core_log.changes import ChangeBatch, Operation, TableChanges
+from tests.connectors.postgres.stories import source_context
+from tests.databases import Guest
+
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Folded:
+    """What a reader of the log would have: of every table its rows by key; of one without a key,
+    its rows in the order in which they came."""
+
+    positions: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, Rows] = field(default_factory=dict)
+    reads: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    """Rows that came by reading, not by the stream, by table and key."""
+    truncates: int = 0
+    _open: list[ChangeBatch] = field(default_factory=list)
+
+    def take(self, batch: ChangeBatch) -> None:
+        """Nothing is there before a position follows."""
+        self._open.append(batch)
+        if batch.positions:
+            for each in self._open:
+                self.positions |= each.positions
+                for changes in each.tables:
+                    self._apply(changes)
+            self._open.clear()
+
+    def killed(self) -> None:
+        self._open.clear()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return sorted(self.tables.get(table, {}).values(), key=repr)
+
+    def _apply(self, changes: TableChanges) -> None:
+        name, key = changes.schema.table.name, changes.schema.key
+        rows = self.tables.setdefault(name, {})
+        for row, kind in zip(changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True):
+            place = tuple(row[column] for column in key) if key else (len(rows),)
+            if kind == Operation.READ:
+                self.reads.append((name, place))
+            if kind == Operation.TRUNCATE:
+                self.truncates += 1
+                rows.clear()
+            elif kind == Operation.DELETE:
+                rows.pop(place, None)
+            else:
+                rows[place] = row
+
+
+def source_of(
+    guest: Guest, *, report: Any = None, until_end: bool = False, **settings: Any
+) -> PostgresSource:
+    snapshot = {"chunk_rows": 50, **settings.pop("snapshot", {})}
+    given = {"url": guest.url, "tables": ["public.*"], "snapshot": snapshot, **settings}
+    context = source_context(until_end=until_end)
+    if report is not None:
+        context = SourceContext(
+            context.pipeline, context.directory, context.clock, report, until_end=until_end
+        )
+    return PostgresSource(PostgresSettings.model_validate(given), context)
+
+
+async def live(folded: Folded, source: PostgresSource, *, batches: int | None = None) -> None:
+    """One life of the source: to its end, or until it is killed after so many batches."""
+    async with aclosing(source.changes(dict(folded.positions))) as coming:
+        async for batch in coming:
+            folded.take(batch)
+            if batches is not None:
+                batches -= 1
+                if batches <= 0:
+                    break
+    folded.killed()
+
+
+async def until_equal(folded: Folded, guest: Guest, **settings: Any) -> None:
+    """Everything up to now has been read."""
+    await live(folded, source_of(guest, until_end=True, **settings))
+
+
+def in_table(guest: Guest, table: str) -> list[dict[str, Any]]:
+    rows = guest.rows(f"SELECT to_json(t) FROM {table} t")
+    return sorted((row for [row] in rows), key=repr)
+
+
+@dataclass(slots=True)
+class Told:
+    """The newest progress of each table."""
+
+    newest: dict[str, Progress] = field(default_factory=dict)
+
+    def __call__(self, told: Progress | Gauge) -> None:
+        if isinstance(told, Progress):
+            self.newest[told.table.name] = told

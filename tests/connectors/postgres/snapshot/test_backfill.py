@@ -1,0 +1,223 @@
+"""Rows that are read while users write end, with the stream, as the table: whatever happens."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from connectors.postgres.snapshot.ledger import Ledger
+from connectors.source import Control
+from core_log.errors import SourceRejected
+from core_log.table_schema import TableId
+from tests.connectors.postgres.snapshot.folding import (
+    Folded,
+    Told,
+    in_table,
+    live,
+    source_of,
+    until_equal,
+)
+from tests.connectors.postgres.snapshot.writing import AUDIT, KEYS, ORDERS, writers
+from tests.databases import Guest
+
+ORDERS_ID = TableId("public", "orders")
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_snapshot_that_is_killed_again_and_again_goes_on(guest: Guest, seed: int) -> None:
+    guest.execute(*ORDERS, *AUDIT)
+    guest.publish()
+    random, folded = Random(seed), Folded()
+
+    with writers(guest, seed=seed):
+        for _ in range(5):
+            await live(folded, source_of(guest), batches=random.randrange(2, 25))
+    await until_equal(folded, guest)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+    assert folded.rows("audit") == in_table(guest, "audit")
+    reads = [place for table, place in folded.reads if table == "orders"]
+    assert len(reads) == len(set(reads)), "finished work is not read again"
+
+
+async def test_a_table_that_is_added_to_the_file_is_read_beside_the_others(guest: Guest) -> None:
+    guest.execute(*AUDIT)
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute(*ORDERS)
+
+    with writers(guest, seed=7):
+        await live(folded, source_of(guest), batches=40)
+    await until_equal(folded, guest)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+    assert folded.rows("audit") == in_table(guest, "audit")
+    assert not [place for table, place in folded.reads if table == "audit" and place[0] > 1_000]
+
+
+async def test_a_wish_has_a_table_read_again_while_it_changes(guest: Guest) -> None:
+    guest.execute(*ORDERS, *AUDIT)
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    first = len(folded.reads)
+    folded.tables["orders"].clear()  # as if somebody had broken the log
+
+    with writers(guest, seed=3):
+        await wished(folded, guest, {"action": "start"})
+    await until_equal(folded, guest)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+    assert len(folded.reads) > first
+    assert folded.positions["control/wish"] == "start"
+
+
+async def test_a_wish_may_be_for_some_rows(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    folded.reads.clear()
+
+    await wished(folded, guest, {"action": "start", "where": "id % 100 = 7 -- odd ones"})
+
+    assert sorted(place[0] for _, place in folded.reads) == list(range(7, KEYS, 100))
+
+
+async def test_a_condition_that_is_none_is_refused_before_it_is_written_down(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded, source = Folded(), source_of(guest)
+    await until_equal(folded, guest)
+    reading = asyncio.ensure_future(live(folded, source))
+    await until(lambda: source._reading is not None)
+    await source.control(Control("first", "snapshot", ORDERS_ID, {"action": "resume"}))
+    await until(lambda: "control/first" in folded.positions)
+
+    for condition in ("no_such_column > 1", "true) UNION SELECT 1; DROP TABLE orders; --("):
+        control = Control("w", "snapshot", ORDERS_ID, {"action": "start", "where": condition})
+        with pytest.raises(SourceRejected):
+            await source.control(control)
+
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert ledger_of(folded).is_done
+
+
+async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+    await live(folded, source_of(guest), batches=5)
+
+    await wished(folded, guest, {"action": "pause"}, id="pause")
+    before = len(folded.reads)
+    await until_equal(folded, guest)
+    assert len(folded.reads) == before
+    assert ledger_of(folded).is_paused
+    await wished(folded, guest, {"action": "resume"}, id="resume")
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+
+
+async def test_a_reading_that_is_given_up_is_not_taken_up_again(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+    await live(folded, source_of(guest), batches=5)
+
+    await wished(folded, guest, {"action": "stop"})
+
+    assert 0 < len(folded.reads) < KEYS
+    assert ledger_of(folded).is_done
+
+
+@pytest.mark.parametrize(
+    "accident",
+    [
+        "TRUNCATE orders",
+        "VACUUM FULL orders",
+        "ALTER TABLE orders ADD COLUMN more int DEFAULT 5",
+        "ALTER TABLE orders ALTER amount TYPE bigint",
+        "DROP TABLE orders",
+    ],
+)
+async def test_what_happens_to_a_table_meanwhile_leaves_it_whole(
+    guest: Guest, accident: str
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+    await live(folded, source_of(guest), batches=5)
+
+    guest.execute(accident)
+    if not accident.startswith("DROP"):
+        guest.execute("UPDATE orders SET note = 'later' WHERE id % 10 = 0")
+        await until_equal(folded, guest)
+        assert values(folded.rows("orders")) == values(in_table(guest, "orders"))
+    else:
+        guest.execute("CREATE TABLE other (id int PRIMARY KEY)")
+        await until_equal(folded, guest)
+
+
+async def test_partitions_are_read_as_their_table(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, amount int, note text) PARTITION BY HASH (id)",
+        *(
+            f"CREATE TABLE orders_{n} PARTITION OF orders"
+            f" FOR VALUES WITH (MODULUS 3, REMAINDER {n})"
+            for n in range(3)
+        ),
+        *ORDERS[1:],
+        *AUDIT,
+    )
+    guest.publish()
+    folded, told = Folded(), Told()
+
+    with writers(guest, seed=5):
+        await live(folded, source_of(guest, report=told), batches=9)
+        await live(folded, source_of(guest, report=told), batches=9)
+    await until_equal(folded, guest, report=told)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+    assert told.newest["orders"].is_done
+
+
+async def wished(
+    folded: Folded, guest: Guest, options: dict[str, str], *, id: str = "wish"
+) -> None:
+    """The source runs until what was wished is done, and nothing is left to be read."""
+    source = source_of(guest)
+    reading = asyncio.ensure_future(live(folded, source))
+    await until(lambda: source._reading is not None)  # wishes wait there for the stream
+    await source.control(Control(id, "snapshot", ORDERS_ID, options))
+
+    def is_done() -> bool:
+        ledger = ledger_of(folded)
+        return f"control/{id}" in folded.positions and (ledger.is_done or ledger.is_paused)
+
+    try:
+        await until(lambda: is_done() or reading.done())
+        if reading.done():
+            reading.result()
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
+        folded.killed()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - several things make it so
+        await asyncio.sleep(0.01)
+
+
+def ledger_of(folded: Folded) -> Ledger:
+    return Ledger.parse(folded.positions["snapshot/public.orders"])
+
+
+def values(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Without the names of what is null, as rows of an earlier form lack new columns."""
+    return sorted((row["id"], row["amount"], row["note"]) for row in rows)

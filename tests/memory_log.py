@@ -47,6 +47,7 @@ class Entry:
 class Partition:
     entries: list[Entry] = field(default_factory=list)
     start: int = 0
+    cleaned_to: int = 0
     deletes_dropped_to: int = 0
 
     @property
@@ -166,7 +167,7 @@ class MemoryLog:
             start=partition.start,
             stable=partition.stable,
             end=partition.end,
-            cleaned_to=0,
+            cleaned_to=partition.cleaned_to,
             deletes_dropped_to=partition.deletes_dropped_to,
         )
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -180,10 +181,19 @@ def _truncate(partition: TopicPartition, columns: Columns, stored: StoredSchema)
         schema=stored.schema,
         rows=nothing,
         operations=pa.array([Operation.TRUNCATE], pa.uint8()),
-        source={"ts_us": int(columns.timestamps_ms[0]) * 1_000},
+        source={"ts_us": _truncated_us(columns)},
         log_partition=partition,
         log_offsets=pa.array(columns.offsets, pa.int64()),
     )
+
+
+def _truncated_us(columns: Columns) -> int:
+    """When the source committed it; when it was appended, where the value does not say."""
+    try:
+        event = orjson.loads(columns.values[0].as_py() or b"")
+        return int(event.get("payload", event)["source"]["ts_us"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return int(columns.timestamps_ms[0]) * 1_000
 
 
 def _sliced(columns: Columns, start: int, end: int) -> Columns:

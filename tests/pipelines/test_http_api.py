@@ -37,6 +37,7 @@ ROUTES = [
     ("GET", "/metrics"),
     ("GET", "/events"),
     ("GET", "/pipelines/shop/offsets"),
+    ("GET", "/pipelines/shop/rows/orders/42"),
     ("POST", "/pipelines/shop/pause"),
     ("POST", "/pipelines/shop/resume/public.orders"),
     ("POST", "/pipelines/shop/restart"),

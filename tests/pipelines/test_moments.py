@@ -1,0 +1,173 @@
+"""A moment of the past is found exactly, wherever the log's own transactions begin and end."""
+
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from core_log.errors import ConfigError, PositionLost
+from core_log.log import TopicPartition
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.loops.ingest import IngestLimits, ingest
+from pipelines.proving.as_of import AsOf, before, parse_as_of
+from pipelines.proving.comparing import Comparison
+from pipelines.proving.folding import Fold, Shape
+from pipelines.proving.moments import Moment, moment_of, newest_moment
+from tests.memory_log import Fuse
+from tests.pipelines.flow import PIPELINE, Transaction, Unrouted, World, fold, schema_of
+
+TABLE = "orders"
+TOPIC = f"{PIPELINE}.public.{TABLE}"
+NOW_MS = 1_700_000_000_000
+
+
+def made_up(count: int, *, seed: int) -> list[Transaction]:
+    """Transactions of up to three batches over a handful of keys, truncates among them."""
+    chance = random.Random(seed)
+    script: list[Transaction] = []
+    for number in range(count):
+        batches = []
+        for _ in range(chance.randint(1, 3)):
+            letters = chance.choices("cudt", [5, 3, 3, 0.3], k=chance.randint(1, 4))
+            batches.append([(TABLE, each, chance.randrange(12), f"{number}") for each in letters])
+        script.append(batches)
+    return script
+
+
+async def told(script: Sequence[Transaction], *, partitions: int = 1, bytes_max: int) -> World:
+    """Several transactions of the source in each of the log, as many as `bytes_max` lets."""
+    world = World(script, partitions=partitions)
+    for topic in internal_topics(history_ms=1_000):
+        await world.log.ensure_topic(topic)
+    await ingest(
+        PIPELINE,
+        world.new_source(Fuse()),
+        world.log,
+        new_encoder=world.encoder,
+        limits=IngestLimits(batch_wait_ms=60_000, transaction_bytes_max=bytes_max),
+        clock=world.clock,
+        report=world.reports.append,
+    )
+    return world
+
+
+async def at(world: World, as_of: AsOf) -> Moment:
+    places = [TopicPartition(TOPIC, number) for number in range(world.partitions)]
+    return await moment_of(world.log, PIPELINE, as_of, places)
+
+
+async def differing(
+    world: World, expected: Sequence[tuple[Moment, Sequence[Transaction]]]
+) -> list[int]:
+    """For each moment how many keys are not as those transactions have left them."""
+    shape = Shape(schema_of(TABLE), ("id", "value"))
+    reader = Fold(world.log, shape, after_log=Unrouted(), fetch_bytes=1_000)
+    states = await reader.states([moment.ends for moment, _ in expected])
+    found = []
+    for state, (_, script) in zip(states, expected, strict=True):
+        comparison = Comparison(state, shape)
+        rows = [{"id": id, "value": value} for id, value in fold(script).get(TABLE, {}).items()]
+        comparison.take(pa.RecordBatch.from_pylist(rows, schema=shape.schema.arrow))
+        found.append(comparison.finish().differing)
+    return found
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
+async def test_as_of_every_transaction_the_table_is_what_it_was(
+    partitions: int, bytes_max: int
+) -> None:
+    script = made_up(14, seed=partitions + bytes_max)
+    world = await told(script, partitions=partitions, bytes_max=bytes_max)
+
+    expected = [
+        (await at(world, before(str(number))), script[:number])
+        for number in range(1, len(script) + 1)
+    ]
+
+    assert await differing(world, expected) == [0] * len(script)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
+async def test_as_of_a_time_counts_the_sources_commits(bytes_max: int) -> None:
+    """The script's transactions are committed a second apart, the first of them at zero."""
+    script = made_up(12, seed=7)
+    world = await told(script, bytes_max=bytes_max)
+
+    expected = []
+    for number in range(len(script)):
+        text = f"1970-01-01T00:00:{number:02d}.500"
+        moment = await at(world, parse_as_of(text, now_ms=NOW_MS))
+        expected.append((moment, script[: number + 1]))
+
+    assert await differing(world, expected) == [0] * len(script)
+
+
+async def test_before_the_oldest_commit_nothing_is_told() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+
+    with pytest.raises(PositionLost, match="oldest possible is 1970-01-01T00:00:00"):
+        await at(world, parse_as_of("1969-12-31T23:59:59", now_ms=NOW_MS))
+
+
+async def test_what_compaction_has_passed_is_refused_and_the_oldest_possible_is_not() -> None:
+    script = made_up(20, seed=5)
+    world = await told(script, bytes_max=1)
+    place = TopicPartition(TOPIC, 0)
+    seventh = await at(world, before("7"))
+    world.log.partitions[place].cleaned_to = seventh.ends[place]
+
+    with pytest.raises(PositionLost) as refused:
+        await at(world, before("4"))
+
+    named = refused.value.hint.partition(" is ")[2].split(", ")
+    time, position, offset = named[0], named[1].split()[1], named[2].split()[1]
+    for text in (time, f"stream={position}", offset):
+        moment = await at(world, parse_as_of(text, now_ms=NOW_MS))
+        assert moment.ends[place] >= seventh.ends[place]
+    assert int(position) <= 8
+
+
+async def test_a_topic_whose_beginning_has_gone_tells_no_state() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+    world.log.partitions[TopicPartition(TOPIC, 0)].start = 2
+
+    with pytest.raises(PositionLost, match="beginning of the topic is gone"):
+        await at(world, before("3"))
+
+
+async def test_now_is_everything_that_is_decided() -> None:
+    script = made_up(9, seed=2)
+    world = await told(script, bytes_max=1)
+
+    moment = await newest_moment(world.log, [TopicPartition(TOPIC, 0)])
+
+    assert await differing(world, [(moment, script)]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("42", "offset 42"),
+        ("0:42,1:7", "offset 0:42,1:7"),
+        ("0/16B3748", "position 0/16B3748"),
+        ("stream=812", "position 812"),
+        ("2026-01-31T12:00", "2026-01-31T12:00:00.000Z"),
+        ("10m", "2023-11-14T22:03:20.000Z"),
+    ],
+)
+def test_moments_are_written_in_several_ways(text: str, meant: str) -> None:
+    assert str(parse_as_of(text, now_ms=NOW_MS)) == meant
+
+
+def test_anything_else_is_no_moment() -> None:
+    with pytest.raises(ConfigError, match="no moment of the past"):
+        parse_as_of("yesterday", now_ms=NOW_MS)
+
+
+async def test_offsets_are_wanted_of_every_partition() -> None:
+    world = await told(made_up(5, seed=1), partitions=2, bytes_max=1)
+
+    with pytest.raises(ConfigError, match="of every partition"):
+        await at(world, parse_as_of("3", now_ms=NOW_MS))

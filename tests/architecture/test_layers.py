@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "sinks": {"core_log"},
     "config": {"core_log"},
     "pipelines": {"core_log", "connectors", "sinks", "config"},
+    "pyspark_headwater": {"core_log", "sinks", "pipelines"},
 }
 """Package to packages: the three floors."""
 
@@ -43,7 +44,7 @@ CONFINED = {
     r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
     r"socket": (
         r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*"
-        r"|connectors/postgres/wal/line\.py"
+        r"|connectors/postgres/(wal/line|snapshot/copy_socket)\.py"
     ),
     r"numba": r"connectors/postgres/wal/fast\.py|core_log/rows/",
     r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",

@@ -1,0 +1,141 @@
+"""Which stretch of the log is meant: from words of options to offsets of every partition."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.clock import Clock
+from core_log.errors import ConfigError
+from core_log.log import Bounds, Isolation, Log, TopicPartition
+from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
+from pipelines.proving.as_of import OffsetsAsOf, PositionAsOf, TimeAsOf, parse_as_of
+from pipelines.proving.moments import moment_of
+from pyspark_headwater.options import ReadOptions
+from sinks.sink import Stand, Stands
+
+RETRY_FOR_MS = 15_000
+UNKNOWN_TOPIC_MS = 1_000
+
+
+def client_settings(options: ReadOptions) -> KafkaSettings:
+    return KafkaSettings(
+        bootstrap=list(options.bootstrap),
+        client_id="headwater-spark",
+        retry_for_ms=RETRY_FOR_MS,
+        unknown_topic_for_ms=UNKNOWN_TOPIC_MS,
+    )
+
+
+@asynccontextmanager
+async def open_log(options: ReadOptions) -> AsyncIterator[KafkaLog]:
+    log = KafkaLog(client_settings(options))
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The partitions of the chosen topics, as they were when this was asked."""
+
+    partitions: Sequence[TopicPartition]
+    topic_ids: Mapping[str, str]
+    _log: Log
+    _options: ReadOptions
+    _clock: Clock
+
+    @classmethod
+    async def of(cls, log: Log, options: ReadOptions, *, clock: Clock) -> "Extent":
+        ids = {topic: await log.topic_id(topic) for topic in options.topics}
+        counts = {topic: await log.partition_count(topic) for topic in options.topics}
+        parts = [TopicPartition(topic, each) for topic in ids for each in range(counts[topic])]
+        return cls(parts, ids, log, options, clock)
+
+    async def start(self) -> Stands:
+        """Where a batch begins, and a stream that was never started before."""
+        bounds = await self._log.bounds(self.partitions)
+        if self._options.start == "earliest":
+            return self.stands({part: bounds[part].start for part in self.partitions})
+        return self.stands(await self._found("start", self._options.start, bounds))
+
+    async def end(self) -> Stands:
+        bounds = await self._log.bounds(self.partitions)
+        if self._options.as_of is None:
+            return self.stands(await self._found("end", self._options.end, bounds))
+        as_of = parse_as_of(self._options.as_of, now_ms=self._clock.now_ms())
+        [topic] = self._options.topics[:1]
+        moment = await moment_of(
+            self._log, await pipeline_of(self._log, topic), as_of, self.partitions
+        )
+        return self.stands(moment.ends)
+
+    async def newest(self) -> Stands:
+        bounds = await self._log.bounds(self.partitions)
+        return self.stands({part: self._end_of(bounds[part]) for part in self.partitions})
+
+    def stands(self, offsets: Mapping[TopicPartition, int]) -> Stands:
+        return {part: Stand(self.topic_ids[part.topic], at) for part, at in offsets.items()}
+
+    def _end_of(self, held: Bounds) -> int:
+        return held.end if self._options.isolation is Isolation.UNCOMMITTED else held.stable
+
+    async def _found(
+        self, option: str, text: str, bounds: Mapping[TopicPartition, Bounds]
+    ) -> Mapping[TopicPartition, int]:
+        if text in ("latest", "stable"):
+            return {part: self._end_of(held) for part, held in bounds.items()}
+        match parse_as_of(text, now_ms=self._clock.now_ms()):
+            case OffsetsAsOf(offsets):
+                return self._given(option, offsets, bounds)
+            case TimeAsOf(at_ms):
+                found = await self._log.offsets_at(self.partitions, timestamp_ms=at_ms)
+                return {part: min(at, self._end_of(bounds[part])) for part, at in found.items()}
+            case PositionAsOf():
+                raise ConfigError(
+                    "a position of the source ends a batch by asOf, and begins none",
+                    option=option,
+                    given=text,
+                )
+
+    def _given(
+        self, option: str, offsets: Mapping[int, int], bounds: Mapping[TopicPartition, Bounds]
+    ) -> Mapping[TopicPartition, int]:
+        if -1 in offsets and len(self.partitions) == 1:
+            offsets = {0: offsets[-1]}
+        numbers = {part.partition for part in self.partitions}
+        if len(self._options.topics) > 1 or offsets.keys() != numbers:
+            raise ConfigError(
+                "offsets are needed of every partition, and of one topic",
+                option=option,
+                partitions=len(self.partitions),
+                hint="write them as 0:42,1:7, or give a time: that is meant for all of them",
+            )
+        for part, held in bounds.items():
+            if not held.start <= offsets[part.partition] <= self._end_of(held):
+                raise ConfigError(
+                    "the log does not hold that offset",
+                    option=option,
+                    partition=part.partition,
+                    offset=offsets[part.partition],
+                    start=held.start,
+                    end=self._end_of(held),
+                )
+        return {part: offsets[part.partition] for part in self.partitions}
+
+
+async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
+    """Every schema of a topic, oldest first. Raises ConfigError where there is none."""
+    found = [each async for each in read_schemas(log, schemas_home(topic)) if each.topic == topic]
+    if not found:
+        raise ConfigError(
+            "no pipeline writes this topic, so that nothing is known of its columns",
+            hint='option("columns", "raw") reads any topic',
+            topic=topic,
+        )
+    return found
+
+
+async def pipeline_of(log: Log, topic: str) -> str:
+    return (await stored_schemas(log, topic))[0].pipeline

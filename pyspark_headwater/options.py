@@ -1,0 +1,112 @@
+"""What `option(...)` says to the data source, checked as a whole before anything is read."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from core_log.endpoint import FILE_NAME, decode_endpoint
+from core_log.errors import ConfigError
+from core_log.log import Isolation
+
+Columns = Literal["typed", "raw"]
+
+KNOWN = {
+    "bootstrap": "HOST:PORT of brokers, separated by commas",
+    "data": "data directory of a running broker on this machine, instead of `bootstrap`",
+    "topic": "what to read; several, separated by commas, for `columns` `raw`",
+    "columns": "`typed`: before, after, op and so on; `raw`: key, value and headers",
+    "start": "where a batch, or a new stream, begins: earliest, latest, offsets or a time",
+    "end": "where a batch ends: stable, latest, offsets or a time",
+    "asOf": "where a batch ends, in a moment of the source: offsets, a time, a position",
+    "isolation": "`committed`, or `uncommitted` for `raw` alone",
+    "splitRecords": "how many offsets one task reads at most",
+    "fetchBytes": "how much is asked of a broker at a time",
+}
+"""Every option by its name, as the page has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """As they are needed; what they mean in offsets is asked of the log."""
+
+    bootstrap: tuple[str, ...]
+    topics: tuple[str, ...]
+    columns: Columns
+    start: str
+    end: str
+    as_of: str | None
+    isolation: Isolation
+    split_records: int
+    fetch_bytes: int
+
+    @property
+    def topic(self) -> str:
+        """Of typed columns, which are those of one table."""
+        return self.topics[0]
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """Spark hands names over in lower case. Raises ConfigError for everything that is not known."""
+    names = {name.lower(): name for name in KNOWN}
+    chosen: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() not in names:
+            close = difflib.get_close_matches(name.lower(), names, 1)
+            hint = f"did you mean {names[close[0]]}?" if close else "known: " + ", ".join(KNOWN)
+            raise ConfigError("there is no such option", option=name, hint=hint)
+        chosen[names[name.lower()]] = value.strip()
+    columns = chosen.get("columns", "typed")
+    if columns not in get_args(Columns):
+        raise ConfigError("columns are typed or raw", columns=columns)
+    topics = tuple(part.strip() for part in chosen.get("topic", "").split(",") if part.strip())
+    if not topics or (columns == "typed" and len(topics) > 1):
+        raise ConfigError(
+            "typed columns are those of one topic" if topics else "no topic is named",
+            hint='option("topic", "shop.public.orders")',
+        )
+    isolation = chosen.get("isolation", "committed").upper()
+    if isolation not in Isolation.__members__ or (isolation != "COMMITTED" and columns == "typed"):
+        raise ConfigError(
+            "isolation is committed, or uncommitted where columns are raw", isolation=isolation
+        )
+    if "end" in chosen and "asOf" in chosen:
+        raise ConfigError("end and asOf both say where to end", hint="leave one of them out")
+    return ReadOptions(
+        bootstrap=_bootstrap(chosen),
+        topics=topics,
+        columns=cast(Columns, columns),
+        start=chosen.get("start", "earliest"),
+        end=chosen.get("end", "stable"),
+        as_of=chosen.get("asOf"),
+        isolation=Isolation[isolation],
+        split_records=_count(chosen, "splitRecords", 500_000),
+        fetch_bytes=_count(chosen, "fetchBytes", 8 << 20),
+    )
+
+
+def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
+    if "bootstrap" in chosen:
+        return tuple(part.strip() for part in chosen["bootstrap"].split(",") if part.strip())
+    if "data" not in chosen:
+        raise ConfigError(
+            "it is not said where the log is",
+            hint='option("bootstrap", "HOST:PORT"), or option("data", DIRECTORY) on its machine',
+        )
+    path = Path(chosen["data"]) / FILE_NAME
+    try:
+        return (decode_endpoint(path.read_bytes()).kafka,)
+    except FileNotFoundError:
+        raise ConfigError(
+            "no broker is running on this data directory",
+            data=chosen["data"],
+            hint="headwater broker --data DIRECTORY, or headwater run with a pipeline file",
+        ) from None
+
+
+def _count(chosen: Mapping[str, str], name: str, default: int) -> int:
+    text = chosen.get(name, str(default))
+    if not text.isdigit() or not int(text):
+        raise ConfigError("this option is a number above zero", option=name, given=text)
+    return int(text)

@@ -1,0 +1,99 @@
+"""What the driver asks of the log before executors read it: columns, offsets, splits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from core_log.clock import SystemClock
+from core_log.errors import PositionLost
+from core_log.log import Bounds, TopicPartition
+from pyspark_headwater.extent import Extent, open_log, stored_schemas
+from pyspark_headwater.options import ReadOptions
+from pyspark_headwater.raw import ARROW
+from pyspark_headwater.typed import TypedColumns
+from sinks.sink import Stand, Stands
+from sinks.spark.reader.splits import Split, splits_of
+
+Said = Mapping[str, Mapping[str, Any]]
+"""Offsets as Spark keeps them: by topic its id, and by partition where to go on."""
+TOPIC_ID = "id"
+
+
+async def columns(options: ReadOptions) -> StructType:
+    if options.columns == "raw":
+        return from_arrow_schema(ARROW)
+    async with open_log(options) as log:
+        stored = await stored_schemas(log, options.topic)
+    typed = TypedColumns.of([each.schema for each in stored])
+    return from_arrow_schema(typed.arrow, prefer_timestamp_ntz=True)
+
+
+async def batch(options: ReadOptions) -> list[Split]:
+    async with open_log(options) as log:
+        extent = await Extent.of(log, options, clock=SystemClock())
+        start, end = await extent.start(), await extent.end()
+        bounds = await log.bounds(end)
+    return splits_of(start, end, bounds, records=options.split_records)
+
+
+async def first_offsets(options: ReadOptions) -> dict[str, Any]:
+    async with open_log(options) as log:
+        return _said(await (await Extent.of(log, options, clock=SystemClock())).start())
+
+
+async def newest_offsets(options: ReadOptions) -> dict[str, Any]:
+    async with open_log(options) as log:
+        return _said(await (await Extent.of(log, options, clock=SystemClock())).newest())
+
+
+async def between(options: ReadOptions, start: Said, end: Said) -> list[Split]:
+    """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
+    first, last = _stands(start), _stands(end)
+    async with open_log(options) as log:
+        bounds = await log.bounds(last)
+    for partition, stand in last.items():
+        _check_goes_on(partition, first.get(partition), stand, bounds[partition])
+    begin = {part: first.get(part, Stand(stand.topic_id, 0)) for part, stand in last.items()}
+    return splits_of(begin, last, bounds, records=options.split_records)
+
+
+def _check_goes_on(
+    partition: TopicPartition, first: Stand | None, last: Stand, held: Bounds
+) -> None:
+    if first is None:  # a partition that is new
+        return
+    at = first.next_offset
+    if first.topic_id != last.topic_id:
+        problem = "the topic was deleted and made anew since the query read it"
+    elif at < held.start:
+        problem = "the log no longer holds what comes next for the query"
+    elif at < held.deletes_dropped_to and at > 0:
+        problem = "deletes that the query has not seen have aged out of the log"
+    else:
+        return
+    raise PositionLost(
+        problem,
+        hint="begin the query anew, with another checkpoint, from what the log holds now",
+        topic=partition.topic,
+        partition=partition.partition,
+        next_offset=at,
+        log_start=held.start,
+    )
+
+
+def _said(stands: Stands) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (topic, number), stand in stands.items():
+        found.setdefault(topic, {TOPIC_ID: stand.topic_id})[str(number)] = stand.next_offset
+    return found
+
+
+def _stands(said: Said) -> Stands:
+    return {
+        TopicPartition(topic, int(number)): Stand(parts[TOPIC_ID], offset)
+        for topic, parts in said.items()
+        for number, offset in parts.items()
+        if number != TOPIC_ID
+    }

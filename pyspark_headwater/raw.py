@@ -1,0 +1,97 @@
+"""Records as they are in the log, in columns: key, value, headers, place, time."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+
+import pyarrow as pa
+
+from core_log import records
+from core_log.client import KafkaLog
+from core_log.errors import PositionLost
+from core_log.log import Fetched, FetchLimit, Isolation, Log
+from core_log.record_headers import header_lists
+from pyspark_headwater.extent import open_log
+from pyspark_headwater.options import ReadOptions
+from sinks.spark.reader.splits import Split
+
+BATCH_BYTES_MAX = 16 << 20
+"""Records of one partition that become one batch for Spark, about."""
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", HEADERS),
+    ]
+)
+
+
+def raw_batches(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
+    """Connects when the first is asked for."""
+    batches = _batches(options, split)
+    with asyncio.Runner() as runner:
+        try:
+            while (batch := runner.run(_next(batches))) is not None:
+                yield batch
+        finally:
+            runner.run(batches.aclose())
+
+
+async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
+    return await anext(batches, None)
+
+
+async def _batches(options: ReadOptions, split: Split) -> AsyncGenerator[pa.RecordBatch, None]:
+    limit, offset = FetchLimit(bytes_max=options.fetch_bytes), split.start
+    async with open_log(options) as log:
+        await _check_same_topic(log, split)
+        while offset < split.end:
+            wanted = {split.partition: offset}
+            fetched = await log.fetch(wanted, limit=limit, isolation=options.isolation)
+            if not fetched:
+                # Compaction can have removed all that was left before an end that is decided.
+                offset = await _beyond(log, split, offset, options.isolation)
+            for part in fetched:
+                for batch in _decoded(part, split, offset):
+                    yield batch
+                offset = part.next_offset
+
+
+async def _check_same_topic(log: KafkaLog, split: Split) -> None:
+    if await log.topic_id(split.partition.topic) != split.topic_id:
+        raise PositionLost(
+            "the topic was deleted and made anew while it was being read",
+            hint="begin the query anew",
+            topic=split.partition.topic,
+        )
+
+
+async def _beyond(log: Log, split: Split, offset: int, isolation: Isolation) -> int:
+    bounds = (await log.bounds([split.partition]))[split.partition]
+    reached = bounds.stable if isolation is Isolation.COMMITTED else bounds.end
+    return split.end if reached >= split.end else offset
+
+
+def _decoded(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBatch]:
+    for columns in records.decode_parts(
+        fetched.data, from_offset=offset, bytes_max=BATCH_BYTES_MAX
+    ):
+        count = int(columns.offsets.searchsorted(split.end))
+        if not count:
+            return
+        yield pa.RecordBatch.from_arrays(
+            [
+                columns.keys[:count],
+                columns.values[:count],
+                pa.repeat(pa.scalar(split.partition.topic), count),
+                pa.repeat(pa.scalar(split.partition.partition, pa.int32()), count),
+                pa.array(columns.offsets[:count]),
+                pa.array(columns.timestamps_ms[:count] * 1_000).view(ARROW.field("timestamp").type),
+                header_lists(columns.headers[:count]).cast(HEADERS),
+            ],
+            schema=ARROW,
+        )

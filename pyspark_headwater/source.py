@@ -1,0 +1,102 @@
+"""`spark.read.format("headwater")` and `spark.readStream`: topics of the log as tables."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_headwater.options import ReadOptions, read_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class HeadwaterSource(DataSource):
+    """Made anew by Spark for every step, each in a process of its own: it keeps nothing but its
+    options. What is heavy is imported where it is used, since Spark loads this module in every
+    session of an environment that has it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "headwater"
+
+    def schema(self) -> StructType:
+        from pyspark_headwater import planning
+
+        return asyncio.run(planning.columns(read_options(self.options)))
+
+    def reader(self, schema: StructType) -> "HeadwaterReader":
+        return HeadwaterReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> "HeadwaterStreamReader":  # noqa: N802
+        return HeadwaterStreamReader(read_options(self.options), schema)
+
+
+class HeadwaterReader(DataSourceReader):
+    """A batch: from where it begins to where it ends, fixed when it is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from pyspark_headwater import planning
+
+        splits = asyncio.run(planning.batch(self._options))
+        return [InputPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
+        return _read(self._options, self._schema, partition)
+
+
+class HeadwaterStreamReader(DataSourceStreamReader):
+    """Spark keeps the offsets in its checkpoint, with the ids of the topics that they are of."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        from pyspark_headwater import planning
+
+        return asyncio.run(planning.first_offsets(self._options))
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        from pyspark_headwater import planning
+
+        return asyncio.run(planning.newest_offsets(self._options))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        from pyspark_headwater import planning
+
+        splits = asyncio.run(planning.between(self._options, start, end))
+        return [InputPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept in the log about who has read it."""
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+
+def _read(
+    options: ReadOptions, schema: StructType, partition: InputPartition | None
+) -> "Iterator[pa.RecordBatch]":
+    """On an executor. Spark asks for no partition at all where there is nothing to read."""
+    if partition is None:
+        return iter(())
+    if options.columns == "raw":
+        from pyspark_headwater.raw import raw_batches
+
+        return raw_batches(options, partition.value)
+    from pyspark_headwater.typed import typed_batches
+
+    return typed_batches(options, schema, partition.value)

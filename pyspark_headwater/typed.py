@@ -1,0 +1,151 @@
+"""Changes of one table as columns: before, after, operation, commit time, place in the log."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import SchemaRefused
+from core_log.rows.stretches import Mask
+from core_log.table_schema import TableSchema
+from pipelines.loops.split_reading import LogSplitReader
+from pyspark_headwater.extent import client_settings
+from pyspark_headwater.options import ReadOptions
+from sinks.spark.column_types import lake_type, put
+from sinks.spark.reader.splits import Split
+
+LETTERS = pa.array(["r", "c", "u", "d", "t"])
+BATCH_ROWS_MAX = 20_000
+"""Spark keeps a few batches per task outside of its heap."""
+
+
+def typed_batches(
+    options: ReadOptions, schema: StructType, split: Split
+) -> Iterator[pa.RecordBatch]:
+    """Connects when the first is asked for. `schema` is what Spark has planned with."""
+    typed = TypedColumns(to_arrow_schema(schema).field("after").type)
+    reader = LogSplitReader(
+        settings=client_settings(options),
+        rules=(),
+        routes=(),
+        directory=Path(),
+        fetch_bytes=options.fetch_bytes,
+        skipped=dict,
+    )
+    for changes in reader.read(split.starts, split.ends):
+        yield from typed.batches(changes)
+
+
+class TypedColumns:
+    """`row` is what `before` and `after` are made of. Columns of the log that it does not have are
+    left out; those that the log does not have are null."""
+
+    def __init__(self, row: pa.StructType) -> None:
+        self.row = row
+
+    @classmethod
+    def of(cls, schemas: Sequence[TableSchema]) -> "TypedColumns":
+        """Every column that the table has ever had; where its type has changed, one that holds all
+        of its values, else text."""
+        return cls(pa.struct(_unified(schemas)))
+
+    @property
+    def arrow(self) -> pa.Schema:
+        source = pa.struct([("ts_ms", pa.int64()), ("ts_us", pa.int64())])
+        return pa.schema(
+            [
+                ("op", pa.string()),
+                ("before", self.row),
+                ("after", self.row),
+                ("source", source),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+            ]
+        )
+
+    def batches(self, changes: TableChanges) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(changes), BATCH_ROWS_MAX):
+            yield self._batch(changes.slice(start, min(BATCH_ROWS_MAX, len(changes) - start)))
+
+    def _batch(self, changes: TableChanges) -> pa.RecordBatch:
+        partition, offsets = changes.log_partition, changes.log_offsets
+        assert partition is not None and offsets is not None, "what was read knows its place"
+        count = len(changes)
+        operations = np.asarray(changes.operations)
+        is_delete = operations == Operation.DELETE
+        has_after = ~is_delete & (operations != Operation.TRUNCATE)
+        rows = self._rows(changes.schema, changes.rows.columns)
+        before, has_before = rows, is_delete
+        if changes.before is not None:
+            images = self._rows(changes.schema, changes.before.flatten())
+            has_image = changes.before.is_valid()
+            before = [pc.if_else(has_image, *pair) for pair in zip(images, rows, strict=True)]
+            has_before = is_delete | has_image.to_numpy(zero_copy_only=False)
+        times = changes.committed_us
+        source = pa.StructArray.from_arrays([pc.divide(times, 1_000), times], ["ts_ms", "ts_us"])
+        return pa.RecordBatch.from_arrays(
+            [
+                LETTERS.take(changes.operations),
+                self._struct(before, has_before),
+                self._struct(rows, has_after),
+                source,
+                pa.repeat(pa.scalar(partition.topic), count),
+                pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+                offsets,
+            ],
+            schema=self.arrow,
+        )
+
+    def _struct(self, columns: Sequence[pa.Array], is_there: Mask) -> pa.StructArray:
+        return pa.StructArray.from_arrays(columns, fields=list(self.row), mask=pa.array(~is_there))
+
+    def _rows(self, schema: TableSchema, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        held = dict(zip(schema.names, columns, strict=True))
+        count = len(columns[0])
+        return [
+            self._put(schema, held[field.name], field)
+            if field.name in held
+            else pa.nulls(count, field.type)
+            for field in self.row
+        ]
+
+    def _put(self, schema: TableSchema, column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return put(column, field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise SchemaRefused(
+                "a column's values do not fit the type that the query has begun with",
+                hint="begin the query anew: it then takes the types of now",
+                table=str(schema.table),
+                column=field.name,
+                type=str(field.type),
+            ) from None
+
+
+def _unified(schemas: Sequence[TableSchema]) -> list[pa.Field]:
+    """The newest schema's columns in their order, then those that are no more."""
+    types: dict[str, pa.DataType] = {}
+    for schema in reversed(schemas):
+        for column in schema.columns:
+            kind = lake_type(column.type)
+            types[column.name] = _common(types.get(column.name, kind), kind)
+    return [pa.field(name, kind) for name, kind in types.items()]
+
+
+def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if one == other:
+        return one
+    schemas = [pa.schema([("v", one)]), pa.schema([("v", other)])]
+    try:
+        found = pa.unify_schemas(schemas, promote_options="permissive").field("v").type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.string()
+    # An integer can be too large for the digits of a float.
+    mixes = pa.types.is_floating(found) and pa.types.is_integer(one) != pa.types.is_integer(other)
+    return pa.string() if mixes else lake_type(found)

@@ -8,8 +8,9 @@ import psycopg
 from psycopg import pq
 
 from connectors.postgres.connecting import Connection
+from connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
+from connectors.postgres.wal.kernels import Kernels
 
-PIECE_BYTES = 16 << 20
 LOOK_MS = 200
 """How often somebody who waits for the server looks whether it is still wanted."""
 
@@ -21,17 +22,49 @@ class Stop:
     is_wanted: bool = field(default=False)
 
 
-def copied(connection: Connection, statement: bytes, stop: Stop) -> Iterator[bytes]:
-    """Blocks; for a thread of its own, while nobody else uses the connection. Ends early when it
-    is stopped, and then leaves the connection in the middle of it."""
-    pgconn = connection.pgconn
-    waiting = select.poll()
-    waiting.register(pgconn.socket, select.POLLIN)
-    pgconn.send_query(statement)
-    while (more := pgconn.flush()) != 0 and not stop.is_wanted:
-        assert more == 1, "libpq raises when it cannot send"
-        waiting.poll(LOOK_MS)
-        pgconn.consume_input()
+@dataclass(slots=True)
+class Copier:
+    """Copies over one connection, while nobody else uses it, in a thread of its own.
+
+    `is_only_for_copies`: it may be read past libpq, which makes an object of every row; then the
+    connection takes no statements but these any more.
+    """
+
+    connection: Connection
+    kernels: Kernels
+    is_only_for_copies: bool = False
+    _socket: CopySocket | None = None
+    _is_looked_at: bool = False
+
+    def copied(self, statement: bytes, stop: Stop) -> Iterator[bytes]:
+        """Blocks. Ends early when it is stopped, and then leaves the connection in the middle."""
+        if self._socket is not None:
+            self._socket.send(statement)
+            yield from self._socket.pieces(lambda: stop.is_wanted)
+            return
+        pgconn = self.connection.pgconn
+        waiting = select.poll()
+        waiting.register(pgconn.socket, select.POLLIN)
+        pgconn.send_query(statement)
+        while pgconn.flush() and not stop.is_wanted:
+            if waiting.poll(LOOK_MS):
+                pgconn.consume_input()
+        if self.is_only_for_copies and not self._is_looked_at:
+            while not stop.is_wanted and not waiting.poll(LOOK_MS):
+                pass
+            self._is_looked_at = True
+            self._socket = None if stop.is_wanted else taken_over(pgconn.socket, self.kernels)
+        if self._socket is not None:
+            yield from self._socket.pieces(lambda: stop.is_wanted)
+        else:
+            yield from _by_libpq(pgconn, waiting, stop)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterator[bytes]:
     if _result(pgconn, waiting, stop, expected=pq.ExecStatus.COPY_OUT) is None:
         return
     parts: list[memoryview] = []

@@ -106,7 +106,7 @@ class Fetching:
                     where=job.ledger.where or self.reader.where_of(job.table),
                     unless=view.condition_since(job.ledger.snapshot),
                 )
-                pieces = self.reader.pieces(connection, found[0], statement)
+                pieces = self.reader.pieces(self.reader.copier(connection), found[0], statement)
                 rows = [piece async for piece in pieces]
         if is_same and is_usable:
             await flush(connection)
@@ -171,7 +171,7 @@ class Fetching:
         for leaf in job.ledger.leaves:
             pages = (0, leaf.pages)
             statement = statement_of(table, job.sizes[leaf.oid], pages, where=where)
-            async for rows in reader.pieces(connection, table, statement):
+            async for rows in reader.pieces(reader.copier(connection), table, statement):
                 changes = reader.changes(table, rows, view.moment, snapshot="incremental")
                 yield ChangeBatch((changes,), {})
                 job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)

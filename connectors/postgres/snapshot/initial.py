@@ -13,6 +13,7 @@ from psycopg import sql
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.slots import Created
+from connectors.postgres.snapshot.copying import Copier
 from connectors.postgres.snapshot.leaves import Size, sizes_of
 from connectors.postgres.snapshot.ledger import Ledger, Pages, chunks_of, part_of
 from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
@@ -42,7 +43,10 @@ async def initial_batches(
             connections.append(connection)
         plan = await _Plan.made(reader, connections[0], created, tables)
         yield ChangeBatch((), plan.positions())
-        async with aclosing(plan.read(connections)) as batches:
+        copiers = [reader.copier(each, is_only_for_copies=True) for each in connections]
+        for copier in copiers:
+            stack.callback(copier.close)
+        async with aclosing(plan.read(copiers)) as batches:
             async for batch in batches:
                 yield batch
 
@@ -127,10 +131,10 @@ class _Plan:
         """Tables without any page are done."""
         return dict(self._position(table) for table in self.tables)
 
-    async def read(self, connections: Sequence[Connection]) -> AsyncGenerator[ChangeBatch, None]:
+    async def read(self, copiers: Sequence[Copier]) -> AsyncGenerator[ChangeBatch, None]:
         for table in self.tables:
             self._tell(table)
-        working = asyncio.ensure_future(self._work_all(connections))
+        working = asyncio.ensure_future(self._work_all(copiers))
         try:
             while (batch := await self._ready.get()) is not None:
                 yield batch
@@ -139,24 +143,24 @@ class _Plan:
             working.cancel()
             await asyncio.wait([working])
 
-    async def _work_all(self, connections: Sequence[Connection]) -> None:
+    async def _work_all(self, copiers: Sequence[Copier]) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for connection in connections:
-                    group.create_task(self._work(connection))
+                for copier in copiers:
+                    group.create_task(self._work(copier))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
             if not asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 await self._ready.put(None)
 
-    async def _work(self, connection: Connection) -> None:
+    async def _work(self, copier: Copier) -> None:
         while self.tasks:
             task = self.tasks.popleft()
             statement = statement_of(
                 task.table.captured, task.size, task.pages, where=task.table.where
             )
-            pieces = self.reader.pieces(connection, task.table.captured, statement)
+            pieces = self.reader.pieces(copier, task.table.captured, statement)
             async with aclosing(pieces):
                 first = await anext(pieces, None)
                 second = None if first is None else await anext(pieces, None)

@@ -13,7 +13,7 @@ from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.copying import Stop, copied
+from connectors.postgres.snapshot.copying import Copier, Stop
 from connectors.postgres.snapshot.leaves import Size
 from connectors.postgres.snapshot.ledger import Pages
 from connectors.postgres.snapshot.throttle import Throttle
@@ -53,6 +53,9 @@ class Reader:
     async def connect(self) -> Connection:
         return await connect(self.settings, name=f"headwater {self.context.pipeline} snapshot")
 
+    def copier(self, connection: Connection, *, is_only_for_copies: bool = False) -> Copier:
+        return Copier(connection, self.kernels, is_only_for_copies)
+
     def where_of(self, table: CapturedTable) -> str:
         """The condition of the file that rows have to meet to be read at first."""
         for text, condition in self.settings.snapshot.where.items():
@@ -61,12 +64,12 @@ class Reader:
         return ""
 
     async def pieces(
-        self, connection: Connection, table: CapturedTable, statement: sql.Composable
+        self, copier: Copier, table: CapturedTable, statement: sql.Composable
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Rows that the statement copies. When it is not followed to its end, the connection is of
         no use any more."""
         stop, facts = Stop(), {"table": str(table.table)}
-        lines = copied(connection, statement.as_bytes(connection), stop)
+        lines = copier.copied(statement.as_bytes(copier.connection), stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:

@@ -1,0 +1,139 @@
+"""Rows of COPY from a connection's bare socket, past libpq, where nothing is encrypted."""
+
+import os
+import select
+import socket
+from collections.abc import Callable, Iterator
+from struct import Struct
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+
+from connectors.postgres.wal.burst import Int64s
+from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from core_log.errors import SourceUnavailable
+
+PIECE_BYTES = 8 << 20
+LOOK_MS = 200
+REST_MS, REST_BYTES = 1, 64 << 10
+"""After so little was there, a rest: more comes at a time, at less cost for both sides."""
+
+IN_CLEAR = (b"H", b"E", b"N", b"S")
+"""What the answer to COPY can begin with; under TLS and GSSAPI it never does."""
+ROW, ERROR, READY = b"dEZ"
+READY_BYTES = (b"Z\0\0\0\5I", b"Z\0\0\0\5T", b"Z\0\0\0\5E")
+"""A server that waits for the next statement; a row never ends so, as it has no zero bytes."""
+HEAD_BYTES = 5
+LOST = "the server ended the connection while rows were read"
+
+_HEAD = Struct(">cI")
+
+
+def taken_over(descriptor: int, kernels: Kernels) -> "CopySocket | None":
+    """Once the server has begun to answer a COPY; None where its answer is encrypted."""
+    taken = socket.socket(fileno=os.dup(descriptor))
+    if taken.recv(1, socket.MSG_PEEK) in IN_CLEAR:
+        return CopySocket(taken, kernels)
+    taken.close()
+    return None
+
+
+class CopySocket:
+    def __init__(self, taken: socket.socket, kernels: Kernels) -> None:
+        self._socket, self._kernels = taken, kernels
+        self._socket.setblocking(False)
+        self._waiting, self._resting = select.poll(), select.poll()
+        self._waiting.register(taken.fileno(), select.POLLIN)
+        self._buffer, self._filled = np.zeros(PIECE_BYTES + SLACK_BYTES, np.uint8), 0
+
+    def send(self, statement: bytes) -> None:
+        self._socket.setblocking(True)
+        try:
+            self._socket.sendall(_HEAD.pack(b"Q", 4 + len(statement) + 1) + statement + b"\0")
+        except OSError as error:
+            raise SourceUnavailable(LOST, why=type(error).__name__) from None
+        self._socket.setblocking(False)
+
+    def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[bytes]:
+        """What one COPY brings, to its end."""
+        failure: bytes | None = None
+        while not is_stopped():
+            self._receive(is_stopped)
+            frames = self._kernels.walk(self._buffer, 0, self._filled)
+            if not len(frames.starts):
+                self._grow()
+                continue
+            starts, ends = frames.starts, np.append(frames.starts[1:], frames.stop)
+            letters = self._buffer[starts]
+            is_row = letters == ROW
+            if is_row.any():
+                yield self._rows(starts[is_row] + HEAD_BYTES, ends[is_row])
+            for place in np.flatnonzero(letters == ERROR).tolist():
+                failure = self._buffer[starts[place] + HEAD_BYTES : ends[place]].tobytes()
+            self._drop(frames.stop)
+            if letters[-1] == READY:
+                break
+        if failure is not None:
+            raise _error_of(failure)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self, is_stopped: Callable[[], bool]) -> None:
+        """Until the buffer is full, or the COPY at its end."""
+        capacity = len(self._buffer) - SLACK_BYTES
+        space = self._buffer.data
+        while self._filled < capacity and not is_stopped():
+            try:
+                count = self._socket.recv_into(space[self._filled : capacity])
+            except (BlockingIOError, InterruptedError):
+                self._waiting.poll(LOOK_MS)
+                continue
+            except OSError as error:
+                raise SourceUnavailable(LOST, why=type(error).__name__) from None
+            if not count:
+                raise SourceUnavailable(LOST)
+            self._filled += count
+            if self._buffer[max(0, self._filled - 6) : self._filled].tobytes() in READY_BYTES:
+                return
+            if count < REST_BYTES:
+                self._resting.poll(REST_MS)
+
+    def _rows(self, starts: Int64s, ends: Int64s) -> bytes:
+        """Without the heads between them: values and gaps are one array, of which the values are
+        taken."""
+        bounds = np.empty(2 * len(starts), np.int32)
+        bounds[0::2], bounds[1::2] = starts, ends
+        all_of_them = pa.Array.from_buffers(
+            pa.binary(),
+            len(bounds) - 1,
+            [None, pa.py_buffer(bounds), pa.py_buffer(self._buffer)],
+        )
+        taken = all_of_them.take(pa.array(np.arange(0, len(bounds), 2).astype(np.int32)))
+        content: bytes = taken.buffers()[2].to_pybytes()
+        return content[: int((ends - starts).sum())]
+
+    def _drop(self, used: int) -> None:
+        rest = self._buffer[used : self._filled].copy()
+        if len(self._buffer) > PIECE_BYTES + SLACK_BYTES > len(rest) + SLACK_BYTES:
+            self._buffer = np.zeros(PIECE_BYTES + SLACK_BYTES, np.uint8)  # a giant row is through
+        self._filled = len(rest)
+        self._buffer[: self._filled] = rest
+
+    def _grow(self) -> None:
+        """For a row that is larger than the buffer."""
+        if self._filled < len(self._buffer) - SLACK_BYTES:
+            return
+        larger = np.zeros(2 * len(self._buffer), np.uint8)
+        larger[: self._filled] = self._buffer[: self._filled]
+        self._buffer = larger
+
+
+def _error_of(content: bytes) -> psycopg.Error:
+    """Of the server's error what class it is; its words are left out, as they may quote a row."""
+    fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in content.split(b"\0")}
+    try:
+        return psycopg.errors.lookup(fields.get(b"C", ""))()
+    except KeyError:
+        return psycopg.errors.lookup("XX000")()

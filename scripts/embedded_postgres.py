@@ -110,16 +110,26 @@ class EmbeddedPostgres:
                  "--locale=C.UTF-8", "--no-sync")  # fmt: skip
         self._configure(self.settings)
 
-    def copy(self, directory: Path, *, settings: Mapping[str, str] = {}) -> "EmbeddedPostgres":
-        """A physical standby of this one, not yet started; it follows once it is."""
+    def copy(
+        self, directory: Path, *, settings: Mapping[str, str] = {}, database: str = ""
+    ) -> "EmbeddedPostgres":
+        """A physical standby of this one, not yet started; it follows once it is. Copies of slots
+        it takes over a connection to a database, where one is named."""
         other = EmbeddedPostgres(directory, home=self.home, settings={**self.settings, **settings})
         self.run("pg_basebackup", "-D", other.data, "-d", self.address, "-R", "-X", "stream",
                  "--checkpoint=fast", "--no-sync")  # fmt: skip
+        if database:
+            follow = f"host=127.0.0.1 port={self.port} user={SUPERUSER} dbname={database}"
+            settings = {**settings, "primary_conninfo": follow}
         other._configure(settings)
         return other
 
     def _configure(self, settings: Mapping[str, str]) -> None:
         """In the file rather than as arguments, so that ALTER SYSTEM can still change it."""
+        automatic = self.data / "postgresql.auto.conf"
+        kept = automatic.read_text().splitlines(keepends=True)
+        kept = [line for line in kept if line.partition(" =")[0] not in settings]
+        automatic.write_text("".join(kept))
         with (self.data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 

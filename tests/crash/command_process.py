@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -22,7 +23,7 @@ PROCESSES.set_forkserver_preload(
     ]
 )
 
-PATIENCE_S = 120
+PATIENCE_S = 60
 
 
 class CommandProcess:
@@ -44,12 +45,14 @@ class CommandProcess:
         """No handler runs, nothing is flushed."""
         assert self._process is not None, "what is killed has been started"
         assert self._process.is_alive(), f"it ended by itself: {self.last_words()}"
-        self._process.kill()
-        self.wait()
+        self.end()
 
     def end(self) -> None:
-        """Whatever it does, and whether it still runs."""
+        """With all that it has started, whatever it does and whether it still runs."""
         if self._process is not None:
+            assert self._process.pid is not None, "it has been started"
+            with suppress(ProcessLookupError):  # it has not come to lead a group yet
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
             self.wait()
 
@@ -77,6 +80,7 @@ class CommandProcess:
 def _run(arguments: Sequence[str], directory: Path, output: Path) -> None:
     from pipelines.cli import main
 
+    os.setsid()
     with output.open("ab") as said:
         for descriptor in (1, 2):
             os.dup2(said.fileno(), descriptor)

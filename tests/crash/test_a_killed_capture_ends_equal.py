@@ -2,50 +2,21 @@
 the stream takes over or later: the target ends equal to the source, and no change is in the log
 twice."""
 
-import asyncio
 import os
-import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-import psycopg
 import pytest
 
-from core_log.client import KafkaLog
-from core_log.log import TopicPartition
-from core_log.record_headers import header_column
-from core_log.rows.codec import AT_HEADER
-from pipelines.file.loading import load
-from pipelines.journal.decided import read_decided
-from pipelines.journal.schemas import topics_of
-from pipelines.running.log_clients import kafka_settings
-from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, free_port
-from tests.crash.command_process import CommandProcess
-from tests.crash.postgres_load import TABLES, PostgresLoad
+from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
+from tests.crash.capture import Capture
+from tests.crash.postgres_load import PostgresLoad
 
-PIPELINE = """
-pipeline: {name}
-workers: 0
-source:
-  type: postgres
-  url: {url}
-  tables: [public.*]
-  heartbeat: 500ms
-  snapshot: {{parallel: 2, chunk_rows: 1000}}
-log: {{type: kafka, bootstrap: "{log}"}}
-sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 100ms}}
-errors: {{retry: {{for: 10m, backoff: 50ms..400ms}}}}
-"""
 LIVES = 50 if os.environ.get("HEADWATER_BUDGET") == "long" else 4
 KILLS = 2
 ROWS_MAX = 9_000
 """Written between a start and the kill: from the first moment until well after the handover."""
-QUESTIONS = {
-    "orders": "SELECT id, note, n, big FROM orders",
-    "items": "SELECT order_id, line, n FROM items",
-}
 
 
 @pytest.fixture(scope="module")
@@ -54,101 +25,26 @@ def server() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
-class Capture:
-    """A PostgreSQL with a load on it, a broker, and a pipeline between them and a target."""
+def disasters(capture: Capture) -> list[Callable[[], None]]:
+    """What happens to whom; each is there again at once."""
 
-    def __init__(self, server: EmbeddedPostgres, name: str, directory: Path) -> None:
-        self.server, self.name, self.directory = server, name, directory
-        with psycopg.connect(server.address, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-        self.address = server.address_of(name)
-        with psycopg.connect(self.address, autocommit=True) as connection:
-            for statement in TABLES:
-                connection.execute(statement.encode())
-        self.log = f"127.0.0.1:{free_port()}"
-        self.file = directory / "pipeline.yaml"
-        self.file.write_text(PIPELINE.format(name=name, url=self.address, log=self.log))
-        self.broker = self._command("broker", "--data", directory / "data", "--listen", self.log)
-        self.runner = self._command("run", self.file)
+    def kill_runner() -> None:
+        capture.runner.kill()
+        capture.runner.start()
 
-    def _command(self, *arguments: object) -> CommandProcess:
-        output = self.directory / f"{arguments[0]}.log"
-        return CommandProcess(arguments, directory=self.directory, output=output)
+    def kill_broker() -> None:
+        capture.broker.kill()
+        capture.broker.start()
 
-    def disasters(self) -> list[Callable[[], None]]:
-        """What happens to whom; each is there again at once."""
-        return [self.kill_runner, self.kill_broker, self.kill_server, self.stop_server]
+    def kill_server() -> None:
+        capture.server.kill()
+        capture.server.start()
 
-    def kill_runner(self) -> None:
-        self.runner.kill()
-        self.runner.start()
+    def stop_server() -> None:
+        capture.server.stop("fast")
+        capture.server.start()
 
-    def kill_broker(self) -> None:
-        self.broker.kill()
-        self.broker.start()
-
-    def kill_server(self) -> None:
-        self.server.kill()
-        self.server.start()
-
-    def stop_server(self) -> None:
-        self.server.stop("fast")
-        self.server.start()
-
-    def finish(self) -> None:
-        """To the end of what has been written."""
-        self.runner.stop()
-        rest = self._command("run", self.file, "--once")
-        rest.start()
-        assert rest.wait() == 0, rest.last_words()
-
-    def differences(self) -> dict[str, tuple[int, int]]:
-        """Table to how many rows only the source has, and only the target."""
-        found = {}
-        with (
-            psycopg.connect(self.address) as source,
-            sqlite3.connect(self.directory / "shop.db") as target,
-        ):
-            for table, question in QUESTIONS.items():
-                there = Counter(source.execute(question.encode()).fetchall())
-                here = Counter(target.execute(question).fetchall())
-                if there != here:
-                    found[table] = ((there - here).total(), (here - there).total())
-        return found
-
-    def repeated(self) -> dict[str, int]:
-        """Changes that are in the log more than once, by their places at the source."""
-        return asyncio.run(self._repeated())
-
-    async def _repeated(self) -> dict[str, int]:
-        [loaded] = load(self.file, environment={})
-        log = KafkaLog(kafka_settings(loaded, (self.log,)))
-        try:
-            seen: Counter[str] = Counter()
-            for topic in await topics_of(log, loaded.name):
-                for number in range(await log.partition_count(topic)):
-                    partition = TopicPartition(topic, number)
-                    async for columns in read_decided(log, partition):
-                        whole = columns.values.is_valid()
-                        places = header_column(columns.headers, AT_HEADER).filter(whole)
-                        keys = columns.keys.filter(whole).to_pylist()
-                        seen.update(
-                            f"{topic} {at.decode()} {key.decode()}"
-                            for at, key in zip(places.to_pylist(), keys, strict=True)
-                        )
-            return {place: count for place, count in seen.items() if count > 1}
-        finally:
-            await log.close()
-
-    def close(self) -> None:
-        self.runner.end()
-        self.broker.end()
-        with psycopg.connect(self.server.address, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
-                " WHERE active"
-            )
-            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())
+    return [kill_runner, kill_broker, kill_server, stop_server]
 
 
 @pytest.mark.crash
@@ -163,10 +59,10 @@ def test_killed_at_random_it_ends_equal(
     capture.runner.start()
     load.start()
     try:
-        disasters = capture.disasters()
+        possible = disasters(capture)
         for number in range(KILLS):
             load.wait_for_rows(random.randrange(ROWS_MAX))
-            disasters[(life + number * (1 + life // len(disasters))) % len(disasters)]()
+            possible[(life + number * (1 + life // len(possible))) % len(possible)]()
         load.wait_for_rows(random.randrange(ROWS_MAX))
         load.stop()
         capture.finish()

@@ -109,6 +109,16 @@ async def test_a_slot_dropped_and_made_again_by_somebody_is_a_gap_and_never_a_si
     assert "position_mismatch: resnapshot" in lost.value.hint
 
 
+async def test_another_server_at_the_same_address_is_recognised(guest: Guest) -> None:
+    line, settings = await streaming(guest)
+    async with line:
+        made = await slots.create(line, "headwater_shop", exports=False)
+        position = {"stream": lsn_text(made.consistent_lsn), "server": "7001/1"}
+
+        with pytest.raises(PositionLost, match="this is another server"):
+            await stand(line, settings, "headwater_shop", position)
+
+
 @pytest.mark.parametrize(
     "choice", [{"position_mismatch": "resnapshot"}, {"snapshot": {"mode": "when_needed"}}]
 )

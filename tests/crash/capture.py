@@ -1,0 +1,117 @@
+"""A PostgreSQL with a load on it, a broker, and a pipeline between them and a target."""
+
+import asyncio
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+
+from core_log.client import KafkaLog
+from core_log.log import TopicPartition
+from core_log.record_headers import header_column
+from core_log.rows.codec import AT_HEADER
+from pipelines.file.loading import load
+from pipelines.journal.decided import read_decided
+from pipelines.journal.schemas import topics_of
+from pipelines.running.log_clients import kafka_settings
+from scripts.embedded_postgres import EmbeddedPostgres, free_port
+from tests.crash.command_process import CommandProcess
+from tests.crash.postgres_load import TABLES
+
+PIPELINE = """
+pipeline: {name}
+workers: 0
+source:
+  type: postgres
+  url: {url}
+  tables: [public.*]
+  heartbeat: 500ms
+  snapshot: {{parallel: 2, chunk_rows: 1000}}
+log: {{type: kafka, bootstrap: "{log}"}}
+sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 100ms}}
+errors: {{retry: {{for: 10m, backoff: 50ms..400ms}}}}
+"""
+QUESTIONS = {
+    "orders": "SELECT id, note, n, big FROM orders",
+    "items": "SELECT order_id, line, n FROM items",
+}
+
+
+class Capture:
+    """Broker and pipeline are processes of their own; `address` is the source's in the file."""
+
+    def __init__(
+        self, server: EmbeddedPostgres, name: str, directory: Path, *, address: str = ""
+    ) -> None:
+        self.server, self.name, self.directory = server, name, directory
+        with psycopg.connect(server.address, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        self.address = server.address_of(name)
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            for statement in TABLES:
+                connection.execute(statement.encode())
+        self.log = f"127.0.0.1:{free_port()}"
+        self.file = directory / "pipeline.yaml"
+        self.file.write_text(PIPELINE.format(name=name, url=address or self.address, log=self.log))
+        self.broker = self._command("broker", "--data", directory / "data", "--listen", self.log)
+        self.runner = self._command("run", self.file)
+
+    def _command(self, *arguments: object) -> CommandProcess:
+        output = self.directory / f"{arguments[0]}.log"
+        return CommandProcess(arguments, directory=self.directory, output=output)
+
+    def finish(self) -> None:
+        """To the end of what has been written."""
+        self.runner.stop()
+        rest = self._command("run", self.file, "--once")
+        rest.start()
+        assert rest.wait() == 0, rest.last_words()
+
+    def differences(self) -> dict[str, tuple[int, int]]:
+        """Table to how many rows only the source has, and only the target."""
+        found = {}
+        with (
+            psycopg.connect(self.address) as source,
+            sqlite3.connect(self.directory / "shop.db") as target,
+        ):
+            for table, question in QUESTIONS.items():
+                there = Counter(source.execute(question.encode()).fetchall())
+                here = Counter(target.execute(question).fetchall())
+                if there != here:
+                    found[table] = ((there - here).total(), (here - there).total())
+        return found
+
+    def repeated(self) -> dict[str, int]:
+        """Changes that are in the log more than once, by their places at the source."""
+        return asyncio.run(self._repeated())
+
+    async def _repeated(self) -> dict[str, int]:
+        [loaded] = load(self.file, environment={})
+        log = KafkaLog(kafka_settings(loaded, (self.log,)))
+        try:
+            seen: Counter[str] = Counter()
+            for topic in await topics_of(log, loaded.name):
+                for number in range(await log.partition_count(topic)):
+                    partition = TopicPartition(topic, number)
+                    async for columns in read_decided(log, partition):
+                        whole = columns.values.is_valid()
+                        places = header_column(columns.headers, AT_HEADER).filter(whole)
+                        keys = columns.keys.filter(whole).to_pylist()
+                        seen.update(
+                            f"{topic} {at.decode()} {key.decode()}"
+                            for at, key in zip(places.to_pylist(), keys, strict=True)
+                        )
+            return {place: count for place, count in seen.items() if count > 1}
+        finally:
+            await log.close()
+
+    def close(self) -> None:
+        self.runner.end()
+        self.broker.end()
+        with psycopg.connect(self.server.address, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+                " WHERE active"
+            )
+            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())

@@ -54,7 +54,7 @@ class Story:
     tables: list[TableChanges] = field(default_factory=list)
 
     async def tell(self, *statements: str) -> list[Event]:
-        self.guest.execute(*statements)
+        await asyncio.to_thread(self.guest.execute, *statements)
         return await self.caught_up()
 
     async def caught_up(self) -> list[Event]:

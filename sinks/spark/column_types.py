@@ -78,6 +78,9 @@ def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(column.type) and pa.types.is_timestamp(kind):
         naive = pc.replace_substring_regex(column, pattern="Z$", replacement="")
         return naive.cast(pa.timestamp(kind.unit)).cast(kind)
+    if pa.types.is_string(column.type) and pa.types.is_time(kind):
+        moments = pc.binary_join_element_wise("1970-01-01 ", column, "")
+        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
         children = [
             take_back(each, field.type) for each, field in zip(column.flatten(), kind, strict=True)

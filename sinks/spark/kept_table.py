@@ -15,7 +15,7 @@ from core_log.table_schema import TableId, TableSchema
 from sinks.sink import Cut, SinkContext, Stand, Stands
 from sinks.spark.folding import Step, Truncated, count_changes
 from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
-from sinks.spark.layout import OWN, Layout, shape
+from sinks.spark.layout import Layout, shape
 from sinks.spark.place import Place
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
@@ -59,6 +59,10 @@ class Ready:
     state: TableState | None
     layout: Layout
     prepared: Prepared
+
+
+class OtherShapes(Exception):
+    """There are changes under other schemas than was thought; now it is known which."""
 
 
 class Work(Protocol):
@@ -117,11 +121,15 @@ class KeptTable:
         stands."""
         state = self.load()
         self._check_start(state, stretch, known)
-        layout, all_files = self.layout(work.schemas(), state)
-        rewriting = Rewriting(self.place, layout, keeps_partitions=self.keeps_partitions)
         files = () if state is None else state.files
-        prepared = work.prepare(rewriting, files, all_files=all_files)
-        return Ready(state, layout, prepared)
+        while True:
+            layout, all_files = self.layout(work.schemas(), state)
+            rewriting = Rewriting(self.place, layout, keeps_partitions=self.keeps_partitions)
+            try:
+                prepared = work.prepare(rewriting, files, all_files=all_files)
+            except OtherShapes:
+                continue
+            return Ready(state, layout, prepared)
 
     def commit(self, ready: Ready, stretch: Stretch, *, id: str) -> bool:
         """Rows and stands at once; false where somebody's commit came before. `id` names the
@@ -141,7 +149,7 @@ class KeptTable:
         may_drop = state is None or sum(feed.partitions for feed in state.feeds.values()) <= 1
         all_files, layout = False, None
         forgotten = frozenset[str]()
-        for schema in _since(schemas, present):
+        for schema in schemas:
             layout, changes = shape(
                 schema,
                 chosen,
@@ -216,15 +224,6 @@ class KeptTable:
         stands = {} if state is None else state.stands
         for part, stand in stretch.start.items():
             check_stand(part, farthest(part, stands, known), stand)
-
-
-def _since(schemas: Sequence[TableSchema], present: pa.Schema | None) -> Sequence[TableSchema]:
-    """Those from the last one on that the table has been made ready for."""
-    if present is None:
-        return schemas
-    names = {name for name in present.names if not name.startswith(OWN)}
-    known = [at for at, schema in enumerate(schemas) if set(schema.names) == names]
-    return schemas[known[-1] :] if known else schemas
 
 
 def farthest(part: TopicPartition, table: Stands, ledger: Stands) -> Stand | None:

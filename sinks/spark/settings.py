@@ -26,7 +26,7 @@ class LakeTableSettings(YamlSettings):
     `ignore` leaves the row as it was. The sink's own `deletes` where it is left out."""
     partition_by: Texts = Field((), examples=["country", ["country", "order_day"]])
     """Columns whose values divide the table's files, so that readers can pass over most of them."""
-    file_rows: int = Field(500_000, ge=100)
+    file_rows: int = Field(500_000, ge=1)
     """About how many rows a file has. Files hold ranges of the key, and a change rewrites those
     files whose ranges it falls into: small ones make small changes cheap, large ones make reading
     cheap."""

@@ -179,7 +179,7 @@ class SparkSink:
         topics = {topic for mine in large.values() for topic in mine}
         pieces: dict[TableId, list[TableChanges]] = {}
         async for changes in _of_topics(part, topics, are_wanted=False).changes():
-            if len(changes):
+            if len(changes) and changes.log_partition in part.end:
                 pieces.setdefault(changes.schema.table, []).append(changes)
         found = {
             table: Portion(GatheredWork(mine, threads=THREADS), _topics_of(mine))
@@ -218,10 +218,8 @@ class SparkSink:
         mine = _of_topics(part, topics, are_wanted=True)
         bounds = await part.log.bounds(mine.end)
         splits = splits_of(mine.start, mine.end, bounds, records=self._settings.split_rows)
-        schemas = [
-            schema for topic in sorted(topics) for schema in await part.split_reader.schemas(topic)
-        ]
-        work = SparkWork(self._session, part.split_reader, splits, schemas)
+        newest = [(await part.split_reader.schemas(topic))[-1] for topic in sorted(topics)]
+        work = SparkWork(self._session, part.split_reader, splits, newest[-1])
         return Portion(work, topics, bounds=bounds)
 
     def _session(self) -> "SparkSession":

@@ -7,25 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from core_log.changes import TableChanges
 from core_log.errors import SinkUnavailable
 from core_log.table_schema import TableSchema
 from sinks.sink import SplitReader
 from sinks.spark.columns import map_arrow
-from sinks.spark.kept_table import Prepared
+from sinks.spark.kept_table import OtherShapes, Prepared
 from sinks.spark.keyspace import Bound, Cell, DataFile, cells_of, divided, has_ranges
 from sinks.spark.layout import OFFSET, Layout
 from sinks.spark.reader.splits import Split
 from sinks.spark.rewriting import Rewriting
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string())])
 WRITTEN_DDL = "cell int, files string"
+SHAPES = pa.schema(
+    [("topic", pa.string()), ("part", pa.int32()), ("at", pa.int64()), ("shape", pa.binary())]
+)
+SHAPES_DDL = "topic string, part int, at bigint, shape binary"
 CELL = "_headwater_cell"
 SAMPLE_POINTS, SAMPLE_RECORDS = 8, 500
 LARGEST = 2
 """So many times the wanted size of a file one task holds at most, about."""
+
+
+class UnknownShape(Exception):
+    """Executors met changes under a schema for which the table was not made ready."""
 
 
 class BadRecords(Exception):
@@ -40,15 +49,25 @@ class SparkWork:
         session: "Callable[[], SparkSession]",
         reader: SplitReader,
         splits: Sequence[Split],
-        schemas: Sequence[TableSchema],
+        newest: TableSchema,
     ) -> None:
-        self._session, self._reader = session, reader
-        self._splits, self._schemas = splits, schemas
+        """`newest` is the schema that all changes most likely have."""
+        self._session, self._reader, self._splits = session, reader, splits
+        self._schemas: Sequence[TableSchema] = (newest,)
 
     def schemas(self) -> Sequence[TableSchema]:
         return self._schemas
 
     def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        try:
+            return self._prepare(rewriting, files, all_files=all_files)
+        except UnknownShape:
+            self._schemas = self._look()
+            raise OtherShapes from None
+
+    def _prepare(
         self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
     ) -> Prepared:
         spark, layout = self._session(), rewriting.layout
@@ -78,11 +97,26 @@ class SparkWork:
 
     def events(self, spark: "SparkSession", layout: Layout) -> "DataFrame":
         """All changes, in columns of the table."""
+        read = ReadEvents(self._reader, layout, tuple(self._schemas))
+        return map_arrow(self._parts(spark), read, ddl_of(layout.events))
+
+    def _parts(self, spark: "SparkSession") -> "DataFrame":
         import pickle
 
         rows = [(pickle.dumps(each),) for each in self._splits]
-        frame = spark.createDataFrame(rows, "split binary").repartition(max(len(rows), 1))
-        return map_arrow(frame, ReadEvents(self._reader, layout), ddl_of(layout.events))
+        return spark.createDataFrame(rows, "split binary").repartition(max(len(rows), 1))
+
+    def _look(self) -> Sequence[TableSchema]:
+        """Under which schemas the changes are, in the order of their coming."""
+        import pickle
+
+        shapes = map_arrow(self._parts(self._session()), ReadShapes(self._reader), SHAPES_DDL)
+        found: list[TableSchema] = []
+        for row in sorted(rows_of(shapes), key=lambda row: (row["topic"], row["part"], row["at"])):
+            schema: TableSchema = pickle.loads(row["shape"])
+            if not found or found[-1] != schema:
+                found.append(schema)
+        return found
 
     def _append(
         self,
@@ -144,16 +178,45 @@ class ReadEvents:
 
     reader: SplitReader
     layout: Layout
+    schemas: tuple[TableSchema, ...]
+    """For which the layout was made."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for changes in _changes(self.reader, batches):
+            if changes.schema not in self.schemas:
+                raise UnknownShape
+            if self.layout.mode == "append" or not changes.is_truncate:
+                yield self.layout.conform(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadShapes:
+    """Splits of the log to the schemas of their changes."""
+
+    reader: SplitReader
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pickle
 
-        for batch in batches:
-            for content in batch.column(0).to_pylist():
-                split: Split = pickle.loads(content)
-                for changes in self.reader.read(split.starts, split.ends):
-                    if len(changes) and (self.layout.mode == "append" or not changes.is_truncate):
-                        yield self.layout.conform(changes)
+        before: TableSchema | None = None
+        for changes in _changes(self.reader, batches):
+            if changes.schema != before:
+                before, part, offsets = changes.schema, changes.log_partition, changes.log_offsets
+                assert part is not None and offsets is not None, "what was read knows its place"
+                columns = [[part.topic], [part.partition], [offsets[0]], [pickle.dumps(before)]]
+                arrays = [
+                    pa.array(each, field.type) for each, field in zip(columns, SHAPES, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=SHAPES)
+
+
+def _changes(reader: SplitReader, batches: Iterator[pa.RecordBatch]) -> Iterator[TableChanges]:
+    import pickle
+
+    for batch in batches:
+        for content in batch.column(0).to_pylist():
+            split: Split = pickle.loads(content)
+            yield from (each for each in reader.read(split.starts, split.ends) if len(each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +257,26 @@ class WriteEvents:
 
 def collect(written: "DataFrame") -> dict[int, list[DataFile]]:
     """What the tasks say that they have written, by the number of the cell."""
+    found: dict[int, list[DataFile]] = {}
+    for row in rows_of(written):
+        found.setdefault(row["cell"], []).extend(_file(each) for each in json.loads(row["files"]))
+    return found
+
+
+def rows_of(frame: "DataFrame") -> "list[Row]":
+    """All rows; what became of the tasks in our words."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
-        rows = written.collect()
+        return frame.collect()
     except (PySparkException, Py4JJavaError) as error:
         said = str(error)
+        if UnknownShape.__name__ in said:
+            raise UnknownShape from None
         if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
             raise BadRecords from error
         raise SinkUnavailable("Spark has failed", why=_last_line(said)) from error
-    found: dict[int, list[DataFile]] = {}
-    for row in rows:
-        found.setdefault(row["cell"], []).extend(_file(each) for each in json.loads(row["files"]))
-    return found
 
 
 def ddl_of(schema: pa.Schema) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from core_log.clock import Clock
 from core_log.s3.settings import S3Settings
 from core_log.table_schema import TableId
 from sinks.sink import SinkContext
@@ -28,11 +29,12 @@ class LakeBench:
     chosen: dict[str, Any] = field(default_factory=dict)
     pipeline: str = "shop"
     policy: dict[str, str] = field(default_factory=dict)
+    clock: Clock = field(default_factory=lambda: SimulatedClock(NOW_MS))
 
     def sink(self) -> SparkSink:
         settings = SparkSettings.model_validate({"path": self.path, "s3": self.s3, **self.chosen})
-        clock = SimulatedClock(NOW_MS)
-        return SparkSink(settings, SinkContext(self.pipeline, Path("/"), self.policy, clock))
+        context = SinkContext(self.pipeline, Path("/"), self.policy, self.clock)
+        return SparkSink(settings, context)
 
     def address(self, table: str) -> str:
         namespace, _, name = table.rpartition(".")

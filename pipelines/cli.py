@@ -30,6 +30,7 @@ COMMANDS = (
     "rebuild",
     "verify",
     "rows",
+    "replay",
     "test",
     "explain",
     "run",

@@ -1,22 +1,53 @@
 """`headwater rebuild`: a table of a target made anew from the log, beside the live one."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from core_log.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
+from pipelines.terminal.replay_progress import ReplayProgress
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
-from pipelines.terminal.wishing import running_pipelines
+from pipelines.terminal.wishing import now_ms, running_pipelines
+
+if TYPE_CHECKING:
+    from pipelines.loops.rebuild import Rebuilding, Rebuilt
+    from pipelines.proving.moments import Moment
+
+
+class _Options(NamedTuple):
+    """What was asked for."""
+
+    target: str
+    sink: str | None
+    as_of: str | None
+    into: str | None
+    verify: bool
+    swap: bool
+    dry_run: bool
 
 
 @click.command()
 @click.argument("target", metavar="PIPELINE/TABLE")
 @click.option("--sink", metavar="NAME", help="Which sink, where the pipeline has several.")
+@click.option(
+    "--as-of",
+    metavar="MOMENT",
+    help="The table as it was then: a time or how long ago (as committed at the source), a place "
+    "in the source (0/16B3748), or an offset of the log (42, or 0:42,1:7).",
+)
+@click.option(
+    "--into",
+    metavar="PLACE",
+    help="Another path or address for the copy, instead of beside the live table.",
+)
+@click.option("--verify", is_flag=True, help="Compare the copy with a second reading of the log.")
 @click.option("--swap", is_flag=True, help="Put the copy in the live table's place at the end.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -24,7 +55,11 @@ def rebuild(
     output: Output,
     target: str,
     sink: str | None,
+    as_of: str | None,
+    into: str | None,
+    verify: bool,
     swap: bool,
+    dry_run: bool,
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
@@ -32,25 +67,37 @@ def rebuild(
 
     The source is not touched. With --swap the copy then takes the live table's place in one
     transaction of the target, and the old one is kept beside it; without, it stays a copy, and the
-    next rebuild goes on with it.
+    next rebuild goes on with it. With --as-of and --swap the table stays paused where it then
+    stands; `headwater resume` lets it catch up. A moment that compaction has passed is refused,
+    with the oldest one that is possible.
     """
-    said = run_until_signal(_rebuild(output, LogAddress(data, bootstrap), target, sink, swap))
-    lines = [f"{said['rows']:,} changes replayed into a copy of {said['table']}"]
-    if swap:
-        lines.append(f"it is the live table now; the old one is {said['kept']}")
-    else:
-        lines.append(f"headwater rebuild {target} --swap lets it take the live table's place")
+    if swap and into:
+        raise ConfigError(
+            "a copy at another place cannot be the live table", hint="leave out --swap or --into"
+        )
+    options = _Options(target, sink, as_of, into, verify, swap, dry_run)
+    said, lines = run_until_signal(_rebuild(output, LogAddress(data, bootstrap), options))
+    if said.get("verified") is False:
+        raise DifferencesFound("the copy differs from the log", data=said, lines=lines)
     output.result(said, lines)
 
 
 async def _rebuild(
-    output: Output, address: LogAddress, target: str, sink: str | None, swap: bool
-) -> dict[str, Any]:
+    output: Output, address: LogAddress, options: _Options
+) -> tuple[dict[str, Any], list[str]]:
     from core_log.clock import SystemClock
     from pipelines.file.given_files import load_named
-    from pipelines.loops.rebuild import find_rebuilding, rebuild
+    from pipelines.file.inline_sink import sink_elsewhere
+    from pipelines.loops.rebuild import (
+        Rebuilding,
+        Wanted,
+        find_rebuilding,
+        rebuild,
+        rebuild_elsewhere,
+    )
+    from pipelines.proving.moments import moment_called
 
-    pipeline, table = split_target(target)
+    pipeline, table = split_target(options.target)
     if not table:
         raise ConfigError("a table is rebuilt at a time", hint=f"name it: {pipeline}/TABLE")
     if address.file is None:
@@ -60,20 +107,90 @@ async def _rebuild(
     loaded = load_named(output, address.file, pipeline)
     is_running = pipeline in await running_pipelines(address)
     async with address.open_or_own() as log:
-        rebuilding = await find_rebuilding(loaded, log, table=table, sink=sink)
-        rebuilt = await rebuild(
-            rebuilding,
-            log,
-            swaps=swap,
-            is_running=is_running,
-            clock=SystemClock(),
-            tell=lambda _: None,
-        )
+        rebuilding = await find_rebuilding(loaded, log, table=table, sink=options.sink)
+        if options.into is not None:
+            part = sink_elsewhere(rebuilding.part, options.into)
+            rebuilding = Rebuilding(loaded, part, rebuilding.subject)
+        partitions = await rebuilding.subject.partitions(log)
+        text = options.as_of or "latest"
+        moment = await moment_called(log, pipeline, text, partitions, now_ms=now_ms())
+        if options.dry_run:
+            return _plan(rebuilding, options, moment)
+        as_of = moment if options.as_of else None
+        wanted = Wanted(swaps=options.swap, verifies=options.verify, as_of=as_of)
+        clock, progress = SystemClock(), ReplayProgress(output)
+        if options.into is not None:
+            rebuilt = await rebuild_elsewhere(
+                rebuilding, log, wanted, clock=clock, tell_replay=progress
+            )
+        else:
+            rebuilt = await rebuild(
+                rebuilding,
+                log,
+                wanted,
+                is_running=is_running,
+                clock=clock,
+                tell=lambda _: None,
+                tell_replay=progress,
+            )
+    facts = _facts(rebuilding, options, moment) | {
+        "rows": rebuilt.rows,
+        "swapped": bool(rebuilt.kept),
+        "kept": rebuilt.kept or None,
+        "paused": rebuilt.is_paused,
+        "verified": None if rebuilt.verdict is None else rebuilt.verdict.is_equal,
+    }
+    return facts, list(_lines(rebuilding, options, rebuilt, facts))
+
+
+def _facts(rebuilding: "Rebuilding", options: _Options, moment: "Moment") -> dict[str, Any]:
     return {
-        "pipeline": pipeline,
+        "pipeline": rebuilding.loaded.name,
         "sink": rebuilding.part.name,
         "table": str(rebuilding.target),
-        "rows": rebuilt.rows,
-        "swapped": swap,
-        "kept": rebuilt.kept or None,
+        "as_of": moment.meant,
+        "offsets": {f"{topic}-{number}": end for (topic, number), end in moment.ends.items()},
+        "into": options.into,
     }
+
+
+def _plan(
+    rebuilding: "Rebuilding", options: _Options, moment: "Moment"
+) -> tuple[dict[str, Any], list[str]]:
+    """What would be done; the moment has been found possible."""
+    table, sink = printable(str(rebuilding.target)), printable(rebuilding.part.name)
+    place = "another place" if options.into else f"a copy beside it in {sink}"
+    lines = [
+        f"read {printable(topic)}-{number} up to offset {end:,}"
+        for (topic, number), end in moment.ends.items()
+    ]
+    lines.append(f"fill {place} with {table} as of {moment.meant}")
+    lines += ["compare the copy with a second reading of the log"] if options.verify else []
+    if options.swap:
+        lines.append("pause the table, swap the copy in, and keep the old one beside it")
+        lines += ["leave the table paused, as it was then"] if options.as_of else []
+    return _facts(rebuilding, options, moment) | {"dry_run": True}, lines
+
+
+def _lines(
+    rebuilding: "Rebuilding", options: _Options, rebuilt: "Rebuilt", facts: Mapping[str, Any]
+) -> Iterator[str]:
+    from pipelines.letters.shown_rows import row_line
+
+    where = "into another place" if options.into else f"into a copy of {facts['table']}"
+    when = f" as of {facts['as_of']}" if options.as_of else ""
+    yield f"{rebuilt.rows:,} changes replayed {where}{when}"
+    verdict = rebuilt.verdict
+    if verdict is not None and verdict.is_equal:
+        yield f"the copy's {verdict.compared.rows:,} rows are equal to what the log tells"
+    elif verdict is not None:
+        yield verdict.problem or f"{verdict.compared.differing:,} keys differ from the log"
+        for each in verdict.named:
+            yield f"{row_line(each['key'] or {})} {each['problem']}"
+        return
+    if rebuilt.kept:
+        yield f"it is the live table now; the old one is {rebuilt.kept}"
+    elif not options.into:
+        yield f"headwater rebuild {options.target} --swap lets it take the live table's place"
+    if rebuilt.is_paused:
+        yield f"the table is paused as it was then; headwater resume {options.target} lets it go on"

@@ -13,11 +13,14 @@ from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
 from pipelines.journal.internal_topics import COMMITS
-from pipelines.journal.schemas import StoredSchema, topics_of
+from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.build import delivery_of, make_sink
 from pipelines.loops.deliver import deliver
+from pipelines.proving.moments import Moment, check_exact, newest_moment
+from pipelines.proving.replaying import Tell, replay
+from pipelines.proving.subjects import Subject, subject_of, subjects_of
+from pipelines.proving.verify import ComparableSink, Verdict, Verifier
 from pipelines.reports import Moved, Report
-from pipelines.transforms.after_log import AfterLog
 from sinks.sink import Rebuildable, Sink, Stands
 
 POLL_S, QUIET_POLLS = 0.5, 4
@@ -35,12 +38,30 @@ class Rebuilding:
 
     loaded: LoadedPipeline
     part: LoadedPart
-    target: TableId
-    sources: tuple[StoredSchema, ...]
+    subject: Subject
+
+    @property
+    def target(self) -> TableId:
+        return self.subject.target
+
+    @property
+    def sources(self) -> tuple[StoredSchema, ...]:
+        return self.subject.sources
 
     @property
     def topics(self) -> frozenset[str]:
-        return frozenset(stored.topic for stored in self.sources)
+        return frozenset(self.subject.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to become of the copy."""
+
+    swaps: bool = False
+    verifies: bool = False
+    """Whether it is compared with the log before anything else becomes of it."""
+    as_of: Moment | None = None
+    """None: as the log is now. A table that is put back to a moment stays paused there."""
 
 
 @dataclass(slots=True)
@@ -50,47 +71,33 @@ class Rebuilt:
     rows: int = 0
     kept: str = ""
     """Where the old table is, after a swap."""
+    verdict: Verdict | None = None
+    is_paused: bool = False
+    """Whether the live table was left paused."""
 
 
 async def find_rebuilding(
     loaded: LoadedPipeline, log: Log, *, table: str, sink: str | None
 ) -> Rebuilding:
     """`table` as the target calls it, or as the source does."""
-    part = _part(loaded, sink)
-    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
-    stored = await topics_of(log, loaded.name)
-    targets = {each.topic: after_log.schema(each.schema).table for each in stored.values()}
-    meant = {
-        targets[each.topic]
-        for each in stored.values()
-        if table in {str(each.schema.table), each.schema.table.name}
-        or table in {str(targets[each.topic]), targets[each.topic].name}
-    }
-    if len(meant) != 1:
-        raise ConfigError(
-            "several tables are called so" if meant else "the log knows no such table",
-            hint="say which: " + ", ".join(sorted(map(str, meant or set(targets.values())))),
-            pipeline=loaded.name,
-            table=table,
-        )
-    [target] = meant
-    sources = tuple(each for each in stored.values() if targets[each.topic] == target)
-    return Rebuilding(loaded, part, target, sources)
+    subjects = await subjects_of(loaded, log)
+    subject = subject_of(subjects, table, pipeline=loaded.name)
+    return Rebuilding(loaded, _part(loaded, sink), subject)
 
 
 async def rebuild(
     rebuilding: Rebuilding,
     log: Log,
+    wanted: Wanted,
     *,
-    swaps: bool,
     is_running: bool,
     clock: Clock,
     tell: Callable[[Report], None],
+    tell_replay: Tell = lambda _: None,
 ) -> Rebuilt:
     """The live table goes on meanwhile. For the swap it is paused where it stands, the copy comes
     up to it, and whoever runs the pipeline is told to read anew where its tables stand."""
-    loaded = rebuilding.loaded
-    live = make_sink(loaded, rebuilding.part, clock=clock)
+    live = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
     try:
         if not isinstance(live, RebuildableSink):
             raise ConfigError(
@@ -102,14 +109,91 @@ async def rebuild(
         shadow = await live.shadow(rebuilding.target)
         try:
             rebuilt = Rebuilt()
-            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
-            if swaps:
+            if wanted.as_of is None:
+                await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+            else:
+                rebuilt.rows = await _fill_to(
+                    rebuilding, shadow, log, wanted.as_of, clock=clock, tell=tell_replay
+                )
+            if wanted.verifies:
+                rebuilt.verdict = await verified(rebuilding, shadow, log, clock=clock)
+                if not rebuilt.verdict.is_equal:
+                    return rebuilt
+            if wanted.swaps and wanted.as_of is None:
                 await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
+            elif wanted.swaps:
+                await _put_back(rebuilding, live, log, rebuilt, is_running, clock)
         finally:
             await shadow.close()
     finally:
         await live.close()
     return rebuilt
+
+
+async def rebuild_elsewhere(
+    rebuilding: Rebuilding,
+    log: Log,
+    wanted: Wanted,
+    *,
+    clock: Clock,
+    tell_replay: Tell = lambda _: None,
+) -> Rebuilt:
+    """Into a target that nobody feeds; `rebuilding.part` says where."""
+    sink = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
+    try:
+        partitions = await rebuilding.subject.partitions(log)
+        moment = wanted.as_of or await newest_moment(log, partitions)
+        rows = await _fill_to(rebuilding, sink, log, moment, clock=clock, tell=tell_replay)
+        rebuilt = Rebuilt(rows)
+        if wanted.verifies:
+            rebuilt.verdict = await verified(rebuilding, sink, log, clock=clock)
+        return rebuilt
+    finally:
+        await sink.close()
+
+
+async def verified(rebuilding: Rebuilding, sink: Sink, log: Log, *, clock: Clock) -> Verdict:
+    """The copy against a second fold of the log, which shares nothing with the first but the
+    decoding."""
+    if not isinstance(sink, ComparableSink):
+        raise ConfigError(
+            "what this kind of sink has written cannot be read back",
+            sink=rebuilding.part.name,
+            type=rebuilding.part.kind,
+        )
+    verifier = Verifier(rebuilding.loaded, log, clock=clock, is_running=False)
+    return await verifier.compare_target(rebuilding.subject, rebuilding.part.name, sink)
+
+
+async def _fill_to(
+    rebuilding: Rebuilding, sink: Sink, log: Log, moment: Moment, *, clock: Clock, tell: Tell
+) -> int:
+    """Nothing that came later; and only if compaction has left the moment whole until the end."""
+    start = dict.fromkeys(moment.ends, 0)
+    loaded, part = rebuilding.loaded, rebuilding.part
+    rows = await replay(
+        loaded, part, sink, log, start=start, end=moment.ends, clock=clock, tell=tell
+    )
+    await check_exact(log, loaded.name, moment)
+    return rows
+
+
+async def _put_back(
+    rebuilding: Rebuilding,
+    live: "RebuildableSink",
+    log: Log,
+    rebuilt: Rebuilt,
+    is_running: bool,
+    clock: Clock,
+) -> None:
+    """The past takes the present's place, and stays until somebody resumes the table: then all
+    that has happened since is applied to it."""
+    await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
+    rebuilt.is_paused = True
+    await _settled(rebuilding, live, is_running=is_running)
+    rebuilt.kept = await live.swap(rebuilding.target)
+    if is_running:
+        await _wish_restart(rebuilding, log, clock=clock)
 
 
 async def _fill(
@@ -163,9 +247,13 @@ async def _swap(
         if is_running:
             await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
     if is_running:
-        # What runs the sink remembers where the old table stood.
-        wish = Wish(RESTART, "", secrets.token_hex(8))
-        await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
+        await _wish_restart(rebuilding, log, clock=clock)
+
+
+async def _wish_restart(rebuilding: Rebuilding, log: Log, *, clock: Clock) -> None:
+    """What runs the sink remembers where the old table stood."""
+    wish = Wish(RESTART, "", secrets.token_hex(8))
+    await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
 
 
 async def _wish_paused(rebuilding: Rebuilding, log: Log, *, is_paused: bool, clock: Clock) -> None:

@@ -1,6 +1,6 @@
 """Where in the log a moment of the past lies: per partition the offset below which it is told."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,16 @@ from core_log.rows.codec import AT_HEADER
 from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits
 from pipelines.journal.control import desired
 from pipelines.loops.decoding import Decoder
-from pipelines.proving.as_of import STREAM, AsOf, OffsetsAsOf, PositionAsOf, TimeAsOf, order_of
+from pipelines.proving.as_of import (
+    STREAM,
+    AsOf,
+    OffsetsAsOf,
+    PositionAsOf,
+    TimeAsOf,
+    order_of,
+    parse_as_of,
+)
+from pipelines.terminal.starting_points import EARLIEST, LATEST
 from pipelines.terminal.times import time_text
 
 LIMIT = FetchLimit()
@@ -53,6 +62,42 @@ async def moment_of(
     moment = Moment(ends, str(as_of))
     await check_exact(log, pipeline, moment)
     return moment
+
+
+async def moment_called(
+    log: Log, pipeline: str, text: str, partitions: Collection[TopicPartition], *, now_ms: int
+) -> Moment:
+    """`latest`, or a moment as `parse_as_of` reads it."""
+    if text == LATEST:
+        return await newest_moment(log, partitions)
+    return await moment_of(log, pipeline, parse_as_of(text, now_ms=now_ms), partitions)
+
+
+async def begun_at(
+    log: Log,
+    pipeline: str,
+    text: str,
+    partitions: Collection[TopicPartition],
+    *,
+    now_ms: int,
+    tell: Callable[[str], None],
+) -> Ends:
+    """Where a history begins: what compaction has taken from behind it is no reason to refuse,
+    since every later state is there, but has to be known."""
+    bounds = await log.bounds(partitions)
+    if text == EARLIEST:
+        start: Ends = {part: held.start for part, held in bounds.items()}
+    else:
+        as_of = parse_as_of(text, now_ms=now_ms)
+        start = (
+            _given(as_of, partitions, bounds)
+            if isinstance(as_of, OffsetsAsOf)
+            else await _History(log, pipeline).ends(as_of, partitions)
+        )
+    if holes := [part for part, at in start.items() if at < bounds[part].cleaned_to]:
+        to = bounds[holes[0]].cleaned_to
+        tell(f"compaction has taken older values of what changed again, up to offset {to}")
+    return start
 
 
 async def check_exact(log: Log, pipeline: str, moment: Moment) -> None:

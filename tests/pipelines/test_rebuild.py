@@ -20,7 +20,7 @@ from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPipeline, load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
-from pipelines.loops.rebuild import Rebuilt, find_rebuilding, rebuild
+from pipelines.loops.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 
 PIPELINE = """
@@ -69,7 +69,7 @@ async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog, *, swaps: bool) -> R
     return await rebuild(
         await find_rebuilding(loaded, log, table="purchases", sink=None),
         log,
-        swaps=swaps,
+        Wanted(swaps=swaps),
         is_running=False,
         clock=SystemClock(),
         tell=lambda _: None,

@@ -1,0 +1,114 @@
+"""`headwater replay`: a stretch of a table's history from the log into another target."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.terminal.log_address import LogAddress, log_options
+from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.replay_progress import ReplayProgress
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import split_target
+from pipelines.terminal.wishing import TARGET, check_pipeline, now_ms, running_pipelines
+
+
+@click.command()
+@TARGET
+@click.option(
+    "--from",
+    "start",
+    metavar="MOMENT",
+    default="earliest",
+    show_default=True,
+    help="Where to begin: earliest, a time or how long ago (as committed at the source), a "
+    "position of the source (0/16B3748), or an offset of the log.",
+)
+@click.option(
+    "--to", "end", metavar="MOMENT", default="latest", show_default=True, help="Where to end."
+)
+@click.option(
+    "--into",
+    metavar="SINK",
+    required=True,
+    help="A type of sink, or its keys as in a pipeline file: '{type: files, path: ./out}'.",
+)
+@log_options
+@shared_options
+@click.pass_obj
+def replay(
+    output: Output,
+    target: str,
+    start: str,
+    end: str,
+    into: str,
+    data: Path | None,
+    bootstrap: str | None,
+) -> None:
+    """Feed what the log holds of PIPELINE, or of one TABLE, into another sink.
+
+    Changes go through the pipeline's transforms and routes, as they are in the file now, and stop
+    at --to: nothing follows. Neither the source nor the pipeline's own sinks notice. A replay that
+    broke off goes on where its target stands.
+    """
+    said = run_until_signal(_replay(output, LogAddress(data, bootstrap), target, start, end, into))
+    tables = ", ".join(said["tables"])
+    output.note(f"{said['changes']:,} changes of {tables} replayed")
+    output.result(said, [])
+
+
+async def _replay(
+    output: Output, address: LogAddress, target: str, start: str, end: str, into: str
+) -> dict[str, Any]:
+    from core_log.clock import SystemClock
+    from pipelines.file.given_files import load_named
+    from pipelines.file.inline_sink import sink_of_words
+    from pipelines.loops.build import make_sink
+    from pipelines.proving.moments import begun_at, moment_called
+    from pipelines.proving.replaying import replay
+    from pipelines.proving.subjects import subject_of, subjects_of
+
+    pipeline, given = split_target(target)
+    if address.file is None:
+        raise ConfigError(
+            "only a pipeline file says what transforms there are", hint="name it: -f FILE"
+        )
+    loaded = load_named(output, address.file, pipeline)
+    part, redaction = sink_of_words(
+        into, taken={each.name for each in loaded.sinks}, environment=dict(os.environ)
+    )
+    scrub = output.scrub
+    output.scrub = lambda text: redaction.scrub(scrub(text))
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        subjects = await subjects_of(loaded, log)
+        if given:
+            subjects = [subject_of(subjects, given, pipeline=pipeline)]
+        partitions = [each for subject in subjects for each in await subject.partitions(log)]
+        first = await begun_at(log, pipeline, start, partitions, now_ms=now_ms(), tell=output.note)
+        last = await moment_called(log, pipeline, end, partitions, now_ms=now_ms())
+        clock = SystemClock()
+        sink = make_sink(loaded, part, clock=clock)
+        try:
+            changes = await replay(
+                loaded,
+                part,
+                sink,
+                log,
+                start=first,
+                end={each: max(to, first[each]) for each, to in last.ends.items()},
+                clock=clock,
+                tell=ReplayProgress(output),
+            )
+        finally:
+            await sink.close()
+    return {
+        "pipeline": pipeline,
+        "tables": [str(subject.target) for subject in subjects],
+        "into": part.kind,
+        "changes": changes,
+        "to": last.meant,
+    }

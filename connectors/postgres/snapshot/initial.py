@@ -197,14 +197,17 @@ class _Plan:
     def _words(self, table: _Table, count: int, *, is_last: bool) -> pa.StringArray | str:
         """Debezium's: of the first and last row of all, of the first and last row of a table, and
         of those between."""
+        begins = not table.rows_seen
+        ends = is_last and not table.chunks_left
+        if not (begins or ends):
+            return "true"
         words = np.full(count, "true", object)
-        if not table.rows_seen:
+        if begins:
             words[0] = "first_in_data_collection" if self._rows_seen else "first"
-        if is_last and not table.chunks_left:
+        if ends:
             is_end = not any(each.chunks_left for each in self.tables)
             words[-1] = "last" if is_end else "last_in_data_collection"
-        is_plain = words[0] == words[-1] == "true"
-        return "true" if is_plain else pa.array(words, pa.string())
+        return pa.array(words, pa.string())
 
     def _tell(self, table: _Table) -> None:
         ledger, each = table.ledger, table.bytes_per_page

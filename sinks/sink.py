@@ -168,3 +168,23 @@ class Comparable(Protocol):
         """The table that `schema`, that of the target, is kept in, and where it stands in those
         topics. Rows and stands are of one moment, and the moment lasts as long as the context."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A version of a table that its target keeps readable, and how much of the log is in it."""
+
+    version: str
+    """As the target's own time travel names it."""
+    stands: Stands
+    committed_ms: int | None
+    """When the source committed the newest change of the cut, where there was one."""
+    positions: Positions
+
+
+class Versioned(Protocol):
+    """A sink whose target keeps versions of its tables."""
+
+    async def versions(self, table: TableId, *, newest: int) -> Sequence[TableVersion]:
+        """The newest so many versions of a table of the target, the newest first."""
+        ...

@@ -11,7 +11,7 @@ import click
 
 from core_log.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, envelope, printable, shared_options
+from pipelines.terminal.output import Output, envelope, shared_options
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ PIPED_WIDTH = 120
 @click.command()
 @click.argument("pipeline", required=False)
 @click.option("--watch", is_flag=True, help="Keep showing it, until Ctrl-C.")
-@click.option("--positions", is_flag=True, help="Show where each source and sink stands, too.")
+@click.option(
+    "--positions",
+    is_flag=True,
+    help="Show where source and sinks stand, and which moment of the source that is.",
+)
 @log_options
 @shared_options
 @click.pass_obj
@@ -41,10 +45,13 @@ def status(
     Answers on one screen whether it is running, how far behind it is, how much of the snapshot is
     left, and what is quarantined. With --json the fields of docs/status.md.
     """
-    owner = LogAddress(data, bootstrap).owner()
+    address = LogAddress(data, bootstrap)
+    owner = address.owner()
     if watch:
         run_until_signal(_watch(output, owner, pipeline))
     found = chosen(owner.status(), pipeline)
+    if positions:
+        found = {**found, "positions": run_until_signal(_positions(output, address, found))}
     output.result(found, _lines(output, found, with_positions=positions))
 
 
@@ -73,19 +80,47 @@ def _lines(output: Output, snapshot: Mapping[str, Any], *, with_positions: bool)
             for span in line
         ).rstrip()
     if with_positions:
-        yield from _positions(snapshot)
+        from pipelines.watching.positions_view import position_lines
+
+        yield from position_lines(snapshot)
 
 
 def _is_color(style: str) -> bool:
     return style not in ("", "bold", "dim")
 
 
-def _positions(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    for name, pipeline in snapshot["pipelines"].items():
-        for unit, facts in pipeline["units"].items():
-            yield f"POSITIONS {name} {unit}"
-            for part, position in facts["positions"].items():
-                yield f"  {printable(part)}  {printable(position)}"
+async def _positions(
+    output: Output, address: LogAddress, snapshot: Mapping[str, Any]
+) -> dict[str, Any]:
+    """By pipeline; versions of tables only where a pipeline file says where they are."""
+    from core_log.clock import SystemClock
+    from pipelines.file.given_files import load_given
+    from pipelines.loops.build import make_sink
+    from pipelines.watching.positions_view import offsets_meant, versions_meant
+
+    files = [] if address.file is None else load_given(output, address.file)
+    loaded = {each.name: each for each in files}
+    found: dict[str, Any] = {}
+    async with address.open() as log:
+        for name, pipeline in snapshot["pipelines"].items():
+            units = {
+                unit: facts["positions"]
+                for unit, facts in pipeline["units"].items()
+                if unit != "source"
+            }
+            found[name] = {"sinks": await offsets_meant(log, name, units)}
+            if name not in loaded:
+                continue
+            sinks = {
+                part.name: make_sink(loaded[name], part, clock=SystemClock())
+                for part in loaded[name].sinks
+            }
+            try:
+                found[name]["versions"] = await versions_meant(loaded[name], log, sinks)
+            finally:
+                for sink in sinks.values():
+                    await sink.close()
+    return found
 
 
 async def _watch(output: Output, owner: "Owner", pipeline: str | None) -> None:

@@ -1,0 +1,227 @@
+"""A pipeline's commits in their order, and where in them a moment of the past lies."""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+import numpy as np
+
+from core_log import records
+from core_log.changes import TableChanges
+from core_log.errors import ConfigError, PositionLost
+from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
+from core_log.record_headers import header_column
+from core_log.rows.codec import AT_HEADER
+from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits
+from pipelines.journal.control import desired
+from pipelines.loops.decoding import Decoder
+from pipelines.proving.as_of import STREAM, PositionAsOf, TimeAsOf, order_of
+from pipelines.terminal.times import time_text
+
+LIMIT = FetchLimit()
+LINEAR_OFFSETS = 20_000
+"""Fewer commits than this are looked through, more of them are halved first."""
+
+Placed = tuple[int, Commit]
+"""A commit and its offset in `__headwater_commits`."""
+
+
+class History:
+    """Knows which commits come after a moment."""
+
+    def __init__(self, log: Log, pipeline: str) -> None:
+        self._log, self._pipeline = log, pipeline
+        self._home = commits_home(pipeline)
+
+    async def ends(
+        self, as_of: TimeAsOf | PositionAsOf, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Each partition ends where the first transaction after the moment begins to touch it."""
+        bounds = await self._log.bounds(partitions)
+        ends = {partition: bounds[partition].stable for partition in partitions}
+        first = await self._first_after(as_of)
+        if first is None:
+            if await self._oldest_commit() is None:
+                await self._check_nothing_since(as_of, bounds)
+            return ends
+        if first == await self._oldest_commit() and not await self._holds_any(as_of, first[1]):
+            raise await self._too_old(as_of, bounds)
+        open_ = set(partitions)
+        async for offset, commit in self._commits(first[0]):
+            for partition in open_ & commit.touched.keys():
+                stretch = commit.touched[partition]
+                is_first = offset == first[0]
+                ends[partition] = (
+                    await self._straddled(as_of, partition, stretch) if is_first else stretch.first
+                )
+            open_ -= commit.touched.keys()
+            if not open_:
+                break
+        return ends
+
+    async def newest(self, offsets: int) -> AsyncIterator[Commit]:
+        """Those at the end, oldest first: all within so many offsets."""
+        end = (await self._log.bounds([self._home]))[self._home].stable
+        async for _, commit in self._commits(max(await self._start(), end - offsets)):
+            yield commit
+
+    async def oldest(self, bounds: Mapping[TopicPartition, Bounds]) -> str:
+        """The oldest moment that compaction has left whole, as it would be written."""
+        waiting = {part: held.cleaned_to for part, held in bounds.items() if held.cleaned_to > 0}
+        named = sorted((part.partition, held.cleaned_to) for part, held in bounds.items())
+        offsets = ",".join(f"{number}:{max(offset, 0)}" for number, offset in named)
+        found: Commit | None = None
+        async for _, commit in self._commits(await self._start()):
+            touched = {part: commit.touched[part] for part in waiting if part in commit.touched}
+            if found is None or any(at.first < waiting[part] for part, at in touched.items()):
+                found = commit if commit.touched else found
+            for part, at in touched.items():
+                if at.first >= waiting[part]:
+                    del waiting[part]
+            if found is not None and not waiting:
+                break
+        if found is None:
+            return f"offset {offsets}"
+        stream = found.positions.get(STREAM)
+        position = f", position {stream}" if stream else ""
+        return f"{time_text(found.committed_ms)}{position}, offset {offsets}"
+
+    async def _first_after(self, as_of: TimeAsOf | PositionAsOf) -> Placed | None:
+        low, high = await self._start(), (await self._log.bounds([self._home]))[self._home].end
+        answer: Placed | None = None
+        while high - low > LINEAR_OFFSETS:
+            middle = (low + high) // 2
+            found = await self._next_judged(as_of, middle, high)
+            if found is None or _is_after(as_of, found[1]):
+                answer, high = found or answer, middle
+            else:
+                low = found[0] + 1
+        async for offset, commit in self._commits(low):
+            if offset >= high:
+                break
+            if _is_after(as_of, commit):
+                return offset, commit
+        return answer
+
+    async def _next_judged(
+        self, as_of: TimeAsOf | PositionAsOf, start: int, end: int
+    ) -> Placed | None:
+        async for offset, commit in self._commits(start):
+            if offset >= end:
+                return None
+            if _is_after(as_of, commit) is not None:
+                return offset, commit
+        return None
+
+    async def _commits(self, start: int) -> AsyncIterator[Placed]:
+        """From an offset on, and as far as is decided now."""
+        end = (await self._log.bounds([self._home]))[self._home].stable
+        offset = start
+        while offset < end:
+            wanted = {self._home: offset}
+            fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
+            for part in fetched:
+                columns = records.decode(part.data, from_offset=offset)
+                for placed in decode_commits(columns, self._pipeline):
+                    yield placed
+                offset = part.next_offset
+
+    async def _start(self) -> int:
+        bounds = (await self._log.bounds([self._home]))[self._home]
+        return max(bounds.start, (await desired(self._log, self._pipeline)).commits_from)
+
+    async def _oldest_commit(self) -> Placed | None:
+        async for placed in self._commits(await self._start()):
+            return placed
+        return None
+
+    async def _holds_any(self, as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool:
+        for partition, stretch in commit.touched.items():
+            if await self._straddled(as_of, partition, stretch) > stretch.first:
+                return True
+        return False
+
+    async def _check_nothing_since(
+        self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
+    ) -> None:
+        """Where every commit has aged out, all that can be said is that nothing came since."""
+        if all(held.stable == 0 for held in bounds.values()):
+            return
+        if isinstance(as_of, TimeAsOf):
+            later = await self._log.offsets_at(bounds, timestamp_ms=as_of.at_ms)
+            if all(later[part] >= held.stable for part, held in bounds.items()):
+                return
+        raise await self._too_old(as_of, bounds)
+
+    async def _too_old(
+        self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
+    ) -> PositionLost:
+        return PositionLost(
+            "the log remembers no commit of the source that early",
+            hint=f"the oldest possible is {await self.oldest(bounds)}",
+            asked=str(as_of),
+            pipeline=self._pipeline,
+        )
+
+    async def _straddled(
+        self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: Stretch
+    ) -> int:
+        """One transaction of the log can hold many of the source: where in it those begin that
+        come after the moment."""
+        decoder, offset = Decoder(self._log), stretch.first
+        while offset < stretch.end:
+            wanted = {partition: offset}
+            fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
+            if not fetched:
+                break  # compaction has taken all that is left of it
+            part = fetched[0]
+            if isinstance(as_of, TimeAsOf):
+                decoded = await decoder.decode(
+                    part, from_offset=offset, end=stretch.end, skipped=frozenset()
+                )
+                later = _later_times([each.changes for each in decoded], as_of.at_ms)
+            else:
+                columns = records.decode(part.data, from_offset=offset)
+                later = _later_commits(columns, as_of)
+            if later is not None:
+                return min(later, stretch.end)
+            offset = part.next_offset
+        return stretch.end
+
+
+def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
+    """Whether any of it is; None where the commit does not say."""
+    if isinstance(as_of, TimeAsOf):
+        return commit.committed_ms > as_of.at_ms if commit.touched else None
+    position = commit.positions.get(STREAM)
+    if position is None:
+        return None
+    order = order_of(position)
+    if order is None:
+        raise ConfigError(
+            "positions of this source have no order of their own",
+            hint="give a time, or offsets of the log: headwater status --positions shows both",
+        )
+    return order > as_of.order
+
+
+def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:
+    for changes in decoded:
+        assert changes.log_offsets is not None, "what was read knows its place"
+        times_ms = changes.committed_us.to_numpy() // 1_000
+        places = np.flatnonzero(times_ms > at_ms)
+        if len(places):
+            return int(changes.log_offsets[int(places[0])].as_py())
+    return None
+
+
+def _later_commits(columns: records.Columns, as_of: PositionAsOf) -> int | None:
+    if not len(columns):
+        return None
+    at = header_column(columns.headers, AT_HEADER).fill_null(b"").dictionary_encode()
+    orders = [order_of(each.decode().partition("#")[0]) for each in at.dictionary.to_pylist()]
+    is_later = [
+        order is not None
+        and (order > as_of.order or (order == as_of.order and not as_of.is_included))
+        for order in orders
+    ]
+    places = np.flatnonzero(np.array(is_later)[at.indices.to_numpy()])
+    return int(columns.offsets[places[0]]) if len(places) else None

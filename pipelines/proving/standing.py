@@ -1,0 +1,34 @@
+"""Offsets at which targets stand, as positions and times of the source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core_log.changes import Positions
+from core_log.log import Log, TopicPartition
+from pipelines.proving.commit_history import History
+
+LOOKED_AT = 20_000
+"""Of so many of the newest commits it is known where they end; older ones are not looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What of the source a partition has below an offset."""
+
+    committed_ms: int
+    positions: Positions
+
+
+async def told_below(
+    log: Log, pipeline: str, offsets: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, Told]:
+    """For each partition the last commit that is wholly below the offset; nothing where the log
+    remembers none."""
+    found: dict[TopicPartition, Told] = {}
+    positions: dict[str, str] = {}
+    async for commit in History(log, pipeline).newest(LOOKED_AT):
+        positions |= commit.positions
+        for partition, stretch in commit.touched.items():
+            if partition in offsets and stretch.end <= offsets[partition]:
+                found[partition] = Told(commit.committed_ms, dict(positions))
+    return found

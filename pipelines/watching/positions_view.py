@@ -1,0 +1,117 @@
+"""Where sources and sinks stand, and which position and time of the source each offset means."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from core_log.log import Log, TopicPartition
+from pipelines.proving.standing import Told, told_below
+from pipelines.proving.subjects import subjects_of
+from pipelines.terminal.output import printable, table
+from pipelines.terminal.times import time_text
+from sinks.sink import Stands, TableVersion, Versioned
+
+if TYPE_CHECKING:
+    from pipelines.file.loading import LoadedPipeline
+
+Facts = Mapping[str, Any]
+
+VERSIONS_SHOWN = 10
+
+
+async def offsets_meant(
+    log: Log, pipeline: str, units: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    """Of every sink and partition the offset, and what of the source is below it; `units` are the
+    positions that `status` knows, by sink."""
+    offsets = {
+        unit: {place: int(at) for part, at in found.items() if (place := place_of(part, at))}
+        for unit, found in units.items()
+    }
+    meant: dict[str, Any] = {}
+    for unit, of_unit in offsets.items():
+        told = await told_below(log, pipeline, of_unit)
+        meant[unit] = {
+            f"{place.topic}-{place.partition}": {"offset": at, **told_facts(told.get(place))}
+            for place, at in of_unit.items()
+        }
+    return meant
+
+
+async def versions_meant(
+    loaded: "LoadedPipeline", log: Log, sinks: Mapping[str, object]
+) -> dict[str, Any]:
+    """The newest versions of every table in the targets that keep them."""
+    found: dict[str, Any] = {}
+    for name, sink in sinks.items():
+        if not hasattr(sink, "versions"):
+            continue
+        versioned: Versioned = sink
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for subject in await subjects_of(loaded, log):
+            versions = await versioned.versions(subject.target, newest=VERSIONS_SHOWN)
+            if versions:
+                tables[str(subject.target)] = [version_facts(each) for each in versions]
+        found[name] = tables
+    return found
+
+
+def place_of(part: str, at: str) -> TopicPartition | None:
+    topic, _, number = part.rpartition("-")
+    is_one = bool(topic) and number.isdigit() and at.isdigit()
+    return TopicPartition(topic, int(number)) if is_one else None
+
+
+def told_facts(told: Told | None) -> dict[str, Any]:
+    if told is None:
+        return {"committed": None, "position": None}
+    return {
+        "committed": time_text(told.committed_ms),
+        "position": ",".join(f"{part}={at}" for part, at in sorted(told.positions.items())),
+    }
+
+
+def version_facts(version: TableVersion) -> dict[str, Any]:
+    position = ",".join(f"{part}={at}" for part, at in sorted(version.positions.items()))
+    return {
+        "version": version.version,
+        "offsets": offsets_text(version.stands),
+        "committed": None if version.committed_ms is None else time_text(version.committed_ms),
+        "position": position or None,
+    }
+
+
+def offsets_text(stands: Stands) -> str:
+    named = sorted((part.partition, stand.next_offset) for part, stand in stands.items())
+    return ",".join(f"{partition}:{offset}" for partition, offset in named)
+
+
+def position_lines(snapshot: Facts) -> Iterator[str]:
+    """For people."""
+    for name, pipeline in snapshot["pipelines"].items():
+        found = snapshot["positions"].get(name, {})
+        for unit, facts in pipeline["units"].items():
+            yield f"POSITIONS {name} {unit}"
+            meant = found.get("sinks", {}).get(unit)
+            if not meant:
+                for part, position in facts["positions"].items():
+                    yield f"  {printable(part)}  {printable(position)}"
+                continue
+            rows = [
+                (printable(part), str(each["offset"]), each["committed"], each["position"])
+                for part, each in meant.items()
+            ]
+            head = ("PARTITION", "OFFSET", "COMMITTED", "POSITION OF THE SOURCE")
+            yield from (f"  {line}" for line in table(head, rows))
+        yield from _version_lines(name, found.get("versions", {}))
+
+
+def _version_lines(pipeline: str, versions: Facts) -> Iterator[str]:
+    for sink, tables in versions.items():
+        for name, found in tables.items():
+            yield f"VERSIONS {pipeline} {sink} {printable(name)}"
+            head = ("VERSION", "OFFSETS", "COMMITTED", "POSITION OF THE SOURCE")
+            rows = [
+                (each["version"], each["offsets"], each["committed"], each["position"])
+                for each in found
+            ]
+            yield from (f"  {line}" for line in table(head, rows))

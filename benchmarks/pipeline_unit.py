@@ -1,6 +1,7 @@
 """One unit of a pipeline alone in a process, over a broker that is not: how long it takes."""
 
-# python -m benchmarks.pipeline_unit FILE UNIT; prints one line of JSON.
+# python -m benchmarks.pipeline_unit FILE UNIT [FILE UNIT ...]; prints a line of JSON for each, in
+# one process, so that the later ones find it warm.
 
 import asyncio
 import json
@@ -51,4 +52,5 @@ async def measure(path: Path, unit: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), sys.argv[2]))))
+    for file, name in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        print(json.dumps(asyncio.run(measure(Path(file), name))), flush=True)

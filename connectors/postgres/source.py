@@ -1,11 +1,11 @@
 """The `postgres` source: the rows that are there, then every committed change, exactly once."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from connectors.postgres.settings import PostgresSettings
-from connectors.source import Control, SourceContext
+from connectors.source import Control, Snapshot, SourceContext
 from core_log.changes import ChangeBatch, Positions
 from core_log.errors import SourceRejected
 from core_log.finding import Finding
@@ -56,3 +56,11 @@ class PostgresSource:
         from connectors.postgres.looking import drop
 
         return await drop(self._settings, self._context.pipeline)
+
+    @asynccontextmanager
+    async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
+        """At a place of the write-ahead log that nothing has come to yet."""
+        from connectors.postgres.snapshot.at_once import standing_still
+
+        async with standing_still(self._settings, self._context) as snapshot:
+            yield snapshot

@@ -39,7 +39,7 @@ async def initial_batches(
         for _ in range(reader.settings.snapshot.parallel):
             connection = await reader.connect()
             stack.push_async_callback(connection.close)
-            await _take_on(connection, created.snapshot)
+            await take_on(connection, created.snapshot)
             connections.append(connection)
         plan = await _Plan.made(reader, connections[0], created, tables)
         yield ChangeBatch((), plan.positions())
@@ -51,7 +51,7 @@ async def initial_batches(
                 yield batch
 
 
-async def _take_on(connection: Connection, snapshot: str) -> None:
+async def take_on(connection: Connection, snapshot: str) -> None:
     with in_our_words("the slot's snapshot cannot be taken on"):
         await connection.execute(BEGIN)
         command = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))

@@ -1,0 +1,95 @@
+"""All tables as they are at one place of the write-ahead log, beside whatever is running."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.connecting import connect, in_our_words
+from connectors.postgres.looking import connected, look
+from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.slots import slot_name
+from connectors.postgres.snapshot.copying import Copier
+from connectors.postgres.snapshot.initial import NOW, take_on
+from connectors.postgres.snapshot.leaves import Size, sizes_of
+from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
+from connectors.postgres.snapshot.transaction import flush
+from connectors.postgres.snapshot.visibility import EPOCH
+from connectors.postgres.snapshot.visibility import Snapshot as Seen
+from connectors.postgres.source_block import Origin
+from connectors.postgres.standing import STREAM
+from connectors.source import Snapshot, SourceContext
+from core_log.changes import TableChanges
+from core_log.table_schema import TableId
+
+NAME_BYTES_MAX = 63
+SUFFIX = "_look"
+SLOT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput"
+
+
+@asynccontextmanager
+async def standing_still(
+    settings: PostgresSettings, context: SourceContext
+) -> AsyncIterator[Snapshot]:
+    """A slot that goes with its connection says where the snapshot stands; making it waits for
+    whoever is writing now."""
+    async with AsyncExitStack() as stack:
+        line = await connect(settings, replication=True, name=f"headwater {context.pipeline} look")
+        stack.push_async_callback(line.close)
+        name = slot_name(settings, context.pipeline)[: NAME_BYTES_MAX - len(SUFFIX)] + SUFFIX
+        snapshot_option = (
+            "(SNAPSHOT 'export')" if line.info.server_version >= 15_0000 else "EXPORT_SNAPSHOT"
+        )
+        command = sql.SQL(SLOT).format(sql.Identifier(name)) + sql.SQL(" " + snapshot_option)
+        with in_our_words("a slot for a moment cannot be made", slot=name):
+            [[_, place, exported, _]] = await (await line.execute(command)).fetchall()
+        connection = await stack.enter_async_context(connected(settings))
+        await take_on(connection, exported)
+        tables, _ = await look(connection, settings)
+        with in_our_words("the snapshot cannot be read"):
+            [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
+        sizes = await sizes_of(connection, [table.oid for table in tables])
+        async with connected(settings) as other:
+            await flush(other)  # so that who follows the stream soon comes to this place
+        reader = Reader(settings, context, Origin(context.pipeline, line.info.dbname))
+        lsn = parse_lsn(place)
+        copier = reader.copier(connection, is_only_for_copies=True)
+        stack.callback(copier.close)
+        still = _Still(
+            reader, copier, Moment(lsn, Seen.parse(seen).xmax % EPOCH, at_us), tables, sizes
+        )
+        yield Snapshot({STREAM: lsn_text(lsn)}, still.rows)
+
+
+class _Still:
+    """One table after the other, over one connection."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        copier: Copier,
+        moment: Moment,
+        tables: list[CapturedTable],
+        sizes: list[Size],
+    ) -> None:
+        self._reader, self._copier, self._moment = reader, copier, moment
+        self._tables = {table.table: table for table in tables}
+        self._sizes = sizes
+        self._turn = asyncio.Lock()
+
+    async def rows(self, table: TableId) -> AsyncGenerator[TableChanges, None]:
+        captured = self._tables.get(table)
+        if captured is None:
+            return
+        reader, where = self._reader, self._reader.where_of(captured)
+        async with self._turn:
+            for size in self._sizes:
+                if size.root != captured.oid or not size.leaf.pages:
+                    continue
+                statement = statement_of(captured, size, (0, size.leaf.pages), where=where)
+                async with aclosing(reader.pieces(self._copier, captured, statement)) as pieces:
+                    async for rows in pieces:
+                        yield reader.changes(captured, rows, self._moment, snapshot="true")

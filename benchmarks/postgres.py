@@ -1,0 +1,292 @@
+"""PostgreSQL into the log, beside the server's own tools and real Debezium on the same history."""
+
+# Run it on a quiet machine: python -m benchmarks.postgres [--rounds 3] [--shrink 1] [--only ...]
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+
+from benchmarks.figures import Collected, Figures, shown, spread
+from benchmarks.pipelines import ground_of
+from benchmarks.postgres_history import Database
+from benchmarks.postgres_readers import Debezium, Headwater, copy, receive
+from benchmarks.processes import busy_s
+from scripts.embedded_postgres import embedded_postgres
+
+RESULTS = Path(__file__).parent / "results"
+OURS, PLAIN, DEBEZIUM, TUNED, LIMIT = "headwater", "plain", "debezium", "tuned", "limit"
+SNAPSHOT_ROWS, INSERTED, UPDATED, SINGLE = 2_000_000, 1_000_000, 500_000, 200_000
+GIANT, TICKED = 5_000_000, 2_000
+SERVER = {"max_wal_size": "16GB", "shared_buffers": "512MB", "wal_sender_timeout": "5min"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: a figure, and what it has to be."""
+
+    name: str
+    what: str
+    figure: str
+    goal: float | None
+    is_least: bool
+    plain_goal: float | None = None
+    times: float | None = None
+    """How many times Debezium's in the same run."""
+
+
+ROWS = (
+    Row("snapshot-1", "snapshot, one connection, rows/s", "per_second", 400_000, True, times=5),
+    Row("snapshot-2", "snapshot, two connections, rows/s", "per_second", 600_000, True, times=5),
+    Row("catch-up", "catch-up, inserts in transactions of 1,000, rows/s", "per_second", 200_000,
+        True, plain_goal=130_000, times=4),
+    Row("full", "catch-up, updates with whole rows before, in 100s, rows/s", "per_second", 100_000,
+        True),
+    Row("single", "catch-up, transactions of one row, rows/s", "per_second", 60_000, True),
+    Row("latency", "commit to readable in the log at 200/s, p50, ms", "p50_ms", 3, False),
+    Row("latency", "the same, p99, ms", "p99_ms", 10, False),
+    Row("giant", "one transaction of 5 M rows, source process, MB PSS", "pss_mb", 250, False),
+    Row("catch-up", "catch-up, source process, MB PSS", "pss_mb", 250, False),
+    Row("snapshot-2", "snapshot, two connections, source process, MB PSS", "pss_mb", None, False),
+    Row("catch-up", "catch-up, CPU seconds per million rows", "cpu_s_per_million", None, False),
+    Row("snapshot-1", "snapshot, CPU seconds per million rows", "cpu_s_per_million", None, False),
+    Row("start", "start to the first event, s", "seconds", 1, False),
+)  # fmt: skip
+STAGES = ("snapshot", "catch-up", "full", "single", "latency", "start", "giant")
+
+
+class Round:
+    """Every reader in turn over the same history, alone each time."""
+
+    def __init__(
+        self,
+        database: Database,
+        ours: Headwater,
+        debezium: Debezium,
+        collected: Collected,
+        shrink: int,
+    ) -> None:
+        self._database, self._ours, self._debezium = database, ours, debezium
+        self._collected, self._shrink = collected, shrink
+
+    def run(self, stage: str) -> None:
+        measure: Callable[[], None] = getattr(self, stage.replace("-", "_"))
+        measure()
+
+    def snapshot(self) -> None:
+        rows = SNAPSHOT_ROWS // self._shrink
+        self._database.new_table(rows=rows)
+        copy(self._database, rows, parts=1)  # brings the table into memory for everybody
+        for parts in (1, 2):
+            name, ours = f"snapshot-{parts}", partial(self._ours.snapshot, rows, parallel=parts)
+            self._add(name, LIMIT, partial(copy, self._database, rows, parts=parts))
+            self._add(name, OURS, ours)
+            self._add(name, PLAIN, partial(ours, speed="python"))
+        self._add("snapshot-1", DEBEZIUM, lambda: self._debezium.snapshot(rows))
+        found = self._collected.figures["snapshot-1"][DEBEZIUM]
+        if found:
+            self._collected.add("snapshot-2", DEBEZIUM, found[-1])
+
+    def catch_up(self) -> None:
+        rows = INSERTED // self._shrink
+        self._database.new_table()
+        self._streamed("catch-up", rows, lambda: self._database.insert(rows, each=1_000))
+
+    def full(self) -> None:
+        rows = UPDATED // self._shrink
+        self._database.new_table(rows=rows, identity="FULL")
+        self._streamed("full", rows, lambda: self._database.update(rows, each=100))
+
+    def single(self) -> None:
+        rows = SINGLE // self._shrink
+        self._database.new_table()
+        self._streamed("single", rows, lambda: self._database.insert_singly(rows))
+
+    def giant(self) -> None:
+        rows = GIANT // self._shrink
+        self._database.new_table()
+        with self._database.slot_before(lambda: self._database.insert(rows, each=rows)) as slot:
+            self._add("giant", OURS, lambda: self._ours.catch_up(slot, rows))
+
+    def latency(self) -> None:
+        """With the server's own disk synced too."""
+        count = TICKED // self._shrink
+        self._database.execute("ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()")
+        self._add("latency", OURS, lambda: self._ticks_in_log(count))
+        self._add("latency", DEBEZIUM, lambda: self._ticks_at_debezium(count, {}))
+        quick = {"poll.interval.ms": "5"}
+        self._add("latency", TUNED, lambda: self._ticks_at_debezium(count, quick))
+        self._database.execute("ALTER SYSTEM RESET fsync", "SELECT pg_reload_conf()")
+
+    def start(self) -> None:
+        self._database.new_table(rows=1)
+        self._add("start", OURS, self._ours.start)
+        self._add("start", DEBEZIUM, self._debezium.start)
+
+    def _streamed(self, name: str, rows: int, history: Callable[[], None]) -> None:
+        with self._database.slot_before(history) as origin:
+            readers: tuple[tuple[str, Callable[[str], Figures]], ...] = (
+                (LIMIT, lambda slot: receive(self._database, slot, rows)),
+                (OURS, lambda slot: self._ours.catch_up(slot, rows)),
+                (PLAIN, lambda slot: self._ours.catch_up(slot, rows, speed="python")),
+                (DEBEZIUM, lambda slot: self._debezium.catch_up(slot, rows)),
+            )
+            for who, read in readers:
+                with self._database.copied(origin) as slot:
+                    self._add(name, who, partial(read, slot))
+
+    def _add(self, name: str, who: str, measure: Callable[[], Figures]) -> None:
+        """What cannot be measured keeps its reason, and the round goes on."""
+        busy, begun = busy_s(), time.perf_counter()
+        try:
+            figures = measure()
+        except Exception as error:
+            self._collected.fail(name, who, error)
+            print(f"{name}, {who}: {type(error).__name__}: {error}", file=sys.stderr)
+            return
+        figures["busy_cores"] = (busy_s() - busy) / (time.perf_counter() - begun)
+        self._collected.add(name, who, figures)
+        told = ", ".join(f"{key} {shown(value)}" for key, value in figures.items())
+        print(f"{name}, {who}: {told}", file=sys.stderr)
+
+    def _ticks_in_log(self, count: int) -> Figures:
+        self._database.new_ticks()
+        with self._ours.following(count) as arrivals:
+            committed = self._ticked(count)
+            return waits(committed, arrivals())
+
+    def _ticks_at_debezium(self, count: int, more: dict[str, str]) -> Figures:
+        self._database.new_ticks()
+        with self._debezium.following(count, more) as arrivals:
+            committed = self._ticked(count)
+            return waits(committed, arrivals())
+
+    def _ticked(self, count: int) -> dict[int, int]:
+        """The time of each commit, written by a process of its own."""
+        command = [sys.executable, "-m", "benchmarks.postgres_history", self._database.address]
+        done = subprocess.run([*command, str(count)], stdout=subprocess.PIPE, text=True, check=True)
+        pairs = (line.split() for line in done.stdout.splitlines())
+        return {int(number): int(at_us) for number, at_us in pairs}
+
+
+def waits(committed: dict[int, int], arrived: dict[int, int]) -> Figures:
+    """From when the commit returned to its writer; what was there earlier took no time."""
+    assert arrived.keys() == committed.keys(), "every tick has arrived"
+    cuts = quantiles((max(0, arrived[each] - at) / 1e3 for each, at in committed.items()), n=100)
+    return {"p50_ms": cuts[49], "p99_ms": cuts[98]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shrink", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=STAGES, choices=STAGES)
+    chosen = parser.parse_args()
+    collected = Collected()
+    with embedded_postgres(settings=SERVER) as server:
+        database = Database(server.address, server.home)
+        for number in range(chosen.rounds):
+            with tempfile.TemporaryDirectory(prefix="headwater-bench-") as directory:
+                place = Path(directory)
+                debezium = Debezium.made(place, database)
+                for stage in chosen.only:
+                    if stage == "giant" and number:
+                        continue
+                    # A new broker for each, so that no log grows into another's figures.
+                    with fresh_ground(place, stage) as ours_in:
+                        ours = Headwater(ours_in[0], database, ours_in[1])
+                        Round(database, ours, debezium, collected, chosen.shrink).run(stage)
+            write(collected, chosen.rounds, chosen.shrink)
+    print(page(collected, chosen.rounds, chosen.shrink))
+
+
+@contextmanager
+def fresh_ground(place: Path, stage: str) -> Iterator[tuple[Path, str]]:
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{stage}-", dir=place) as directory,
+        ground_of(Path(directory), "") as ground,
+    ):
+        yield Path(directory), ground.bootstrap
+
+
+def write(collected: Collected, rounds: int, shrink: int) -> None:
+    found = {"figures": collected.figures, "failures": collected.failures}
+    (RESULTS / "postgres.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "postgres.md").write_text(page(collected, rounds, shrink))
+
+
+def page(collected: Collected, rounds: int, shrink: int) -> str:
+    lines = [
+        "# PostgreSQL into the log, measured",
+        "",
+        f"Written by `benchmarks/postgres.py`: {rounds} rounds, {os.cpu_count()} cores shared by"
+        " the server, the readers and",
+        "a broker process; rows of 10 columns, about 250 bytes; TCP on the loopback, no TLS. Ours"
+        " go into the embedded",
+        "log: JSON envelope, keys, zstd, fsync, decimals as strings. Debezium 3.6.3's engine hands"
+        " its events to a counter,",
+        "without a broker; its rates are from its first event to its last, ours of the whole run."
+        " The limit is pg_recvlogical, or",
+        "COPY by psql, into nothing. Medians, with the least, the largest and the number of"
+        " rounds.",
+        "",
+        "| What | To reach | Headwater | Headwater in plain Python | Debezium | Debezium, polling"
+        " each 5 ms | The server's limit | Verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(line_of(row, collected) for row in ROWS if collected.figures.get(row.name)),
+        "",
+    ]
+    if shrink > 1:
+        lines += [f"Only a trial: all counts were divided by {shrink}.", ""]
+    if collected.failures:
+        lines += ["## Not measured", "", *(f"- {each}" for each in collected.failures), ""]
+    return "\n".join(lines)
+
+
+def line_of(row: Row, collected: Collected) -> str:
+    cells = [
+        spread(values) if (values := collected.values(row.name, who, row.figure)) else "-"
+        for who in (OURS, PLAIN, DEBEZIUM, TUNED, LIMIT)
+    ]
+    return f"| {row.what} | {wish(row)} | {' | '.join(cells)} | {verdict(row, collected)} |"
+
+
+def wish(row: Row) -> str:
+    if row.goal is None:
+        return "-"
+    parts = [f"at {'least' if row.is_least else 'most'} {row.goal:,g}"]
+    if row.plain_goal:
+        parts.append(f"{row.plain_goal:,g} in plain Python")
+    if row.times:
+        parts.append(f"{row.times:g} times Debezium")
+    return ", ".join(parts)
+
+
+def verdict(row: Row, collected: Collected) -> str:
+    ours = collected.values(row.name, OURS, row.figure)
+    if row.goal is None or not ours:
+        return "-"
+    said = [judged(median(ours), row.goal, row.is_least)]
+    if row.plain_goal and (plain := collected.values(row.name, PLAIN, row.figure)):
+        said.append("plain " + judged(median(plain), row.plain_goal, row.is_least))
+    if row.times and (theirs := collected.values(row.name, DEBEZIUM, row.figure)):
+        said.append(f"{median(ours) / median(theirs):.1f} times Debezium")
+    return ", ".join(said)
+
+
+def judged(middle: float, goal: float, is_least: bool) -> str:
+    is_reached = middle >= goal if is_least else middle <= goal
+    return "reached" if is_reached else f"missed: {middle / goal:.2f} times the goal"
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.lsn import lsn_text
+from connectors.postgres.lsn import lsn_text, lsn_texts
 from connectors.postgres.wal.burst import Int64s, Transactions
 from core_log.changes import Cell, source_times
 from core_log.table_schema import TableId
@@ -71,7 +71,7 @@ class Commits:
         if (one := _only(places)) is not None:
             return lsn_text(int(self._all.commit_lsns[one]))
         if self._texts is None:
-            self._texts = pa.array([lsn_text(lsn) for lsn in self._all.commit_lsns.tolist()])
+            self._texts = lsn_texts(self._all.commit_lsns)
         return self._texts.take(pa.array(places))
 
     def times(self, places: Int64s) -> dict[str, Cell]:

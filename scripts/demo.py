@@ -82,7 +82,7 @@ class Show:
 
     def run(self, buying_s: float) -> int:
         (self._directory / "pipeline.yaml").write_text(PIPELINE)
-        self._console.print(PIPELINE)
+        self._console.print(PIPELINE, markup=False)
         with buying(self._address) as customers:
             with self._running():
                 self._say("headwater run: the rows that are there, then every change")

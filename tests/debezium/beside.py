@@ -1,0 +1,76 @@
+"""Lets Debezium and our source live through one history of one database, side by side."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.databases import Guest
+from tests.debezium import capturing, histories, ours
+from tests.debezium.events import Told
+
+READINGS = {"strings": "strings"}
+"""Modes that our source reads in a form of their own; the others share one reading."""
+SHARED = "plain"
+ENDING_S_MAX = 120
+
+
+def prepare(guest: Guest) -> None:
+    guest.execute(
+        *histories.setup(),
+        f"CREATE PUBLICATION {capturing.PUBLICATION} FOR ALL TABLES"
+        " WITH (publish_via_partition_root = true)",
+    )
+    guest.publish()
+
+
+async def both(guest: Guest, directory: Path) -> tuple[dict[str, dict[str, Told]], dict[str, Path]]:
+    """What we said in each mode, and the files of what Debezium said."""
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        readings = await _readings(stack, guest)
+
+        def history() -> None:
+            asyncio.run_coroutine_threadsafe(_streaming(readings), loop).result()
+            guest.execute(*histories.statements())
+
+        files = await asyncio.to_thread(
+            capturing.capture, guest.owner, directory, capturing.MODES, history
+        )
+        return await _told(readings), files
+
+
+async def alone(guest: Guest) -> dict[str, dict[str, Told]]:
+    """What we say of the same history without Debezium."""
+    async with AsyncExitStack() as stack:
+        readings = await _readings(stack, guest)
+        await _streaming(readings)
+        await asyncio.to_thread(guest.execute, *histories.statements())
+        return await _told(readings)
+
+
+async def _readings(stack: AsyncExitStack, guest: Guest) -> Mapping[str, ours.Reading]:
+    modes: Sequence[str] = (SHARED, *READINGS)
+    return {mode: await stack.enter_async_context(ours.reading(guest.url, mode)) for mode in modes}
+
+
+async def _streaming(readings: Mapping[str, ours.Reading]) -> None:
+    """Until all have read what was there; an error of theirs is raised here."""
+    for each in readings.values():
+        streams: asyncio.Future[Any] = asyncio.ensure_future(each.streams.wait())
+        assert each.ended is not None, "a reading has been started"
+        either: list[asyncio.Future[Any]] = [streams, each.ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if each.ended.done():
+            streams.cancel()
+            await each.ended
+
+
+async def _told(readings: Mapping[str, ours.Reading]) -> dict[str, dict[str, Told]]:
+    for each in readings.values():
+        assert each.ended is not None, "a reading has been started"
+        await asyncio.wait_for(each.ended, ENDING_S_MAX)
+    return {
+        mode: ours.told(readings[READINGS.get(mode, SHARED)].batches, mode) for mode in ours.WIRES
+    }

@@ -1,0 +1,115 @@
+"""Runs real Debezium over a database, in several of its modes at once, and keeps its events."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+
+from tests.compat.java_programs import JAVA, class_path, compile_sources, directory_from
+
+SOURCES = Path(__file__).parent / "java"
+API = (
+    "debezium-embedded", "debezium-api", "debezium-connector-common", "connect-api", "connect-json",
+    "kafka-clients", "jackson-annotations",
+)  # fmt: skip
+MEMORY = "-Xmx768m"
+WAIT_S_MAX = 180
+PIPELINE, PUBLICATION = "shop", "beside"
+MODES: Mapping[str, Mapping[str, str]] = {
+    "plain": {},
+    "strings": {
+        "decimal.handling.mode": "string",
+        "time.precision.mode": "isostring",
+        "binary.handling.mode": "hex",
+        "interval.handling.mode": "string",
+        "provide.transaction.metadata": "true",
+    },
+    "doubles": {
+        "decimal.handling.mode": "double",
+        "time.precision.mode": "connect",
+        "binary.handling.mode": "base64",
+    },
+    "micros": {
+        "time.precision.mode": "microseconds",
+        "binary.handling.mode": "base64-url-safe",
+    },
+    "nanos": {"time.precision.mode": "nanoseconds"},
+    "adaptive_us": {"time.precision.mode": "adaptive_time_microseconds"},
+}
+"""Between them every choice that the source has, too."""
+
+
+def capture(
+    address: str,
+    directory: Path,
+    modes: Mapping[str, Mapping[str, str]],
+    history: Callable[[], None],
+) -> dict[str, Path]:
+    """A file of events per mode; `history` is called once all of them are streaming, and has to end
+    with a row of `zz_end`."""
+    jars = directory_from("fetch_debezium.sh", "HEADWATER_DEBEZIUM_JARS")
+    classes = directory / "classes"
+    classes.mkdir()
+    compile_sources(SOURCES, classes, class_path(jars, API))
+    files = [_properties(address, directory, name, given) for name, given in modes.items()]
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    command = [*JAVA, MEMORY, quiet, "-cp", f"{jars}/*{os.pathsep}{classes}", "Capture"]
+    with (directory / "debezium.log").open("wb") as log:
+        process = subprocess.Popen([*command, *map(str, files)], stdout=log, stderr=log)
+    try:
+        _wait_for_streams(address, process, len(files), directory)
+        history()
+        process.wait(WAIT_S_MAX)
+    finally:
+        process.kill()
+        process.wait()
+    return {name: Path(f"{file}.events") for name, file in zip(modes, files, strict=True)}
+
+
+def _properties(address: str, directory: Path, name: str, given: Mapping[str, str]) -> Path:
+    login: dict[str, Any] = dict(conninfo.conninfo_to_dict(address))
+    settings = {
+        "name": name,
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
+        "database.hostname": login["host"],
+        "database.port": login["port"],
+        "database.user": login["user"],
+        "database.password": login.get("password", "none"),
+        "database.dbname": login["dbname"],
+        "topic.prefix": PIPELINE,
+        "plugin.name": "pgoutput",
+        "slot.name": f"beside_{name}",
+        "publication.name": PUBLICATION,
+        "publication.autocreate.mode": "disabled",
+        "snapshot.mode": "initial",
+        "skipped.operations": "none",
+        "poll.interval.ms": "20",
+        **given,
+    }
+    path = directory / f"{name}.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def _wait_for_streams(
+    address: str, process: "subprocess.Popen[bytes]", count: int, directory: Path
+) -> None:
+    active = (
+        "SELECT count(*) FROM pg_replication_slots WHERE active AND slot_name LIKE 'beside%'"
+        " AND confirmed_flush_lsn IS NOT NULL"
+    )
+    deadline = time.monotonic() + WAIT_S_MAX
+    with psycopg.connect(address, autocommit=True) as connection:
+        while True:
+            [[found]] = connection.execute(active.encode()).fetchall()
+            if found == count:
+                return
+            said = (directory / "debezium.log").read_text(errors="replace")
+            assert process.poll() is None and time.monotonic() < deadline, said[-3000:]
+            time.sleep(0.1)

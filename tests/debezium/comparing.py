@@ -1,0 +1,98 @@
+"""Two sides' events, field by field: what is different, and whether that is permitted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tests.debezium.events import Event, Spelled, Told
+from tests.debezium.values import TABLES
+
+MISSING = "(not there)"
+PROCESSING = {"ts_ms", "ts_us", "ts_ns"}
+RUNS = {"ts_ms", "ts_us", "ts_ns", "txId", "lsn", "sequence", "db"}
+"""Of the `source` block what another run of the same history has otherwise."""
+
+
+class Difference(NamedTuple):
+    mode: str
+    topic: str
+    path: tuple[str, ...]
+    ours: Any
+    theirs: Any
+    is_snapshot: bool
+
+    @property
+    def type(self) -> str:
+        """Of the column of one of the tables of types."""
+        table = self.topic.rpartition(".")[2]
+        column = next((part for part in self.path if part[:1] == "c" and part[1:].isdigit()), "")
+        return TABLES[table][int(column[1:])].type if table in TABLES and column else ""
+
+
+def differences(
+    mode: str, ours: Mapping[str, Told], theirs: Mapping[str, Told], *, is_same_run: bool
+) -> Iterator[Difference]:
+    """`is_same_run`: places in the write-ahead log, transactions and times can be compared, too."""
+    for topic in sorted(ours.keys() | theirs.keys()):
+        if not is_same_run and topic.endswith(".transaction"):
+            continue
+        mine, other = (side.get(topic, Told([], [])) for side in (ours, theirs))
+        if len(mine.events) != len(other.events):
+            counts = (len(mine.events), len(other.events))
+            yield Difference(mode, topic, ("events",), *counts, False)
+            continue
+        for left, right in zip(
+            _comparable(mine.events, is_same_run), _comparable(other.events, is_same_run),
+            strict=True,
+        ):  # fmt: skip
+            is_snapshot = isinstance(right.value, dict) and right.value.get("op") == "r"
+            for path, a, b in _unlike((), left._asdict(), right._asdict()):
+                yield Difference(mode, topic, path, a, b, is_snapshot)
+        # The last ones: Debezium makes new, equal ones after a truncate, and others in between.
+        pairs = zip(mine.schemas[-1:], other.schemas[-1:], strict=False)
+        for (my_key, my_value), (key, value) in pairs:
+            for name, a, b in (("key schema", my_key, key), ("schema", my_value, value)):
+                for path, x, y in _unlike((name,), _by_field(a), _by_field(b)):
+                    yield Difference(mode, topic, path, x, y, False)
+
+
+def _comparable(events: Sequence[Event], is_same_run: bool) -> Iterator[Event]:
+    """Without the time of processing, and of another run without what only that run has."""
+    transactions: dict[Any, str] = {}
+    for event in events:
+        value = event.value
+        if isinstance(value, dict):
+            value = {name: each for name, each in value.items() if name not in PROCESSING}
+            source = value.get("source")
+            if value.get("transaction") and not is_same_run:
+                value["transaction"] = value["transaction"] | {"id": ""}
+            if source is not None and not is_same_run:
+                number = transactions.setdefault(source["txId"], str(len(transactions)))
+                rest = {name: each for name, each in source.items() if name not in RUNS}
+                value["source"] = rest | {"transaction": number}
+        yield event._replace(value=value)
+
+
+def _by_field(schema: Any) -> Any:
+    """Lists of fields by their names, so that a missing one is one difference."""
+    if isinstance(schema, dict):
+        return {
+            name: {f"{each['field']}": _by_field(each) for each in part}
+            if name == "fields"
+            else _by_field(part)
+            for name, part in schema.items()
+        }
+    return schema
+
+
+def _unlike(path: tuple[str, ...], a: Any, b: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    if isinstance(a, Spelled) or isinstance(b, Spelled):
+        if a != b:
+            yield path, a, b
+    elif isinstance(a, dict) and isinstance(b, dict):
+        shared = [name for name in a if name in b]
+        if shared != [name for name in b if name in a]:
+            yield (*path, "order"), list(a), list(b)
+        for name in sorted(a.keys() | b.keys()):
+            yield from _unlike((*path, name), a.get(name, MISSING), b.get(name, MISSING))
+    elif a != b:
+        yield path, a, b

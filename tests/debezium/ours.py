@@ -1,0 +1,143 @@
+"""Our source over the same database and history, its changes encoded in each of the modes."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
+from core_log.changes import ChangeBatch, Operation, TableChanges
+from core_log.errors import RowsRejected
+from core_log.record_headers import header_column
+from core_log.rows.codecs import codec_for
+from core_log.rows.settings import WireSettings
+from pipelines.loops.encoding import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
+from pipelines.loops.topics import TopicRules
+from tests.connectors.postgres.stories import source_context
+from tests.debezium.capturing import PIPELINE
+from tests.debezium.events import Event, Told, parsed
+
+WIRES: Mapping[str, Mapping[str, Any]] = {
+    "plain": {"decimal": "precise"},
+    "strings": {"decimal": "string", "time": "isostring", "binary": "hex"},
+    "doubles": {"decimal": "double", "time": "connect", "binary": "base64"},
+    "micros": {"decimal": "precise", "time": "microseconds", "binary": "base64-url-safe"},
+    "nanos": {"decimal": "precise", "time": "nanoseconds"},
+    "adaptive_us": {"decimal": "precise", "time": "adaptive_time_microseconds"},
+}
+"""By the names of `capturing.MODES`."""
+INTERVALS = {"strings": "string"}
+WITH_TRANSACTIONS = {"strings"}
+LAST = "zz_end"
+REJECTED = "(set aside)"
+"""In place of an event whose row the mode cannot express: it becomes a dead letter."""
+TOPICS = TopicRules(PIPELINE, "{pipeline}.{schema}.{table}", 1, {})
+
+
+@dataclass(slots=True)
+class Reading:
+    """A source that runs; `batches` holds what it has said so far."""
+
+    batches: list[ChangeBatch] = field(default_factory=list)
+    streams: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: "asyncio.Future[None] | None" = None
+
+
+@asynccontextmanager
+async def reading(url: str, mode: str) -> AsyncIterator[Reading]:
+    settings = {
+        "url": url,
+        "tables": ["*"],
+        "toast": "placeholder",
+        "unknown_types": "skip",
+        "interval": INTERVALS.get(mode, "numeric"),
+        "transactions": mode in WITH_TRANSACTIONS,
+        "slot": {"name": f"ours_{mode}"},
+        "publication": {"name": "headwater_shop"},
+        "heartbeat": 0,
+    }
+    source = PostgresSource(PostgresSettings.model_validate(settings), source_context())
+    found = Reading()
+    found.ended = asyncio.ensure_future(_read(source, found))
+    try:
+        yield found
+    finally:
+        found.ended.cancel()
+        await asyncio.wait([found.ended])
+
+
+async def _read(source: PostgresSource, found: Reading) -> None:
+    async with aclosing(source.changes({})) as batches:
+        async for batch in batches:
+            found.batches.append(batch)
+            if "stream" in batch.positions:
+                found.streams.set()
+            if any(each.schema.table.name == LAST for each in batch.tables):
+                return
+
+
+def told(batches: Sequence[ChangeBatch], mode: str) -> dict[str, Told]:
+    wire = WireSettings.model_validate(WIRES[mode])
+    framed = wire.model_copy(update={"has_schemas": True})
+    found: dict[str, Told] = defaultdict(lambda: Told([], []))
+    for batch in batches:
+        for changes in batch.tables:
+            topic = TOPICS.name_of(changes.schema.table)
+            found[topic].events.extend(_events(changes, wire, topic))
+            if not changes.is_truncate and len(changes):
+                _add_schema(found[topic], changes, framed, topic)
+        for notices in batch.notices:
+            for key, value in zip(
+                notices.keys.to_pylist(), notices.values.to_pylist(), strict=True
+            ):
+                event = Event(parsed(key.decode()), parsed(value.decode()), {})
+                found[f"{PIPELINE}.{notices.kind}"].events.append(event)
+    return dict(found)
+
+
+def _events(changes: TableChanges, wire: WireSettings, topic: str) -> list[Event]:
+    try:
+        encoded = codec_for(wire, topic=topic).encode(changes, now_us=1)
+    except RowsRejected:
+        if len(changes) == 1:
+            return [Event(REJECTED, REJECTED, {})]
+        rows = (changes.slice(place, 1) for place in range(len(changes)))
+        return [event for row in rows for event in _events(row, wire, topic)]
+    texts = [
+        [None if text is None else text.decode() for text in column.to_pylist()]
+        for column in (encoded.keys, encoded.values)
+    ]
+    names = () if changes.is_truncate else (NEW_KEY_HEADER, OLD_KEY_HEADER)
+    headers = headers_of(changes, encoded, 1) if names else None
+    columns = {name: header_column(headers, name).to_pylist() for name in names}
+    return [
+        Event(
+            parsed(key),
+            parsed(value),
+            {
+                name: parsed(column[place].decode())
+                for name, column in columns.items()
+                if column[place] is not None
+            },
+        )
+        for place, (key, value) in enumerate(zip(*texts, strict=True))
+    ]
+
+
+def _add_schema(found: Told, changes: TableChanges, wire: WireSettings, topic: str) -> None:
+    bare = replace(
+        changes.slice(0, 1),
+        rows=changes.rows.slice(0, 1).take(pa.array([None], pa.int32())),
+        operations=pa.array([Operation.INSERT], pa.uint8()),
+        before=None,
+    )
+    encoded = codec_for(wire, topic=topic).encode(bare, now_us=1)
+    key = parsed(encoded.keys[0].as_py().decode()) if encoded.keys[0].is_valid else None
+    pair = (key and key["schema"], parsed(encoded.values[0].as_py().decode())["schema"])
+    if not found.schemas or found.schemas[-1] != pair:
+        found.schemas.append(pair)

@@ -1,0 +1,58 @@
+"""Events are Debezium's, field by field, but for a short list of differences with reasons."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.databases import Guest
+from tests.debezium import beside
+from tests.debezium.capturing import MODES
+from tests.debezium.comparing import differences
+from tests.debezium.differences import PERMITTED, reason
+from tests.debezium.events import Told, keep_run, kept_run, read_run
+
+RECORD = "HEADWATER_RECORD_DEBEZIUM"
+SHOWN_MAX = 20
+
+
+def compare(
+    ours: Mapping[str, Mapping[str, Told]],
+    theirs: Mapping[str, Mapping[str, Told]],
+    *,
+    is_same_run: bool,
+) -> set[str]:
+    """The reasons that were needed."""
+    needed: set[str] = set()
+    for mode in MODES:
+        strange = []
+        for each in differences(mode, ours[mode], theirs[mode], is_same_run=is_same_run):
+            why = reason(each)
+            needed |= {why} if why else set()
+            strange += [] if why else [each]
+        assert not strange[:SHOWN_MAX], f"{len(strange)} differences in the mode {mode}"
+    return needed
+
+
+async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> None:
+    beside.prepare(guest)
+
+    ours = await beside.alone(guest)
+
+    theirs = {mode: kept_run(mode) for mode in MODES}
+    assert sum(len(told.events) for told in theirs["plain"].values()) > 1_000
+    needed = compare(ours, theirs, is_same_run=False)
+    assert {one.reason for one in PERMITTED} - needed == set(), "a reason that nothing needs"
+
+
+@pytest.mark.compat
+async def test_events_are_those_of_debezium_beside_us(guest: Guest, tmp_path: Path) -> None:
+    beside.prepare(guest)
+
+    ours, files = await beside.both(guest, tmp_path)
+
+    if os.environ.get(RECORD):
+        for mode, path in files.items():
+            keep_run(path, mode)
+    compare(ours, {mode: read_run(path) for mode, path in files.items()}, is_same_run=True)

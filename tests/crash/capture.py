@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -54,7 +55,7 @@ class Capture:
         self.log = f"127.0.0.1:{free_port()}"
         self.file = directory / "pipeline.yaml"
         self.file.write_text(PIPELINE.format(name=name, url=address or self.address, log=self.log))
-        self.broker = self._command("broker", "--data", directory / "data", "--listen", self.log)
+        self.broker = self._command("broker", "--data", directory / "log", "--listen", self.log)
         self.runner = self._command("run", self.file)
 
     def _command(self, *arguments: object) -> CommandProcess:
@@ -73,7 +74,7 @@ class Capture:
         found = {}
         with (
             psycopg.connect(self.address) as source,
-            sqlite3.connect(self.directory / "shop.db") as target,
+            closing(sqlite3.connect(self.directory / "shop.db")) as target,
         ):
             for table, question in QUESTIONS.items():
                 there = Counter(source.execute(question.encode()).fetchall())
@@ -109,7 +110,10 @@ class Capture:
     def close(self) -> None:
         self.runner.end()
         self.broker.end()
-        with psycopg.connect(self.server.address, autocommit=True) as connection:
+        with (
+            suppress(psycopg.OperationalError),  # it may be gone for good
+            psycopg.connect(self.server.address, autocommit=True) as connection,
+        ):
             connection.execute(
                 "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
                 " WHERE active"

@@ -27,8 +27,8 @@ class PostgresLoad:
         self._address, self._random = address, Random(seed)
         self._is_ending = threading.Event()
         self._moved = threading.Condition()
-        self._rows = 0
-        self._next_id = NEXT_ID
+        self._rows, self._has_ended = 0, False
+        self._next_id = NEXT_ID * (1 + seed)
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
@@ -38,13 +38,22 @@ class PostgresLoad:
         """Until so many more have been written."""
         with self._moved:
             goal = self._rows + rows
-            self._moved.wait_for(lambda: self._rows >= goal)
+            self._moved.wait_for(lambda: self._rows >= goal or self._has_ended)
+        assert self._rows >= goal, "whoever writes goes on until it is stopped"
 
     def stop(self) -> None:
         self._is_ending.set()
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            with self._moved:
+                self._has_ended = True
+                self._moved.notify_all()
+
+    def _go_on(self) -> None:
         while not self._is_ending.is_set():
             try:
                 with psycopg.connect(self._address, autocommit=True) as connection:

@@ -1,0 +1,55 @@
+"""Every version of PostgreSQL is read in the same way: rows that are there, then changes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from scripts.embedded_postgres import EmbeddedPostgres, PostgresMissing, embedded_postgres
+from tests.connectors.postgres.stories import events_of, story
+from tests.databases import Guest, guest_in
+
+TABLES = (
+    "CREATE TABLE orders (id int PRIMARY KEY, note text, at timestamptz DEFAULT '2026-01-01')",
+    "CREATE TABLE days (day int PRIMARY KEY) PARTITION BY RANGE (day)",
+    "CREATE TABLE day_1 PARTITION OF days FOR VALUES FROM (0) TO (100)",
+    "INSERT INTO orders SELECT g, 'it was here' FROM generate_series(1, 50) g",
+    "INSERT INTO days VALUES (1)",
+)
+
+
+@pytest.fixture(scope="module", params=[16, 18])
+def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
+    """The system's own version is what all other tests run with."""
+    try:
+        with embedded_postgres(version=request.param) as server:
+            yield server
+    except PostgresMissing as missing:
+        pytest.fail(str(missing))
+
+
+@pytest.fixture
+def other(server: EmbeddedPostgres) -> Iterator[Guest]:
+    with guest_in(server.address, "versions") as guest:
+        yield guest
+
+
+async def test_rows_and_changes_are_the_same_in_every_version(other: Guest) -> None:
+    other.execute(*TABLES)
+    other.publish()
+
+    async with story(other) as told:
+        found = await told.tell(
+            "INSERT INTO orders VALUES (51, 'new')",
+            "UPDATE orders SET note = 'changed' WHERE id = 1",
+            "UPDATE orders SET id = 100 WHERE id = 2",
+            "DELETE FROM orders WHERE id = 3",
+            "INSERT INTO days VALUES (2)",
+            "TRUNCATE days",
+        )
+
+    everything = [event for changes in told.tables for event in events_of(changes)]
+    assert [each.operation for each in everything].count("r") == 51
+    assert [(each.table, each.operation) for each in found if each.operation != "r"] == [
+        ("orders", "c"), ("orders", "u"), ("orders", "d"), ("orders", "c"), ("orders", "d"),
+        ("days", "c"), ("days", "t"),
+    ]  # fmt: skip

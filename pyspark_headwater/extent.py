@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.clock import Clock
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, LogRejected
 from core_log.log import Bounds, Isolation, Log, TopicPartition
 from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from pipelines.proving.as_of import OffsetsAsOf, PositionAsOf, TimeAsOf, parse_as_of
@@ -127,7 +127,11 @@ class Extent:
 
 async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
     """Every schema of a topic, oldest first. Raises ConfigError where there is none."""
-    found = [each async for each in read_schemas(log, schemas_home(topic)) if each.topic == topic]
+    try:
+        every = [each async for each in read_schemas(log, schemas_home(topic))]
+    except LogRejected:  # no pipeline has ever written into this log
+        every = []
+    found = [each for each in every if each.topic == topic]
     if not found:
         raise ConfigError(
             "no pipeline writes this topic, so that nothing is known of its columns",

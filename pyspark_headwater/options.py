@@ -87,7 +87,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
-    if "bootstrap" in chosen:
+    if chosen.get("bootstrap"):
         return tuple(part.strip() for part in chosen["bootstrap"].split(",") if part.strip())
     if "data" not in chosen:
         raise ConfigError(

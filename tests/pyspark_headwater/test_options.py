@@ -1,0 +1,68 @@
+"""What is written in options is understood as a whole, or refused in words."""
+
+from pathlib import Path
+
+import pytest
+
+from core_log.endpoint import Endpoint, encode_endpoint
+from core_log.errors import ConfigError
+from core_log.log import Isolation
+from pyspark_headwater.options import KNOWN, read_options
+
+LEAST = {"bootstrap": "a:1, b:2", "topic": "shop.public.orders"}
+
+
+def test_what_is_left_out_has_a_meaning() -> None:
+    options = read_options(LEAST)
+
+    assert (options.bootstrap, options.topic) == (("a:1", "b:2"), "shop.public.orders")
+    assert (options.columns, options.start, options.end) == ("typed", "earliest", "stable")
+    assert options.isolation is Isolation.COMMITTED
+
+
+def test_names_may_come_in_lower_case() -> None:
+    options = read_options(LEAST | {"splitrecords": "7", "asof": "0/16B3748"})
+
+    assert (options.split_records, options.as_of) == (7, "0/16B3748")
+
+
+def test_a_data_directory_says_where_its_broker_is(tmp_path: Path) -> None:
+    (tmp_path / "endpoint.json").write_bytes(encode_endpoint(Endpoint(1, "127.0.0.1:9876")))
+
+    options = read_options({"data": str(tmp_path), "topic": "t"})
+
+    assert options.bootstrap == ("127.0.0.1:9876",)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topics": "a"}, "did you mean topic"),
+        ({"nonsense": "a"}, "known: bootstrap"),
+        ({"bootstrap": ""}, "where the log is"),
+        ({"topic": ""}, "no topic is named"),
+        ({"topic": "a,b"}, "typed columns are those of one topic"),
+        ({"columns": "both"}, "typed or raw"),
+        ({"isolation": "uncommitted"}, "where columns are raw"),
+        ({"isolation": "serializable", "columns": "raw"}, "isolation is committed"),
+        ({"end": "stable", "asOf": "5"}, "both say where to end"),
+        ({"splitRecords": "0"}, "a number above zero"),
+        ({"fetchBytes": "1MB"}, "a number above zero"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_options(LEAST | given)
+
+    assert said in str(caught.value)
+
+
+def test_a_directory_without_a_broker_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no broker is running"):
+        read_options({"data": str(tmp_path), "topic": "t"})
+
+
+def test_the_page_tells_of_every_option() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "spark-reader.md").read_text()
+
+    assert all(f"| `{name}` |" in page for name in KNOWN)

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+VERIFY = "verify"
+"""The unit that compares, where `verify:` of the file wants it."""
+
 
 class State(Enum):
     """What a unit (`source`, or a sink's name) or one of its tables is doing."""
@@ -86,5 +89,21 @@ class Gauged:
     limit: int | None
 
 
-Report = StateChanged | Moved | Read | Stood | SetAside | Gauged
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A table was compared: at its source, in the log and in the targets."""
+
+    pipeline: str
+    unit: str
+    table: str
+    at_ms: int
+    differing: int
+    rows: int
+    sides: str
+    """What was compared with the log: `source,sql`."""
+    problem: str
+    """Why something could not be compared; empty where everything was."""
+
+
+Report = StateChanged | Moved | Read | Stood | SetAside | Gauged | Verified
 Reporter = Callable[[Report], None]

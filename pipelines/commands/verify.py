@@ -86,6 +86,7 @@ async def _verify(
 ) -> "Sequence[Verdict]":
     from core_log.clock import SystemClock
     from pipelines.file.given_files import load_named
+    from pipelines.proving.outcomes import remember
     from pipelines.proving.subjects import subject_of, subjects_of
     from pipelines.proving.verify import Sides, Verifier
 
@@ -115,7 +116,9 @@ async def _verify(
             targets=against in (None, "log", "table"),
             only=sink,
         )
-        return await verifier.verify(subjects, sides, mends=repair)
+        verdicts = await verifier.verify(subjects, sides, mends=repair)
+        await remember(log, pipeline, verdicts, clock=SystemClock())
+        return verdicts
 
 
 def facts_of(verdict: "Verdict") -> dict[str, Any]:

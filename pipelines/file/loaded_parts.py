@@ -14,6 +14,7 @@ from connectors import SOURCES
 from core_log.errors import ConfigError
 from core_log.settings import Settings
 from pipelines.file.spec import SinkUnit, SourceUnit
+from pipelines.reports import VERIFY
 from sinks import SINKS
 
 SOURCE = "source"
@@ -125,7 +126,7 @@ def named_parts(
     validator: Validator, parts: list[LoadedPart], places: list[Keys]
 ) -> tuple[LoadedPart, ...] | None:
     """Sinks without a name are called by their type, the second one `-2`."""
-    taken: set[str] = {SOURCE}
+    taken: set[str] = {SOURCE, VERIFY}
     named: list[LoadedPart] = []
     for part, at in zip(parts, places, strict=True):
         assert isinstance(part.unit, SinkUnit), "sinks have the keys of sinks"

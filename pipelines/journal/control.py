@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
+VERIFIED = "verified"
+"""No wish, but what `verify` has found of a table; it is kept where `status` looks."""
+RUNTIME = {PAUSE, RESTART, DROPPED, VERIFIED}
 """What the runtime itself obeys; every other kind is the source's business."""
 COMMITS_FROM = "commits_from"
 PAUSED, RUNNING = "paused", "running"
@@ -98,7 +101,7 @@ class Desired:
                 wish.options,
             )
             for wish in self.wishes
-            if wish.kind not in (PAUSE, RESTART, DROPPED)
+            if wish.kind not in RUNTIME
         ]
 
 

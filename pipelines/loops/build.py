@@ -22,7 +22,7 @@ from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.loops.split_reading import LogSplitReader
 from pipelines.loops.topics import TopicRules
-from pipelines.reports import Gauged, Read, Reporter
+from pipelines.reports import VERIFY, Gauged, Read, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from sinks.sink import Sink, SinkContext, SplitReader
@@ -50,6 +50,11 @@ async def run_unit(
             desired=desired,
             report=report,
         )
+        return
+    if unit == VERIFY:
+        from pipelines.proving.scheduling import run_verifying
+
+        await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
         return
     part = next(part for part in loaded.sinks if part.name == unit)
     sink = make_sink(loaded, part, clock=clock)

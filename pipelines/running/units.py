@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from core_log.clock import Clock
 from core_log.log import Log
-from pipelines.journal.control import RESTART, Desired, DesiredState, control_topic
-from pipelines.reports import Reporter, State
+from pipelines.journal.control import RESTART, VERIFIED, Desired, DesiredState, Wish, control_topic
+from pipelines.reports import VERIFY, Reporter, State, Verified
 from pipelines.running.retrying import Patience
 from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
 
@@ -43,7 +43,8 @@ class Job:
 def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[Job]:
     """Only the source is asked to end: how far the sinks have to go is known when it has."""
     sinks = [Job(loaded, part.name) for part in loaded.sinks]
-    return [Job(loaded, loaded.source.name, until_end), *sinks]
+    verify = [Job(loaded, VERIFY)] if loaded.spec.verify is not None and not until_end else []
+    return [Job(loaded, loaded.source.name, until_end), *sinks, *verify]
 
 
 class RunUnit(Protocol):
@@ -164,10 +165,13 @@ class _Unit:
                     until_end=self._job.until_end,
                 )
 
-            following = tasks.create_task(self._follow(desired))
+            beside = [tasks.create_task(self._follow(desired))]
+            if self._job.is_source:
+                beside.append(tasks.create_task(self._tell_verified(desired)))
             while await self._supervise(live, desired, tasks):
                 pass
-            following.cancel()
+            for task in beside:
+                task.cancel()
 
     async def _supervise(
         self,
@@ -205,6 +209,17 @@ class _Unit:
         except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
             logger.exception("%s no longer hears of pauses and restarts", self._job.unit)
 
+    async def _tell_verified(self, desired: DesiredState) -> None:
+        """What was found last of each table, by whomever, and before whichever restart."""
+        await self._is_informed.wait()
+        seen, told = desired.now, dict[str, str]()
+        while True:
+            for wish in seen.wishes:
+                if wish.kind == VERIFIED and told.get(wish.table) != wish.id:
+                    told[wish.table] = wish.id
+                    self._listeners.report(_verified(self._job.loaded.name, wish))
+            seen = await desired.changed(seen)
+
     async def _until_other(self, desired: DesiredState, name_of: Callable[[Desired], str]) -> None:
         """Waits until `name_of` what is wanted is another than it is now."""
         await self._is_informed.wait()
@@ -212,6 +227,20 @@ class _Unit:
         first = name_of(seen)
         while name_of(seen) == first:
             seen = await desired.changed(seen)
+
+
+def _verified(pipeline: str, wish: Wish) -> Verified:
+    options = wish.options
+    return Verified(
+        pipeline,
+        VERIFY,
+        wish.table,
+        wish.at_ms,
+        int(options["differing"]),
+        int(options["rows"]),
+        options["sides"],
+        options["problem"],
+    )
 
 
 def _newest_restart(desired: Desired) -> str:

@@ -6,10 +6,20 @@ from typing import Any
 import orjson
 
 from core_log.errors import DecodeError
-from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    Gauged,
+    Moved,
+    Read,
+    Report,
+    SetAside,
+    State,
+    StateChanged,
+    Stood,
+    Verified,
+)
 
 KINDS: dict[str, type[Report]] = {
-    kind.__name__: kind for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged)
+    kind.__name__: kind for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged, Verified)
 }
 
 

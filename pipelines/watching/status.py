@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 
 from core_log.clock import Clock
-from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    VERIFY,
+    Gauged,
+    Moved,
+    Read,
+    Report,
+    SetAside,
+    State,
+    StateChanged,
+    Stood,
+    Verified,
+)
 from pipelines.watching.unit_status import SOURCE, Json, TableStatus, UnitStatus
 
 SHAPE_VERSION = 1
@@ -28,8 +39,12 @@ class StatusBoard:
         self._started_ms = clock.now_ms()
         self._pipelines: dict[str, dict[str, UnitStatus]] = {}
         self._ends: Mapping[str, int] = {}
+        self._verified: dict[str, dict[str, Verified]] = {}
 
     def __call__(self, report: Report) -> None:
+        if isinstance(report, Verified):
+            self._verified.setdefault(report.pipeline, {})[report.table] = report
+            return
         unit = self._unit(report.pipeline, report.unit)
         match report:
             case StateChanged():
@@ -50,6 +65,7 @@ class StatusBoard:
     def forget(self, pipeline: str) -> None:
         """A pipeline that was dropped, or taken out of the file."""
         self._pipelines.pop(pipeline, None)
+        self._verified.pop(pipeline, None)
 
     def partitions(self) -> frozenset[str]:
         """The `topic-partition`s at which sinks stand; `know_ends` wants to hear of them."""
@@ -83,10 +99,11 @@ class StatusBoard:
             "version": SHAPE_VERSION,
             "at_ms": self._clock.now_ms(),
             "started_ms": self._started_ms,
-            "pipelines": {name: self._pipeline(units) for name, units in self._pipelines.items()},
+            "pipelines": {name: self._pipeline(name) for name in self._pipelines},
         }
 
-    def _pipeline(self, units: Mapping[str, UnitStatus]) -> Json:
+    def _pipeline(self, pipeline: str) -> Json:
+        units, verified = self._pipelines[pipeline], self._verified.get(pipeline, {})
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         worst = min(units.values(), key=lambda unit: WORST_FIRST.index(unit.state))
         told = {
@@ -109,6 +126,7 @@ class StatusBoard:
                     table,
                     monotonic_ms=monotonic_ms,
                 )
+                | {"verified": _verified_json(verified.get(table))}
                 for table in tables
             },
         }
@@ -126,7 +144,7 @@ class StatusBoard:
     def _mark_behind(self, moved: Moved) -> None:
         """From now on each sink is behind the source by what has just been put into the log."""
         for name, unit in self._pipelines[moved.pipeline].items():
-            if name == SOURCE:
+            if name in (SOURCE, VERIFY):
                 continue
             if unit.positions_ms is None and unit.waiting_since_ms is None:
                 unit.waiting_since_ms = moved.committed_ms
@@ -160,6 +178,19 @@ def _table_json(
         ),
         "snapshot": shown and shown[1].json(shown[0], monotonic_ms=monotonic_ms),
         "units": told,
+    }
+
+
+def _verified_json(verified: Verified | None) -> Json | None:
+    if verified is None:
+        return None
+    return {
+        "at_ms": verified.at_ms,
+        "is_equal": not verified.differing and not verified.problem,
+        "differing": verified.differing,
+        "rows": verified.rows,
+        "sides": [side for side in verified.sides.split(",") if side],
+        "problem": verified.problem,
     }
 
 

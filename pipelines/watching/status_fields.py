@@ -41,6 +41,15 @@ SNAPSHOT = {
     "bytes_expected": "null when unknown",
 }
 
+VERIFIED = {
+    "at_ms": "when `headwater verify`, or `verify:` of the file, compared it last",
+    "is_equal": "whether all that was compared was equal",
+    "differing": "keys that differed, over all sides",
+    "rows": "rows that the log told",
+    "sides": "what was compared with the log: `source`, and sinks by their names",
+    "problem": "why something could not be compared; empty where everything was",
+}
+
 TABLE = {
     "state": (
         "the worst of its units' states; `snapshotting` and `replaying` while it is being read,"
@@ -53,7 +62,10 @@ TABLE = {
     "dead_letters": "records that went to the dead-letter topic since this process started",
     "dead_letter_problem": "what was wrong with the last of them",
     "snapshot": "how far the reading of existing rows has come; null where there was none",
-} | {f"snapshot.{name}": meaning for name, meaning in SNAPSHOT.items()}
+    "verified": "what the last comparison found; null where there was none yet",
+}
+TABLE |= {f"snapshot.{name}": meaning for name, meaning in SNAPSHOT.items()}
+TABLE |= {f"verified.{name}": meaning for name, meaning in VERIFIED.items()}
 
 PIPELINE = {
     "state": (

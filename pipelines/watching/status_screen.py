@@ -63,6 +63,8 @@ COLUMNS = (
     Column("ROWS/S", 7, is_right=True),
     Column("DLQ", 6, is_right=True),
 )
+VERIFIED = Column("VERIFIED", 22)
+"""Only there where something was verified, and the screen is wide."""
 
 
 def screen(
@@ -138,7 +140,7 @@ def _block(
     if tables:
         told = {unit["reason"] for unit in pipeline["units"].values()}
         room = None if lines_max is None else max(lines_max - len(units) - 2, 3)
-        yield from _table_lines(tables, told, width, room, has_unicode)
+        yield from _table_lines(tables, told, at_ms, width, room, has_unicode)
 
 
 def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
@@ -173,20 +175,27 @@ def _gauge_lines(gauges: Facts, indent: int) -> Iterator[Line]:
 
 
 def _table_lines(
-    tables: Facts, told: Collection[str], width: int, lines_max: int | None, has_unicode: bool
+    tables: Facts,
+    told: Collection[str],
+    at_ms: int,
+    width: int,
+    lines_max: int | None,
+    has_unicode: bool,
 ) -> Iterator[Line]:
     """`told` are reasons that stand above already."""
-    fixed = sum(len(GAP) + column.cells for column in COLUMNS)
+    is_verified = width >= WIDE and any(each.get("verified") for each in tables.values())
+    columns = (*COLUMNS, VERIFIED) if is_verified else COLUMNS
+    fixed = sum(len(GAP) + column.cells for column in columns)
     longest = max(len(printable(table)) for table in tables)
     room = min(max(width - fixed, TABLE_CELLS_MIN), TABLE_CELLS_MAX)
     cells = max(min(longest, room), len("TABLE"))
     heads = [f"{'TABLE':<{cells}}"]
-    heads += [_aligned(column.head, column) for column in COLUMNS]
+    heads += [_aligned(column.head, column) for column in columns]
     yield [Span(GAP.join(heads), "dim")]
     order = sorted(tables, key=lambda table: _urgency(tables[table]))
     lines = [
         [
-            _table(table, tables[table], cells, has_unicode),
+            _table(table, tables[table], cells, at_ms if is_verified else None, has_unicode),
             *_because(_reason(tables[table], told), width, has_unicode),
         ]
         for table in order
@@ -214,7 +223,8 @@ def _urgency(facts: Facts) -> tuple[int, float]:
     return WORST_FIRST.index(facts["state"]), -(facts["lag_ms"] or 0)
 
 
-def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Line:
+def _table(name: str, facts: Facts, cells: int, at_ms: int | None, has_unicode: bool) -> Line:
+    """With `at_ms`, the time of the snapshot, it says when the table was verified last."""
     state = facts["state"]
     letters = facts["dead_letters"]
     values = (
@@ -227,7 +237,19 @@ def _table(name: str, facts: Facts, cells: int, has_unicode: bool) -> Line:
     line: Line = [Span(f"{shortened(printable(name), cells, has_unicode):<{cells}}")]
     for column, value in zip(COLUMNS, values, strict=True):
         line += [Span(GAP), Span(_aligned(value.text, column), value.style)]
+    if at_ms is not None:
+        value = _verified(facts.get("verified"), at_ms)
+        line += [Span(GAP), Span(_aligned(value.text, VERIFIED), value.style)]
     return line
+
+
+def _verified(facts: Facts | None, at_ms: int) -> Span:
+    if facts is None:
+        return Span(UNKNOWN)
+    ago = f"{duration_text(max(at_ms - facts['at_ms'], 0))} ago"
+    if facts["differing"]:
+        return Span(f"{ago}, {count_text(facts['differing'])} differ", "red")
+    return Span(f"{ago}, not all", "yellow") if facts["problem"] else Span(f"{ago}, equal", "green")
 
 
 def _reason(facts: Facts, told: Collection[str]) -> str:

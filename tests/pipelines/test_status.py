@@ -4,9 +4,20 @@ from typing import Any
 
 import pytest
 
-from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    Gauged,
+    Moved,
+    Read,
+    Report,
+    SetAside,
+    State,
+    StateChanged,
+    Stood,
+    Verified,
+)
 from pipelines.watching.status import StatusBoard
 from pipelines.watching.status_fields import FIELDS
+from pipelines.watching.status_screen import plain, screen
 from tests.fakes import SimulatedClock
 
 ORDERS = "public.orders"
@@ -36,6 +47,10 @@ class Watched:
 
     def read(self, rows: int, expected: int | None, *, is_done: bool = False) -> None:
         self.say(Read("shop", "source", ORDERS, rows, expected, None, None, is_done))
+
+    def verified(self, differing: int, problem: str = "") -> None:
+        at_ms = self.clock.now_ms()
+        self.say(Verified("shop", "verify", ORDERS, at_ms, differing, 50, "source,sql", problem))
 
     @property
     def pipeline(self) -> Any:
@@ -73,8 +88,9 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
     watched.moved("sql", committed_ms=START_MS)
     watched.read(5, 10)
     watched.say(Gauged("shop", "source", "retained_wal_bytes", 1 << 20, None))
+    watched.verified(0)
 
-    nullable = {"pipelines.*.tables.*.snapshot"}
+    nullable = {"pipelines.*.tables.*.snapshot", "pipelines.*.tables.*.verified"}
     assert set(paths_of(watched.board.snapshot())) == set(FIELDS) - nullable
 
 
@@ -87,6 +103,23 @@ def paths_of(value: Any, path: str = "") -> list[str]:
         for name, inner in value.items()
         for found in paths_of(inner, f"{path}.{'*' if named else name}".lstrip("."))
     ]
+
+
+def test_the_last_comparison_of_a_table_is_told_with_when_it_was(watched: Watched) -> None:
+    watched.moved("source", committed_ms=START_MS)
+    before = watched.orders["verified"]
+    watched.verified(3)
+    watched.clock.advance(60_000)
+    differing = watched.orders["verified"]
+    lines = [plain(each) for each in screen(watched.board.snapshot(), width=140)]
+    watched.verified(0)
+
+    assert before is None
+    assert (differing["is_equal"], differing["differing"]) == (False, 3)
+    assert differing["at_ms"] == START_MS
+    assert any("1 min ago, 3 differ" in line for line in lines), lines
+    assert watched.orders["verified"]["is_equal"]
+    assert "verify" not in watched.pipeline["units"]
 
 
 def test_rates_are_those_of_the_last_ten_seconds(watched: Watched) -> None:

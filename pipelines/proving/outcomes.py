@@ -1,0 +1,36 @@
+"""What verifying has found, kept in the log, so that `status` knows it after any restart."""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+
+from core_log.clock import Clock
+from core_log.log import Log
+from pipelines.journal.control import VERIFIED, Wish, write_control
+from pipelines.proving.verify import Verdict
+
+PROBLEM_LETTERS_MAX = 500
+
+
+async def remember(log: Log, pipeline: str, verdicts: Sequence[Verdict], *, clock: Clock) -> None:
+    """By the tables of the source; no key and no value of a row is kept."""
+    by_table: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        for stored in verdict.subject.sources:
+            by_table.setdefault(str(stored.schema.table), []).append(verdict)
+    wishes = [
+        Wish(VERIFIED, table, secrets.token_hex(8), _options(found))
+        for table, found in by_table.items()
+    ]
+    if wishes:
+        await write_control(log, pipeline, wishes, now_ms=clock.now_ms())
+
+
+def _options(verdicts: Iterable[Verdict]) -> Mapping[str, str]:
+    found = list(verdicts)
+    problem = next((f"{each.side}: {each.problem}" for each in found if each.problem), "")
+    return {
+        "differing": str(sum(each.compared.differing for each in found)),
+        "rows": str(max(each.compared.log_rows for each in found)),
+        "sides": ",".join(each.side for each in found if not each.problem),
+        "problem": problem.partition("\n")[0][:PROBLEM_LETTERS_MAX],
+    }

@@ -1,0 +1,82 @@
+"""`verify:` of a pipeline file: the comparison as a unit of its own, again and again."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from core_log.clock import Clock
+from core_log.errors import HeadwaterError
+from core_log.log import Log
+from pipelines.file.loading import LoadedPipeline
+from pipelines.file.spec import VerifySettings
+from pipelines.journal.control import VERIFIED, Desired
+from pipelines.proving.outcomes import remember
+from pipelines.proving.subjects import subjects_of
+from pipelines.proving.verify import Sides, Verifier
+from pipelines.reports import VERIFY, Reporter, State, StateChanged
+
+logger = logging.getLogger(__name__)
+
+LOOK_S_MAX = 60.0
+"""A long sleep is many short ones, since the clock of a machine may be set."""
+
+
+async def run_verifying(
+    loaded: LoadedPipeline,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+) -> None:
+    """Never ends by itself. What cannot be compared is said, and tried again when it is due."""
+    schedule = loaded.spec.verify
+    assert schedule is not None, "the unit is only there where the file wants it"
+    report(StateChanged(loaded.name, VERIFY, "", State.RUNNING))
+    last_ms = _last_ms(desired()) or clock.now_ms()
+    while True:
+        due_ms = next_due_ms(schedule, last_ms)
+        left_ms = due_ms - clock.now_ms()
+        if left_ms > 0:
+            await asyncio.sleep(min(left_ms / 1_000, LOOK_S_MAX))
+            continue
+        last_ms = clock.now_ms()
+        if desired().is_paused:
+            continue
+        try:
+            await _verify_once(loaded, log, clock=clock)
+        except HeadwaterError as error:
+            logger.warning("%s could not be verified: %s", loaded.name, error)
+
+
+def next_due_ms(schedule: VerifySettings, last_ms: int) -> int:
+    """A restart does not begin the count anew."""
+    if not schedule.cron:
+        return last_ms + (schedule.every_ms or 0)
+    from apscheduler.triggers.cron import CronTrigger
+
+    last = datetime.fromtimestamp(last_ms / 1_000, UTC)
+    due = CronTrigger.from_crontab(schedule.cron, UTC).get_next_fire_time(last, last)
+    assert due is not None, "a cron expression without an end always has a next time"
+    return int(due.timestamp() * 1_000)
+
+
+async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
+    subjects = await subjects_of(loaded, log)
+    verifier = Verifier(loaded, log, clock=clock, is_running=True, tell=logger.debug)
+    verdicts = await verifier.verify(subjects, Sides())
+    for verdict in verdicts:
+        if verdict.compared.differing:
+            logger.error(
+                "%s: %d keys of %s differ between the log and %s; headwater verify names them",
+                loaded.name,
+                verdict.compared.differing,
+                verdict.subject.target,
+                verdict.side,
+            )
+    await remember(log, loaded.name, verdicts, clock=clock)
+
+
+def _last_ms(desired: Desired) -> int:
+    return max((wish.at_ms for wish in desired.wishes if wish.kind == VERIFIED), default=0)

@@ -95,7 +95,7 @@ class Following:
         waiting: set[asyncio.Future[Any]] = {coming, beating}
         stirred: asyncio.Future[None] | None = None
         seconds = self._patience_s
-        if self._backfill.has_work and not self._is_open:
+        if not self._is_open:
             stirred = asyncio.ensure_future(self._backfill.stirred())
             waiting.add(stirred)
             if (self._backfill.awaits or 0) > self._reached:
@@ -111,7 +111,7 @@ class Following:
 
     async def _rows_read(self) -> ChangeBatch | None:
         """Rows that were read beside the stream, once the stream has come to where they stood."""
-        if self._is_open or not self._backfill.has_work:
+        if self._is_open:
             return None
         return await self._backfill.ready(self._reached)
 

@@ -1,6 +1,7 @@
 """One life of the source: from connecting, over the rows that are there, along the stream."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
@@ -28,7 +29,9 @@ from connectors.postgres.types.book import TypeBook
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control, SourceContext
 from core_log.changes import ChangeBatch, Positions
-from core_log.errors import SourceRejected, SourceUnavailable
+from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+
+logger = logging.getLogger(__name__)
 
 PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """How long the server may take to notice that the reader before us is gone."""
@@ -77,9 +80,7 @@ class Reading:
                 reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
             )
             following = await self._follow(line, standing, translator, backfill, start)
-            for wish in self._wishes:
-                await following.control(wish)
-            self._wishes, self._following = [], following
+            await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
                 async for batch in batches:
                     yield batch
@@ -95,6 +96,16 @@ class Reading:
             self._wishes.append(control)
         else:
             await self._following.control(control)
+
+    async def _take_up_wishes(self, following: Following) -> None:
+        """One that cannot be fulfilled is said, and stops nothing."""
+        self._following = following
+        for wish in self._wishes:
+            try:
+                await following.control(wish)
+            except HeadwaterError as error:
+                logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
+        self._wishes = []
 
     @property
     def _stops_after_rows(self) -> bool:

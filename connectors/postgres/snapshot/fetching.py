@@ -136,7 +136,7 @@ class Fetching:
         sizes = await self._quiet(connection, job)
         job.hold = hold = Hold(job.watch.streamed)
         try:
-            while not job.is_over:
+            while not (job.is_over or job.ledger.is_paused):
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
@@ -153,6 +153,8 @@ class Fetching:
                 await asyncio.sleep(AGAIN_S)
         finally:
             job.hold = None
+            if not job.ledger.is_done:
+                self.outbox.returned += hold.given_back()
 
     async def _flush_beside(self) -> None:
         connection = await self.reader.connect()

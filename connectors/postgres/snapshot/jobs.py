@@ -55,6 +55,10 @@ class Job:
     def begin_anew(self) -> None:
         """What was read, and is being read, means nothing any more."""
         self.ledger = replace(self.ledger, snapshot=None, leaves=())
+        self.let_go()
+
+    def let_go(self) -> None:
+        """What is being read is not to be handed on."""
         self.todo.clear()
         self.under_way.clear()
         self.is_prepared = False
@@ -130,7 +134,8 @@ class Jobs:
         return None if table is None else self.of(table)
 
     def all(self) -> list[Job]:
-        return [job for job in self._jobs.values() if not job.is_over]
+        self._jobs = {oid: job for oid, job in self._jobs.items() if not job.is_over}
+        return list(self._jobs.values())
 
     def next(self) -> Job | None:
         return next((job for job in self._jobs.values() if job.wants_work), None)

@@ -118,9 +118,10 @@ class Ledger:
             raise DecodeError("a part of the position is none of a snapshot's") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """A stretch of one leaf that is read at a time."""
+    """A stretch of one leaf that is read at a time. The same stretch is another chunk once its
+    reading has begun anew."""
 
     leaf: Leaf
     pages: Pages

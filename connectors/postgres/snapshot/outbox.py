@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -102,6 +102,19 @@ class Outbox:
             self.returned += job.hold.given_back()
         self.forget(job)
         self._report(job.progress())
+        self._stir.set()
+
+    def pause(self, job: Job, *, is_paused: bool) -> None:
+        """What is being read is let go, to be read again later: while a job rests nobody need
+        follow the changes of its table. One that is just being handed on is let be."""
+        if self.whole is not None and self.whole.job is job:
+            return
+        job.ledger = replace(job.ledger, is_paused=is_paused)
+        job.let_go()
+        if job.hold is not None:
+            self.returned += job.hold.given_back()
+        self.forget(job)
+        self.notes[job.part] = job.ledger.text()
         self._stir.set()
 
     def stir(self) -> None:

@@ -1,6 +1,6 @@
 """What users want of the reading of rows: to start it anew, to pause, to go on, to stop."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -45,8 +45,7 @@ class Wishes:
                 await self._start(control, name)
             case "pause" | "resume":
                 for job in self._chosen(name):
-                    job.ledger = replace(job.ledger, is_paused=action == PAUSE)
-                    self.outbox.notes[job.part] = job.ledger.text()
+                    self.outbox.pause(job, is_paused=action == PAUSE)
             case "stop":
                 for job in self._chosen(name):
                     self.outbox.finish(job)

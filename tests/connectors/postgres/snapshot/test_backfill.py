@@ -123,6 +123,21 @@ async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) 
     assert folded.rows("orders") == in_table(guest, "orders")
 
 
+async def test_a_table_without_a_key_rests_and_begins_anew(guest: Guest) -> None:
+    guest.execute(*AUDIT, *ORDERS)
+    guest.publish()
+    folded = Folded()
+    await live(folded, source_of(guest), batches=3)
+    await wished(folded, guest, {"action": "pause"}, id="pause", table="audit")
+    guest.execute("INSERT INTO audit SELECT i, 'meanwhile' FROM generate_series(1, 50) i")
+    await until_equal(folded, guest)
+
+    await wished(folded, guest, {"action": "resume"}, id="resume", table="audit")
+
+    assert folded.rows("audit") == in_table(guest, "audit")
+    assert folded.truncates == 1
+
+
 async def test_a_reading_that_is_given_up_is_not_taken_up_again(guest: Guest) -> None:
     guest.execute(*ORDERS)
     guest.publish()
@@ -187,16 +202,21 @@ async def test_partitions_are_read_as_their_table(guest: Guest) -> None:
 
 
 async def wished(
-    folded: Folded, guest: Guest, options: dict[str, str], *, id: str = "wish"
+    folded: Folded,
+    guest: Guest,
+    options: dict[str, str],
+    *,
+    id: str = "wish",
+    table: str = "orders",
 ) -> None:
     """The source runs until what was wished is done, and nothing is left to be read."""
     source = source_of(guest)
     reading = asyncio.ensure_future(live(folded, source))
     await until(lambda: source._reading is not None)  # wishes wait there for the stream
-    await source.control(Control(id, "snapshot", ORDERS_ID, options))
+    await source.control(Control(id, "snapshot", TableId("public", table), options))
 
     def is_done() -> bool:
-        ledger = ledger_of(folded)
+        ledger = ledger_of(folded, table)
         return f"control/{id}" in folded.positions and (ledger.is_done or ledger.is_paused)
 
     try:
@@ -214,8 +234,8 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def ledger_of(folded: Folded) -> Ledger:
-    return Ledger.parse(folded.positions["snapshot/public.orders"])
+def ledger_of(folded: Folded, table: str = "orders") -> Ledger:
+    return Ledger.parse(folded.positions[f"snapshot/public.{table}"])
 
 
 def values(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -1,0 +1,103 @@
+"""A lost position stops the pipeline in words; where the file says so, tables are emptied and read
+again, so that what was deleted unseen is gone from the targets as well."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from core_log.clock import SystemClock
+from core_log.embedded import EmbeddedLog
+from core_log.errors import PositionLost
+from core_log.settings import BrokerSettings
+from pipelines.file.loading import load
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
+from tests.databases import Guest
+
+PIPELINE = """
+pipeline: shop
+source:
+  type: postgres
+  url: {url}
+  tables: [public.*]
+  position_mismatch: {mismatch}
+sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 0s}}
+"""
+DROP = "SELECT pg_drop_replication_slot('headwater_shop')"
+MAKE = "SELECT pg_create_logical_replication_slot('headwater_shop', 'pgoutput')"
+ADVANCE = "SELECT pg_replication_slot_advance('headwater_shop', pg_current_wal_lsn())"
+UNSEEN = (
+    "DELETE FROM orders WHERE id < 5",
+    "UPDATE orders SET note = 'unseen' WHERE id = 7",
+    "INSERT INTO orders VALUES (31, 'unseen')",
+    "DELETE FROM emptied",
+)
+
+
+@pytest.mark.parametrize(
+    ("accident", "why"),
+    [
+        ([DROP, *UNSEEN], "the replication slot is gone"),
+        ([DROP, *UNSEEN, MAKE], "made it anew"),
+        ([*UNSEEN, ADVANCE], "somebody else has read from it"),
+    ],
+    ids=["dropped", "made anew", "read by somebody else"],
+)
+async def test_what_was_missed_is_never_passed_over(
+    guest: Guest, tmp_path: Path, accident: list[str], why: str
+) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "CREATE TABLE emptied (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT g, 'seen' FROM generate_series(1, 30) g",
+        "INSERT INTO emptied VALUES (1, 'seen')",
+    )
+    guest.publish()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(url=guest.url, mismatch="stop"))
+    await run_once(file)
+    before = rows_of(tmp_path)
+    guest.execute(*accident)
+
+    with pytest.raises(PositionLost, match=why) as lost:
+        await run_once(file)
+    file.write_text(PIPELINE.format(url=guest.url, mismatch="resnapshot"))
+    await run_once(file)
+    guest.execute("INSERT INTO orders VALUES (32, 'after')")
+    await run_once(file)
+
+    assert "position_mismatch: resnapshot" in lost.value.hint
+    assert len(before["orders"]) == 30 and len(before["emptied"]) == 1
+    assert rows_of(tmp_path) == {
+        table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id") for table in before
+    }
+
+
+async def run_once(file: Path) -> None:
+    """The source to the end of what there is, then the target."""
+    [loaded] = load(file, environment={})
+    settings = BrokerSettings(data=loaded.log_path, listen="127.0.0.1:0", internal_partitions=1)
+    log = await EmbeddedLog.open(settings)
+    try:
+        for unit in ("source", "sql"):
+            await run_unit(
+                loaded,
+                unit,
+                log,
+                desired=lambda: Desired(loaded.name),
+                clock=SystemClock(),
+                report=lambda _: None,
+                until_end=True,
+            )
+    finally:
+        await log.close()
+
+
+def rows_of(directory: Path) -> dict[str, list[tuple[int, str]]]:
+    with closing(sqlite3.connect(directory / "shop.db")) as target:
+        return {
+            table: target.execute(f"SELECT id, note FROM {table} ORDER BY id").fetchall()
+            for table in ("orders", "emptied")
+        }

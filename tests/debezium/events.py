@@ -50,7 +50,8 @@ def debezium_told(lines: list[str]) -> dict[str, Told]:
         fields = line.split("\t")
         if fields[0] == "schema":
             key, value = (parsed(text) for text in fields[2:])
-            told[fields[1]].schemas.append((key and key["schema"], value["schema"]))
+            if value["payload"].get("op") != "t":  # which has no key, and so no schema of one
+                told[fields[1]].schemas.append((key and key["schema"], value["schema"]))
         elif len(fields) == 4:
             topic, key, value, headers = fields
             pairs = (each.split("=", 1) for each in HEADERS.split(headers) if each)

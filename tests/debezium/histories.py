@@ -27,12 +27,13 @@ CREATE TABLE h_part_low PARTITION OF h_part FOR VALUES FROM (0) TO (100);
 CREATE TABLE h_part_high PARTITION OF h_part FOR VALUES FROM (100) TO (100000);
 CREATE TABLE h_toast (
     id int4 PRIMARY KEY, big text, raw bytea, js jsonb, n int4, words text[], nums int4[],
-    longs int8[], size numeric
+    longs int8[], size numeric, days date[], pairs hw.hstore
 );
 ALTER TABLE h_toast ALTER big SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL,
     ALTER js SET STORAGE EXTERNAL, ALTER words SET STORAGE EXTERNAL,
     ALTER nums SET STORAGE EXTERNAL, ALTER longs SET STORAGE EXTERNAL,
-    ALTER size SET STORAGE EXTERNAL;
+    ALTER size SET STORAGE EXTERNAL, ALTER days SET STORAGE EXTERNAL,
+    ALTER pairs SET STORAGE EXTERNAL;
 CREATE TABLE h_made (id int4 PRIMARY KEY, a int4, twice int4 GENERATED ALWAYS AS (a * 2) STORED);
 CREATE SCHEMA "Weird Schéma";
 CREATE TABLE {WEIRD} ("Cölumn 1" int4 PRIMARY KEY, "b ""q"" c" text);
@@ -215,7 +216,8 @@ class _History:
             "h_toast",
             "INSERT INTO h_toast VALUES ({new}, repeat('long ', 1000), decode(repeat('00ff',"
             " 3000), 'hex'), to_jsonb(repeat('j', 5000)), 1, array_fill('w'::text, '{{3000}}'),"
-            " array_fill(1, '{{3000}}'), array_fill(1::int8, '{{3000}}'), 10::numeric ^ 9000)",
+            " array_fill(1, '{{3000}}'), array_fill(1::int8, '{{3000}}'), 10::numeric ^ 9000,"
+            " array_fill('2026-01-01'::date, '{{3000}}'), hw.hstore('k', repeat('v', 5000)))",
             "UPDATE h_toast SET n = n + 1 WHERE id = {key}",
             "DELETE FROM h_toast WHERE id = {key}",
             "UPDATE h_toast SET id = {new} WHERE id = {key}",

@@ -14,7 +14,7 @@ from tests.debezium.differences import PERMITTED, reason
 from tests.debezium.events import Told, keep_run, kept_run, read_run
 
 RECORD = "HEADWATER_RECORD_DEBEZIUM"
-SHOWN_MAX = 20
+SHOWN_MAX, SHOWN_CHARACTERS_MAX = 20, 400
 
 
 def compare(
@@ -31,7 +31,9 @@ def compare(
             why = reason(each)
             needed |= {why} if why else set()
             strange += [] if why else [each]
-        assert not strange[:SHOWN_MAX], f"{len(strange)} differences in the mode {mode}"
+        kinds = {(each.topic, each.path): str(each)[:SHOWN_CHARACTERS_MAX] for each in strange}
+        shown = "\n".join(list(kinds.values())[:SHOWN_MAX])
+        assert not strange, f"{len(strange)} differences in the mode {mode}, such as\n{shown}"
     return needed
 
 

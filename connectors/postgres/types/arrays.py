@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.reading import Reading
+from connectors.postgres.types.reading import UNAVAILABLE, Reading
 from core_log.rows.stretches import stretches
 
+AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
+"""Items in arrays of which Debezium writes the bytes of its word, each as a number."""
 SPECIAL = np.zeros(256, np.bool_)
 SPECIAL[[ord('"'), ord("\\")]] = True
 
@@ -20,14 +22,16 @@ def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
     read, kind = item.read, item.type
     for _ in range(max(dimensions, 1)):
         kind = pa.list_(kind)
-    unavailable = item.unavailable
     depth = max(dimensions, 1)
+    unavailable = list(UNAVAILABLE.encode()) if item.type in AS_NUMBERS else item.unavailable
+    if unavailable is not None and not isinstance(unavailable, list):
+        unavailable = [unavailable]
     return Reading(
         kind,
         lambda text: _lists(text, kind, read, delimiter=delimiter, depth=depth),
         item.semantic,
         item.parameters,
-        None if unavailable is None else [unavailable],
+        unavailable if depth == 1 else None,
     )
 
 

@@ -12,7 +12,8 @@ ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def hstore_reading() -> Reading:
-    return Reading(pa.string(), _objects, "io.debezium.data.Json", unavailable=UNAVAILABLE)
+    word = json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))
+    return Reading(pa.string(), _objects, "io.debezium.data.Json", unavailable=word)
 
 
 def _objects(text: pa.StringArray) -> pa.Array:

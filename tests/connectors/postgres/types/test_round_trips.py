@@ -106,11 +106,9 @@ async def test_a_row_is_the_same_row_read_or_streamed_and_out_of_the_log(guest: 
         await asyncio.to_thread(guest.execute, again, f"INSERT INTO {LAST} VALUES (1)")
         assert found.ended is not None
         await found.ended
-    changes = [
-        each for batch in found.batches for each in batch.tables if len(each.schema.names) > 1
-    ]
+    told = [each for batch in found.batches for each in batch.tables if len(each.schema.names) > 1]
     read, streamed = (
-        [each for each in changes if each.operations[0].as_py() == operation]
+        [each for each in told if each.operations[0].as_py() == operation]
         for operation in (Operation.READ, Operation.INSERT)
     )
 

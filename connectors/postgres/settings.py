@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from core_log.settings import (
     DurationMs,
@@ -114,3 +114,11 @@ class PostgresSettings(YamlSettings):
     """How much of the stream is taken in before it becomes columns."""
     connect_timeout_ms: DurationMs = Field(10_000, ge=1)
     """How long to wait for a connection."""
+
+    @model_validator(mode="after")
+    def check_that_rows_may_be_read_again(self) -> "PostgresSettings":
+        if self.position_mismatch == "resnapshot" and self.snapshot.mode == "never":
+            raise ValueError(
+                "`position_mismatch: resnapshot` reads rows, which `snapshot.mode: never` rules out"
+            )
+        return self

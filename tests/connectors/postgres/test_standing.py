@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from connectors.postgres import slots
 from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.lsn import lsn_text, parse_lsn
-from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.settings import PostgresSettings, SnapshotSettings
 from connectors.postgres.slots import Slot
 from connectors.postgres.standing import Server, judge, stand, switches_in
 from core_log.errors import DecodeError, PositionLost, SourceRejected, SourceUnavailable
@@ -161,3 +161,13 @@ async def test_while_somebody_streams_from_the_slot_it_is_waited_for(guest: Gues
         assert await slots.drop(line, "headwater_shop", ends_reader=True)
         assert not await slots.drop(line, "headwater_shop")
     await other.close()
+
+
+def test_rows_are_not_to_be_read_again_where_they_are_never_to_be_read() -> None:
+    with pytest.raises(ValueError, match="never` rules out"):
+        PostgresSettings(
+            url=SecretStr(""),
+            tables=("*",),
+            position_mismatch="resnapshot",
+            snapshot=SnapshotSettings(mode="never"),
+        )

@@ -12,6 +12,8 @@ from core_log.varint import Int64s, read_varints, write_varints
 
 NO_HEADERS = b"\0"
 NOTHING = pa.scalar(b"", pa.binary())
+FEW = 8
+"""Rows up to which it is faster to take them one by one."""
 NONE: Mapping[str, pa.BinaryArray] = {}
 
 
@@ -34,6 +36,8 @@ def encode_header_columns(
 
     Those of `where_valid` come last, and only records with a value have them.
     """
+    if 0 < rows <= FEW:
+        return pa.array(_few_headers(headers, rows, where_valid), pa.binary())
     pieces: list[pa.Scalar | pa.BinaryArray] = []
     constant = encode_varint(len(headers))
     if where_valid:
@@ -57,6 +61,26 @@ def encode_header_columns(
         pieces += [_whole_headers(name, column) for name, column in where_valid.items()]
         constant = b""
     return pc.binary_join_element_wise(*pieces, pa.scalar(constant, pa.binary()), NOTHING)
+
+
+def _few_headers(
+    headers: Mapping[str, bytes | pa.BinaryArray | None],
+    rows: int,
+    where_valid: Mapping[str, pa.BinaryArray],
+) -> list[bytes]:
+    """The same, one by one: the calls that handle columns take longer than so few rows."""
+    always = {
+        name: [value] * rows if isinstance(value, bytes | None) else value.to_pylist()
+        for name, value in headers.items()
+    }
+    sometimes = {name: column.to_pylist() for name, column in where_valid.items()}
+    return [
+        encode_headers(
+            [(name, values[row]) for name, values in always.items()]
+            + [(name, values[row]) for name, values in sometimes.items() if values[row] is not None]
+        )
+        for row in range(rows)
+    ]
 
 
 def _whole_headers(name: str, column: pa.BinaryArray) -> pa.BinaryArray:

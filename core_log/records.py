@@ -18,7 +18,7 @@ from core_log.batch import (
 from core_log.compression import Buffer, compress, decompress
 from core_log.errors import DecodeError
 from core_log.plain_records import encode_varint, iterate_batches
-from core_log.record_headers import NO_HEADERS, NOTHING, lengths_or_minus_one, pack_stretches
+from core_log.record_headers import FEW, NO_HEADERS, NOTHING, lengths_or_minus_one, pack_stretches
 from core_log.record_layout import Fields, Sections, read_fields
 from core_log.varint import Int64s, varint_lengths, write_varints
 
@@ -26,7 +26,6 @@ BATCH_BYTES_MAX = 1 << 20
 """Fits Kafka's default of max.message.bytes."""
 
 SPAN_BYTES = 2 << 20
-
 COLUMN_BYTES_MAX = 1 << 30
 """Binary columns count their bytes in 31 bits."""
 
@@ -71,6 +70,10 @@ def encode(
 ) -> list[Batch]:
     """As few batches as the limit allows; only a record that is too large alone exceeds it."""
     times = np.broadcast_to(np.asarray(timestamps_ms, dtype=np.int64), (len(keys),))
+    if 0 < len(keys) <= FEW:
+        section = _few_records(keys, values, times, headers)
+        if len(section) + HEADER_BYTES <= batch_bytes_max:
+            return [_frame(section, times, compression)]
     batches: list[Batch] = []
     for span in _spans(_cut(keys, values, times, headers, batch_bytes_max - HEADER_BYTES)):
         first = span[0][0]
@@ -224,6 +227,23 @@ def _single_bytes(stretches: pa.BinaryArray, rows: Int64s) -> pa.BinaryArray:
 def _indices(rows: Int64s, lengths: Int64s) -> pa.Array:
     is_null = lengths < 0
     return pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
+
+
+def _few_records(
+    keys: pa.BinaryArray, values: pa.BinaryArray, times: Int64s, headers: bytes | pa.BinaryArray
+) -> memoryview:
+    """The same section as `encode_records` lays out. For a few rows, the calls that handle columns
+    take longer than all their bytes."""
+    section = bytearray()
+    sets = [headers] * len(keys) if isinstance(headers, bytes) else headers.to_pylist()
+    rows = zip(keys.to_pylist(), values.to_pylist(), times.tolist(), sets, strict=True)
+    for place, (key, value, time_ms, encoded) in enumerate(rows):
+        pieces = [b"\0", encode_varint(time_ms - int(times[0])), encode_varint(place)]
+        for cell in (key, value):
+            pieces += [encode_varint(-1 if cell is None else len(cell)), cell or b""]
+        record = b"".join([*pieces, encoded])
+        section += encode_varint(len(record)) + record
+    return memoryview(section)
 
 
 def _header_bytes(headers: bytes | pa.BinaryArray) -> int | Int64s:

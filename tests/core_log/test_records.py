@@ -17,6 +17,7 @@ from core_log.plain_records import (
     iterate_batches,
 )
 from core_log.record_headers import (
+    FEW,
     encode_header_columns,
     encode_headers,
     header_column,
@@ -29,7 +30,10 @@ CELLS = st.none() | st.binary(max_size=20) | st.binary(min_size=120, max_size=14
 HEADERS = st.lists(st.tuples(st.text(max_size=4), CELLS), max_size=3).map(tuple)
 TIMES = st.integers(0, 2**41)
 RECORD = st.builds(PlainRecord, CELLS, CELLS, HEADERS, TIMES, st.just(-1))
-RECORDS = st.lists(RECORD, min_size=1, max_size=12)
+RECORDS = st.lists(RECORD, min_size=1, max_size=12) | st.lists(
+    RECORD, min_size=FEW + 1, max_size=FEW + 8
+)
+"""So few that they are taken one by one, or more."""
 CODES = st.integers(0, 4)
 
 
@@ -161,7 +165,7 @@ def test_one_header_is_read_as_a_column(records: list[PlainRecord]) -> None:
         assert header_column(columns.headers, name).to_pylist() == last
 
 
-@given(st.lists(CELLS, min_size=1, max_size=9), CELLS)
+@given(st.lists(CELLS, min_size=1, max_size=2 * FEW), CELLS)
 def test_header_columns_mix_constants_and_columns(
     column: list[bytes | None], constant: bytes | None
 ) -> None:
@@ -172,6 +176,24 @@ def test_header_columns_mix_constants_and_columns(
     ]
     assert encode_header_columns({"s": b"1"}, 2).to_pylist() == [encode_headers((("s", b"1"),))] * 2
     assert encode_header_columns({}, 1).to_pylist() == [b"\0"]
+
+
+@given(st.lists(CELLS, min_size=1, max_size=2 * FEW), st.data())
+def test_headers_that_only_some_records_have_come_last(
+    column: list[bytes | None], data: st.DataObject
+) -> None:
+    other = data.draw(st.lists(CELLS, min_size=len(column), max_size=len(column)))
+
+    encoded = encode_header_columns(
+        {"s": b"1"}, len(column), where_valid={"a": cells(column), "b": cells(other)}
+    )
+
+    assert encoded.to_pylist() == [
+        encode_headers([("s", b"1"), *((name, cell) for name, cell in pairs if cell is not None)])
+        for pairs in (
+            (("a", first), ("b", second)) for first, second in zip(column, other, strict=True)
+        )
+    ]
 
 
 def test_constant_headers_need_no_column() -> None:

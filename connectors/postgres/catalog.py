@@ -27,7 +27,7 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        has_table_privilege(c.oid, 'SELECT'), k.indkey::int2[], i.indkey::int2[],
        a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated,
        CASE WHEN c.relkind = 'r' THEN c.reltuples::int8 ELSE -1 END,
-       CASE WHEN c.relkind = 'r' THEN pg_relation_size(c.oid) ELSE 0 END
+       CASE WHEN c.relkind = 'r' THEN coalesce(pg_relation_size(c.oid), 0) ELSE 0 END
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
@@ -55,7 +55,7 @@ WITH RECURSIVE tree AS (
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
 )
 SELECT tree.root::int8, c.oid::int8, n.nspname, c.relname, c.reltuples::int8,
-       pg_relation_size(c.oid)
+       coalesce(pg_relation_size(c.oid), 0)
 FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -142,7 +142,9 @@ class Reading:
         return await slots.create(
             line,
             self._slot,
-            has_failover=slots.wants_failover(self._settings, standing.server.version),
+            has_failover=slots.wants_failover(
+                self._settings, standing.server.version, is_standby=standing.server.is_standby
+            ),
             exports=self._settings.snapshot.mode != "never",
         )
 

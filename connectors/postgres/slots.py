@@ -126,9 +126,11 @@ async def create(
     return Created(row[0], parse_lsn(row[1]), row[2])
 
 
-def wants_failover(settings: PostgresSettings, server_version: int) -> bool:
-    """Whether standbys are to keep a copy of the slot."""
-    if settings.slot.failover == "never":
+def wants_failover(
+    settings: PostgresSettings, server_version: int, *, is_standby: bool = False
+) -> bool:
+    """Whether standbys are to keep a copy of the slot; one made on a standby cannot have any."""
+    if settings.slot.failover == "never" or (is_standby and settings.slot.failover == "auto"):
         return False
     if server_version >= FAILOVER_SINCE:
         return True

@@ -1,7 +1,8 @@
 """After a failover the stream goes on where the slot came along, and else says that it cannot."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import psycopg
@@ -12,9 +13,11 @@ from connectors.postgres import slots
 from connectors.postgres.connecting import connect
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
 from connectors.postgres.standing import stand
 from core_log.errors import PositionLost, SourceUnavailable
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
+from tests.connectors.postgres.stories import events_of, source_context
 
 SLOT = "headwater_shop"
 FOLLOWING = {
@@ -117,3 +120,35 @@ async def test_where_no_copy_was_kept_the_position_is_lost_and_said_to_be() -> N
         async with await connect(settings, replication=True) as line:
             with pytest.raises(PositionLost, match="the replication slot is gone"):
                 await stand(line, settings, SLOT, position)
+
+
+async def test_a_standby_is_read_as_its_primary_is() -> None:
+    publish = "CREATE PUBLICATION headwater_shop FOR TABLE orders"
+    with primary_and_copy(18, FOLLOWING) as (primary, copy):
+        execute(primary.address, f"{publish} WITH (publish_via_partition_root = true)",
+                "INSERT INTO orders VALUES (1)")  # fmt: skip
+        found = list[tuple[str, int]]()
+        making = asyncio.ensure_future(read_three(copy, found))
+        while not making.done():  # a slot there is made when the primary says what runs
+            await asyncio.to_thread(
+                execute,
+                primary.address,
+                "SELECT pg_log_standby_snapshot()",
+                "INSERT INTO orders SELECT 1 + count(*) FROM orders",
+            )
+        await making
+
+    assert [number for _, number in found] == list(range(1, len(found) + 1))
+    assert {letter for letter, _ in found} == {"r", "c"}
+
+
+async def read_three(server: EmbeddedPostgres, found: list[tuple[str, int]]) -> None:
+    """Rows that were there, and three more that came."""
+    settings = PostgresSettings(url=SecretStr(server.address), tables=("public.*",))
+    source = PostgresSource(settings, source_context())
+    async with aclosing(source.changes({})) as batches:
+        async for batch in batches:
+            events = [event for changes in batch.tables for event in events_of(changes)]
+            found += [(event.operation, event.row["id"]) for event in events]
+            if [letter for letter, _ in found].count("c") >= 3:
+                return

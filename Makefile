@@ -47,10 +47,11 @@ compat: venv ## other people's clients, and Apache Kafka under our own suites
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
 	    $(PYTEST) -q tests -m "compat or kafka"
 
-bench: venv ## the log beside Apache Kafka, and pipelines, into benchmarks/results
+bench: venv ## the log beside Apache Kafka, pipelines, PostgreSQL beside Debezium, into benchmarks/results
 	$(BIN)/python -m benchmarks.log
 	@scripts/databases.sh
 	$(BIN)/python -m benchmarks.pipelines
+	$(BIN)/python -m benchmarks.postgres
 
 docs: venv ## write the generated pages again
 	$(BIN)/python -m scripts.write_docs

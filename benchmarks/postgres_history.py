@@ -70,6 +70,7 @@ class Database:
             f"DROP PUBLICATION IF EXISTS {PUBLICATION}",
             f"DROP TABLE IF EXISTS {TICKS}",
             f"CREATE TABLE {TICKS} (id int8 PRIMARY KEY, at timestamptz DEFAULT now())",
+            f"INSERT INTO {TICKS} VALUES (0)",  # so that its topic is there before the others
             f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {TICKS}"
             " WITH (publish_via_partition_root = true)",
         )

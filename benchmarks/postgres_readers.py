@@ -206,7 +206,8 @@ class Headwater:
         def take(consumer: Any) -> None:
             while len(arrived) < count:
                 message = first_of(consumer)
-                arrived[int(json.loads(message.key())["id"])] = time.time_ns() // 1_000
+                if number := int(json.loads(message.key())["id"]):
+                    arrived[number] = time.time_ns() // 1_000
 
         with self._running(TICKS, "ticks") as (_, consumer):
             self.database.wait_for_reader("headwater_ticks")
@@ -236,7 +237,9 @@ class Headwater:
             endpoint = directory / "data" / "endpoint.json"
             wait_for(endpoint.exists)
             address = json.loads(endpoint.read_text())["kafka"]
-            yield begun, consumer_of(address, f"{name}.public.{table}")
+            consumer = consumer_of(address, f"{name}.public.{table}")
+            yield begun, consumer
+            consumer.close()
         finally:
             process.terminate()
             process.wait(PATIENCE_S)

@@ -1,0 +1,215 @@
+"""What the stream brings becomes Debezium's events: keys, rows before, truncates, notices."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from core_log.changes import Operation
+from core_log.errors import SourceRejected
+from tests.connectors.postgres.stories import Story, short, story
+from tests.databases import Guest
+
+
+@pytest.fixture
+def lines(guest: Guest) -> Guest:
+    guest.execute("CREATE TABLE lines (a int, b text, n int, PRIMARY KEY (b, a))")
+    guest.publish()
+    return guest
+
+
+def said(told: Story, kind: str) -> list[dict[str, Any]]:
+    return [
+        orjson.loads(value)
+        for notices in told.notices
+        if notices.kind == kind
+        for value in notices.values.to_pylist()
+    ]
+
+
+async def test_changes_come_in_the_order_of_their_commits(lines: Guest) -> None:
+    async with story(lines) as told:
+        events = await told.tell(
+            "INSERT INTO lines VALUES (1, 'x', 1), (2, 'x', NULL)",
+            "BEGIN; UPDATE lines SET n = 5 WHERE a = 1; SAVEPOINT s; DELETE FROM lines;"
+            " ROLLBACK TO s; DELETE FROM lines WHERE a = 2; COMMIT",
+            "BEGIN; DELETE FROM lines; ROLLBACK",
+        )
+
+    assert short(events) == [
+        ("c", {"a": 1, "b": "x", "n": 1}),
+        ("c", {"a": 2, "b": "x", "n": None}),
+        ("u", {"a": 1, "b": "x", "n": 5}),
+        ("d", {"a": 2, "b": "x", "n": None}),
+    ]
+    assert [event.index for event in events] == [0, 1, 0, 1]
+    assert [event.commit for event in events[::2]] == sorted({event.commit for event in events})
+    assert told.tables[-1].schema.key == ("b", "a")
+
+
+async def test_a_changed_key_is_a_delete_and_an_insert_side_by_side(lines: Guest) -> None:
+    async with story(lines) as told:
+        await told.tell("INSERT INTO lines SELECT i, 'x', i FROM generate_series(1, 3) i")
+
+        events = await told.tell("UPDATE lines SET a = a + (n % 2) * 10")
+
+    assert [
+        (*shown, event.is_move) for shown, event in zip(short(events), events, strict=True)
+    ] == [
+        ("d", {"a": 1, "b": "x", "n": None}, True),
+        ("c", {"a": 11, "b": "x", "n": 1}, True),
+        ("u", {"a": 2, "b": "x", "n": 2}, False),
+        ("d", {"a": 3, "b": "x", "n": None}, True),
+        ("c", {"a": 13, "b": "x", "n": 3}, True),
+    ]
+    assert [event.index for event in events] == [0, 0, 1, 2, 2]
+
+
+async def test_the_whole_row_before_comes_where_the_server_sends_it(lines: Guest) -> None:
+    lines.execute("ALTER TABLE lines REPLICA IDENTITY FULL")
+    async with story(lines) as told:
+        await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
+
+        events = await told.tell(
+            "UPDATE lines SET n = NULL", "UPDATE lines SET b = 'y'", "DELETE FROM lines"
+        )
+
+    assert [(event.operation, event.row, event.before) for event in events] == [
+        ("u", {"a": 1, "b": "x", "n": None}, {"a": 1, "b": "x", "n": 1}),
+        ("d", {"a": 1, "b": "x", "n": None}, None),
+        ("c", {"a": 1, "b": "y", "n": None}, None),
+        ("d", {"a": 1, "b": "y", "n": None}, None),
+    ]
+
+
+async def test_a_truncate_stands_alone_for_each_of_its_tables(lines: Guest) -> None:
+    lines.execute("CREATE TABLE others (id int PRIMARY KEY)")
+    async with story(lines) as told:
+        events = await told.tell(
+            "INSERT INTO others VALUES (1)",
+            "BEGIN; INSERT INTO others VALUES (2); TRUNCATE lines, others;"
+            " INSERT INTO others VALUES (3); COMMIT",
+        )
+
+    assert [(event.table, event.operation, event.index) for event in events] == [
+        ("others", "c", 0), ("others", "c", 0), ("lines", "t", 1), ("others", "t", 1),
+        ("others", "c", 2),
+    ]  # fmt: skip
+    assert sum(changes.is_truncate for changes in told.tables) == 2
+
+
+async def test_a_table_without_a_key_tells_its_changes_without_one(guest: Guest) -> None:
+    guest.execute("CREATE TABLE notes (t text)", "ALTER TABLE notes REPLICA IDENTITY FULL")
+    guest.publish("notes")
+    async with story(guest) as told:
+        events = await told.tell(
+            "INSERT INTO notes VALUES ('a')", "UPDATE notes SET t = 'b'", "DELETE FROM notes"
+        )
+
+    assert [(event.operation, event.row["t"]) for event in events] == [
+        ("c", "a"), ("u", "b"), ("d", "b"),
+    ]  # fmt: skip
+    assert told.tables[-1].schema.key == ()
+
+
+async def test_a_delete_that_does_not_say_which_row_went_ends_the_source(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE users (id int PRIMARY KEY, mail text NOT NULL UNIQUE)",
+        "ALTER TABLE users REPLICA IDENTITY USING INDEX users_mail_key",
+    )
+    guest.publish("users")
+    async with story(guest) as told:
+        await told.tell("INSERT INTO users VALUES (1, 'a@b')")
+
+        with pytest.raises(SourceRejected, match="which row went"):
+            await told.tell("DELETE FROM users")
+
+
+async def test_the_source_block_has_debeziums_fields_in_its_order(lines: Guest) -> None:
+    async with story(lines) as told:
+        await told.tell("INSERT INTO lines VALUES (1, 'x', 1), (2, 'x', 1)")
+        await told.tell("INSERT INTO lines VALUES (3, 'x', 1)")
+        first, second = (each for each in told.tables if Operation.READ not in each.operations)
+
+    assert list(first.source) == [
+        "version", "connector", "name", "ts_ms", "snapshot", "db", "sequence", "ts_us", "ts_ns",
+        "schema", "table", "txId", "lsn", "xmin", "origin", "origin_lsn",
+    ]  # fmt: skip
+    assert first.source["connector"] == "postgresql" and first.source["snapshot"] == "false"
+    assert (first.source["schema"], first.source["table"]) == ("public", "lines")
+    before, lsn = orjson.loads(str(second.source["sequence"]))
+    assert int(before) <= int(lsn) == second.source["lsn"]
+
+
+async def test_logical_messages_become_notices(lines: Guest) -> None:
+    async with story(lines) as told:
+        await told.tell(
+            "BEGIN; SELECT pg_logical_emit_message(true, 'mine', 'in'); COMMIT",
+            "SELECT pg_logical_emit_message(false, 'mine', 'beside')",
+        )
+
+    found = [each for each in said(told, "message") if each["message"]["prefix"] == "mine"]
+    assert [each["message"]["content"] for each in found] == ["aW4=", "YmVzaWRl"]
+    assert [each["op"] for each in found] == ["m", "m"]
+    assert found[1]["source"]["txId"] is None
+
+
+async def test_messages_are_left_out_where_nobody_wants_them(lines: Guest) -> None:
+    async with story(lines, messages=False) as told:
+        await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
+
+    assert not said(told, "message")
+
+
+async def test_transactions_tell_their_ends_and_events_their_places(lines: Guest) -> None:
+    lines.execute("CREATE TABLE others (id int PRIMARY KEY)")
+    async with story(lines, transactions=True, messages=False) as told:
+        await told.tell(
+            "BEGIN; INSERT INTO lines VALUES (1, 'x', 1); INSERT INTO others VALUES (1);"
+            " UPDATE lines SET a = 2; INSERT INTO others VALUES (2); COMMIT",
+        )
+
+    begin, end = said(told, "transaction")
+    assert (begin["status"], end["status"]) == ("BEGIN", "END")
+    assert begin["event_count"] is None and end["event_count"] == 5
+    assert {each["data_collection"]: each["event_count"] for each in end["data_collections"]} == {
+        "public.lines": 3, "public.others": 2,
+    }  # fmt: skip
+    orders = {
+        changes.schema.table.name: (
+            changes.transaction["total_order"].to_pylist(),
+            changes.transaction["data_collection_order"].to_pylist(),
+        )
+        for changes in told.tables
+        if changes.transaction is not None
+    }
+    assert orders == {"lines": ([1, 3, 4], [1, 2, 3]), "others": ([2, 5], [1, 2])}
+
+
+async def test_an_idle_stream_moves_its_position_with_a_heartbeat(lines: Guest) -> None:
+    lines.execute("CREATE TABLE private (id int)")
+    async with story(lines, tables=["public.lines"], heartbeat="50ms") as told:
+        before = dict(told.positions)
+
+        while not said(told, "heartbeat"):
+            lines.execute("INSERT INTO private VALUES (1)")
+            batch = await asyncio.wait_for(told.batches.get(), 30)
+            assert not isinstance(batch, Exception) and not batch.tables
+            told.notices += batch.notices
+            told.positions |= batch.positions
+
+    assert set(said(told, "heartbeat")[0]) == {"ts_ms"}
+    assert told.positions["stream"] != before["stream"]
+
+
+async def test_what_is_acknowledged_is_confirmed_to_the_slot(lines: Guest) -> None:
+    async with story(lines) as told:
+        await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
+        confirmed = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"
+        assert lines.value(confirmed) < told.positions["stream"]
+
+        await told.source.acknowledge(told.positions)
+
+        while await asyncio.to_thread(lines.value, confirmed) != told.positions["stream"]:
+            pass

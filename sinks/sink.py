@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -33,6 +33,13 @@ class Cut:
     """Where its record stands in `__headwater_commits`; names the cut."""
     committed_ms: int
     positions: Positions
+
+
+class Tally(NamedTuple):
+    """How much a stretch of a topic holds, as the commits in it have counted."""
+
+    records: int
+    bytes: int
 
 
 class SplitReader(Protocol):
@@ -70,6 +77,8 @@ class Slice:
     read: Callable[["Slice"], AsyncIterator[TableChanges]]
     truncated: frozenset[str] = frozenset()
     """Topics that may hold truncates in this stretch."""
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    """By topic, as far as it is known."""
     split_reader: SplitReader | None = None
     """For sinks whose own processes read the log; None where the log has no address."""
 

@@ -54,7 +54,7 @@ class SliceReader:
         self._limit = FetchLimit(bytes_max=fetch_bytes)
         self._decoder = Decoder(log, is_alone=is_alone)
         self.counts: dict[TableId, Count] = {}
-        """By table of the source, of the slice that was read last."""
+        """By table of the source, since it was last emptied."""
         self.feeds: dict[TableId, set[str]] = {}
         """Which topics have gone into each table of the target."""
 
@@ -66,7 +66,6 @@ class SliceReader:
             for partition, stand in part.end.items()
             if partition.topic != COMMITS
         }
-        self.counts = {}
         before = await self._log.bounds(ends)
         reached = {
             partition: max(part.start[partition].next_offset, before[partition].start)

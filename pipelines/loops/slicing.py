@@ -13,7 +13,7 @@ from pipelines.journal.schemas import topics_of
 from pipelines.loops.boundaries import Boundaries
 from pipelines.loops.prehistory import prehistory_ends
 from pipelines.loops.standing import check_same_log, lost_topics
-from sinks.sink import Cut, Slice, SplitReader, Stand, Stands
+from sinks.sink import Cut, Slice, SplitReader, Stand, Stands, Tally
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000
@@ -56,6 +56,8 @@ class Slicer:
         self._commits = Boundaries(log, pipeline, from_offset=0)
         self._cut: Cut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
+        self._tallies: dict[str, Tally] = {}
+        """By topic, since it was in a slice."""
         self._last_applied_ms: int | None = None
         self._decided: dict[TopicPartition, int] = {}
         self._decided_at = 0
@@ -155,6 +157,10 @@ class Slicer:
             if stretch.end > self._stands.get(partition, 0):
                 self._records += stretch.records
                 self._bytes += stretch.bytes
+                records, size = self._tallies.get(partition.topic, (0, 0))
+                self._tallies[partition.topic] = Tally(
+                    records + stretch.records, size + stretch.bytes
+                )
         self._truncated |= commit.truncated
         positions = {} if self._cut is None else self._cut.positions
         self._cut = Cut(offset, commit.committed_ms, {**positions, **commit.positions})
@@ -209,13 +215,15 @@ class Slicer:
         else:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
+        topics = {partition.topic for partition in moves}
         return Slice(
             log=self._log,
             start={part: self._stand(part, self._stands.get(part, 0)) for part in moves},
             end={part: self._stand(part, offset) for part, offset in moves.items()},
             cut=cut,
             read=self._read,
-            truncated=frozenset(self._truncated & {partition.topic for partition in moves}),
+            truncated=frozenset(self._truncated & topics),
+            tallies={topic: self._tallies.pop(topic) for topic in topics & self._tallies.keys()},
             split_reader=self._split_reader,
         )
 

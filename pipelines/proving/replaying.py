@@ -70,6 +70,7 @@ async def replay(
                 truncated=frozenset({topic}),
                 split_reader=split_reader,
             )
+            delivery.reader.counts = {}
             await _apply(delivery, part_of_it)
             changes += sum(count.rows for count in delivery.reader.counts.values())
             done += sum(to - stands[each] for each, to in moves.items())

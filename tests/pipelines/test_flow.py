@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core_log.changes import TableChanges
 from core_log.errors import PositionLost
 from pipelines.loops.deliver import deliver
-from pipelines.reports import State, StateChanged
+from pipelines.reports import Moved, State, StateChanged
 from sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import Change, MemorySink, MemoryTarget, Transaction, World, fold
@@ -70,6 +70,27 @@ def test_a_source_transaction_of_many_batches_is_applied_as_a_whole() -> None:
     assert world.target.tables == fold([batches])
     assert sum("Moved" in type(report).__name__ for report in world.reports) == 2
     assert starts
+
+
+def test_what_a_sink_reads_by_itself_elsewhere_is_told_all_the_same() -> None:
+    batch: list[Change] = [("orders", "c", key, "x") for key in range(5)]
+    world = World([[batch], [[("orders", "u", 1, "y")]]])
+
+    class FarSink(MemorySink):
+        """Other processes read for it, so that no row comes through this one."""
+
+        async def apply(self, part: Slice) -> None:
+            self.target.stands |= part.end
+
+    asyncio.run(world.run(Fuse(1 << 40)))
+    world.target, world.reports = MemoryTarget(), []
+    sink = FarSink(world.target, Fuse())
+    asyncio.run(deliver(world.delivery(sink, records=1), until_end=True))
+
+    moved = [each for each in world.reports if isinstance(each, Moved)]
+    assert {(each.unit, each.table) for each in moved} == {("memory", "public.orders")}
+    assert sum(each.rows for each in moved) == 6
+    assert moved[-1].committed_ms == 1_000
 
 
 def test_a_target_ahead_of_the_log_stops() -> None:

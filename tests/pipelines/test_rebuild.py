@@ -14,14 +14,25 @@ from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
 from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, SinkRejected
 from core_log.settings import BrokerSettings
 from core_log.table_schema import TableId
+from pipelines.file.inline_sink import sink_elsewhere
 from pipelines.file.loading import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import Desired, desired
 from pipelines.loops.build import run_unit
-from pipelines.loops.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
+from pipelines.loops.rebuild import (
+    Rebuilding,
+    Rebuilt,
+    Wanted,
+    find_rebuilding,
+    rebuild,
+    rebuild_elsewhere,
+)
+from pipelines.proving.as_of import parse_as_of
+from pipelines.proving.moments import Moment, moment_of
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
+from sinks.files.reading import table as read_files
 
 PIPELINE = """
 pipeline: shop
@@ -66,14 +77,24 @@ async def run_to_end(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
 
 
 async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog, *, swaps: bool) -> Rebuilt:
+    return await rebuilt_as(loaded, log, Wanted(swaps=swaps))
+
+
+async def rebuilt_as(loaded: LoadedPipeline, log: EmbeddedLog, wanted: Wanted) -> Rebuilt:
     return await rebuild(
         await find_rebuilding(loaded, log, table="purchases", sink=None),
         log,
-        Wanted(swaps=swaps),
+        wanted,
         is_running=False,
         clock=SystemClock(),
         tell=lambda _: None,
     )
+
+
+async def moment(loaded: LoadedPipeline, log: EmbeddedLog, text: str) -> Moment:
+    rebuilding = await find_rebuilding(loaded, log, table="purchases", sink=None)
+    partitions = await rebuilding.subject.partitions(log)
+    return await moment_of(log, loaded.name, parse_as_of(text, now_ms=0), partitions)
 
 
 def rows_of(directory: Path, name: str) -> Rows:
@@ -127,3 +148,84 @@ def test_an_unknown_table_is_told_with_what_there_is(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"crm\.purchases"):
         tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("transaction", [100, 250])
+def test_a_table_is_put_back_to_what_it_was_and_stays_so_until_it_is_resumed(
+    tmp_path: Path, transaction: int
+) -> None:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Any:
+        then = await moment(loaded, log, f"stream={transaction}")
+        wanted = Wanted(swaps=True, verifies=True, as_of=then)
+        result = await rebuilt_as(loaded, log, wanted)
+        past = rows_of(tmp_path, "purchases")
+        await run_to_end(loaded, log)
+        return result, past, await desired(log, loaded.name)
+
+    result, past, wished = tell(tmp_path, story)
+
+    assert past == rows_of_arrow(truth(SETTINGS, transaction)[SOURCE])
+    assert result.verdict.is_equal
+    assert result.is_paused
+    assert wished.paused_tables == {"shop.orders"}
+    assert rows_of(tmp_path, "purchases") == rows_of_arrow(truth(SETTINGS)[SOURCE])
+
+
+def test_a_copy_elsewhere_is_equal_and_leaves_the_live_table_alone(tmp_path: Path) -> None:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Rebuilt:
+        damage(tmp_path)
+        rebuilding = await find_rebuilding(loaded, log, table="purchases", sink=None)
+        part = sink_elsewhere(rebuilding.part, "sqlite:///elsewhere.db")
+        return await rebuild_elsewhere(
+            Rebuilding(loaded, part, rebuilding.subject),
+            log,
+            Wanted(verifies=True, as_of=await moment(loaded, log, "stream=120")),
+            clock=SystemClock(),
+        )
+
+    result = tell(tmp_path, story)
+
+    schema = truth(SETTINGS)[SOURCE].schema
+    path = tmp_path / "elsewhere.db"
+    elsewhere = rows_in_sqlite(path, TableId("", "purchases"), schema, key_columns=1)
+    assert elsewhere == rows_of_arrow(truth(SETTINGS, 120)[SOURCE])
+    assert result.verdict is not None
+    assert result.verdict.is_equal
+    assert rows_of(tmp_path, "purchases") != rows_of_arrow(truth(SETTINGS)[SOURCE])
+
+
+def test_a_copy_of_a_later_moment_is_not_turned_back(tmp_path: Path) -> None:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
+        await rebuilt(loaded, log, swaps=False)
+        then = await moment(loaded, log, "stream=120")
+        await rebuilt_as(loaded, log, Wanted(as_of=then))
+
+    with pytest.raises(SinkRejected, match="later moment"):
+        tell(tmp_path, story)
+
+
+def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -> None:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
+        pass
+
+    tell(tmp_path, story)
+    file, before = tmp_path / "pipeline.yaml", rows_of(tmp_path, "purchases")
+
+    planned = headwater(
+        "rebuild", "shop/orders", "--as-of", "stream=120", "--swap", "--dry-run", "-f", file
+    )
+    refused = headwater("rebuild", "shop/orders", "--as-of", "2001-01-01", "-f", file, "--json")
+    replayed = headwater(
+        "replay", "shop/orders", "--from", "0:10", "--to", "0:20", "--into",
+        "{type: files, path: out, format: jsonl}", "-f", file, "--json",
+    )  # fmt: skip
+    taken = headwater("replay", "shop/orders", "--into", "sql", "-f", file)
+
+    assert planned.code == 0
+    assert "leave the table paused" in planned.data
+    assert rows_of(tmp_path, "purchases") == before
+    assert refused.code == 4
+    assert "oldest possible is" in refused.envelope["error"]["hint"]
+    assert replayed.envelope["data"]["changes"] == 10
+    assert read_files(str(tmp_path / "out"), "crm.purchases").num_rows == 10
+    assert (taken.code, "fed already" in taken.remarks) == (2, True)

@@ -90,7 +90,8 @@ def typed(
         moves = halves.moves
         taken = pa.array(places)
         before = None if before is None else before.take(taken)
-        headers = {name: column.take(taken) for name, column in headers.items()}
+        of_rows = pa.array(places, mask=halves.is_old)
+        headers = {name: column.take(of_rows) for name, column in headers.items()}
     _check_keys(rows, capture)
     lsns, transactions, indexes = part.lsns, part.transactions, part.indexes
     if places is not None:

@@ -1,6 +1,7 @@
 """Reads what is to be read, a chunk after the other, over one connection."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ from connectors.postgres.types.book import TypeBook
 from core_log.changes import ChangeBatch
 from core_log.errors import HeadwaterError
 from core_log.table_schema import TableId
+
+logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.02
 GONE = {"42P01", "3F000"}
@@ -133,6 +136,8 @@ class Fetching:
             self.outbox.finish(job)
 
     async def _read_whole(self, connection: Connection, job: Job) -> None:
+        if job.ledger.has_begun:
+            logger.info("%s has no key, so its rows are read anew from the first", job.table.table)
         sizes = await self._quiet(connection, job)
         job.hold = hold = Hold(job.watch.streamed)
         try:

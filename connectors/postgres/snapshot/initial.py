@@ -20,9 +20,12 @@ from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
 from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
 from connectors.source import Progress
 from core_log.changes import ChangeBatch, TableChanges
+from core_log.errors import SourceRejected, SourceUnavailable
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
+CHANGED = {"42P01", "42703", "3F000"}
+"""There is no such table, column or schema any more: the next life looks again."""
 BATCHES_MAX = 1
 """Read and not yet taken, beside those that each connection has in its hands."""
 
@@ -47,8 +50,16 @@ async def initial_batches(
         for copier in copiers:
             stack.callback(copier.close)
         async with aclosing(plan.read(copiers)) as batches:
-            async for batch in batches:
-                yield batch
+            try:
+                async for batch in batches:
+                    yield batch
+            except SourceRejected as error:
+                if error.facts.get("sqlstate") not in CHANGED:
+                    raise
+                raise SourceUnavailable(
+                    "a table was changed or dropped before its rows were read",
+                    table=error.facts.get("table"),
+                ) from None
 
 
 async def take_on(connection: Connection, snapshot: str) -> None:

@@ -10,13 +10,15 @@ from core_log.errors import DecodeError
 from core_log.table_schema import TableId
 
 FORMAT_VERSION = 1
+PREFIX = "snapshot/"
+"""Of parts of the position."""
 
 Pages = tuple[int, int]
 """From the first up to, and without, the second."""
 
 
 def part_of(table: TableId) -> str:
-    return f"snapshot/{table}"
+    return f"{PREFIX}{table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Ledger:
     rows: int = 0
     is_done: bool = False
     is_paused: bool = False
+    has_left: bool = False
+    """The table is not captured any more; should it be again, all of it is to be read."""
     wish: str = ""
     """The id of the wish that wants it; empty when the table is read because it is new here."""
     where: str = ""
@@ -76,6 +80,9 @@ class Ledger:
     def done(self) -> "Ledger":
         return Ledger(rows=self.rows, is_done=True)
 
+    def left(self) -> "Ledger":
+        return Ledger(rows=self.rows, has_left=True)
+
     def text(self) -> str:
         said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows}
         if self.is_done:
@@ -87,6 +94,8 @@ class Ledger:
             ]
         if self.is_paused:
             said["paused"] = True
+        if self.has_left:
+            said["left"] = True
         if self.wish:
             said |= {"wish": self.wish, "where": self.where}
         return orjson.dumps(said).decode()
@@ -111,6 +120,7 @@ class Ledger:
                 rows=said["rows"],
                 is_done=said.get("done", False),
                 is_paused=said.get("paused", False),
+                has_left=said.get("left", False),
                 wish=said.get("wish", ""),
                 where=said.get("where", ""),
             )

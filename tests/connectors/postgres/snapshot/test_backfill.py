@@ -5,6 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 
 from connectors.postgres.snapshot.ledger import Ledger
@@ -56,6 +57,25 @@ async def test_a_table_that_is_added_to_the_file_is_read_beside_the_others(guest
     assert folded.rows("orders") == in_table(guest, "orders")
     assert folded.rows("audit") == in_table(guest, "audit")
     assert not [place for table, place in folded.reads if table == "audit" and place[0] > 1_000]
+
+
+async def test_what_was_written_before_a_table_was_published_is_read(guest: Guest) -> None:
+    """Such changes are never streamed, even where their transaction ends much later."""
+    guest.execute(*ORDERS, *AUDIT)
+    guest.publish("orders")
+    folded = Folded()
+    await until_equal(folded, guest, tables=["public.orders"])
+
+    with psycopg.connect(guest.owner) as late:
+        late.execute("INSERT INTO audit VALUES (-1, 'before')")
+        guest.execute("ALTER PUBLICATION headwater_shop ADD TABLE audit")
+        late.execute("INSERT INTO audit VALUES (-2, 'after')")
+        reading = asyncio.ensure_future(until_equal(folded, guest))
+        await until(lambda: reading.done() or looks_for_writers(guest))
+        late.commit()
+    await reading
+
+    assert folded.rows("audit") == in_table(guest, "audit")
 
 
 async def test_a_wish_has_a_table_read_again_while_it_changes(guest: Guest) -> None:
@@ -227,6 +247,11 @@ async def wished(
         reading.cancel()
         await asyncio.wait([reading])
         folded.killed()
+
+
+def looks_for_writers(guest: Guest) -> bool:
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_locks l%' AND datname = "
+    return int(guest.value(f"{asked} current_database() AND pid <> pg_backend_pid()")) > 0
 
 
 async def until(is_so: Callable[[], bool]) -> None:

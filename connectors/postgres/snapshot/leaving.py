@@ -1,0 +1,28 @@
+"""Tables that go out of the file and come back: what happened to them in between was never seen."""
+
+from collections.abc import Collection, Sequence
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
+from core_log.changes import Positions
+
+
+def gone(positions: Positions, tables: Collection[CapturedTable]) -> dict[str, str]:
+    """Parts of the position that say so of tables that are no longer captured. Once they are
+    stored, and not before, the server may stop to publish those tables."""
+    captured = {part_of(each.table) for each in tables}
+    left = {
+        part: Ledger.parse(text)
+        for part, text in positions.items()
+        if part.startswith(PREFIX) and part not in captured
+    }
+    return {part: ledger.left().text() for part, ledger in left.items() if not ledger.has_left}
+
+
+def returned(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
+    """Tables that had left: they are to be emptied in the log, and read again."""
+    return [
+        each
+        for each in tables
+        if (text := positions.get(part_of(each.table))) and Ledger.parse(text).has_left
+    ]

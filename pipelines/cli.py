@@ -28,6 +28,7 @@ COMMANDS = (
     "check",
     "plan",
     "rebuild",
+    "maintain",
     "verify",
     "rows",
     "replay",

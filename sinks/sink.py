@@ -90,6 +90,17 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class TableHealth:
+    """How a table of the target lies in its files, where it is kept in files."""
+
+    table: TableId
+    files: int
+    small_files: int
+    """Those that had better be put together."""
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SinkContext:
     """What a sink gets from the pipeline that it belongs to."""
 
@@ -101,6 +112,7 @@ class SinkContext:
     clock: Clock
     name: str = "sink"
     """The sink's name in its pipeline: two sinks of one kind keep their places apart by it."""
+    report: Callable[[TableHealth], None] = lambda _: None
 
 
 class Sink(Protocol):
@@ -196,4 +208,13 @@ class Versioned(Protocol):
 
     async def versions(self, table: TableId, *, newest: int) -> Sequence[TableVersion]:
         """The newest so many versions of a table of the target, the newest first."""
+        ...
+
+
+class Maintainable(Protocol):
+    """A sink whose tables want care from time to time, for `headwater maintain`."""
+
+    async def maintain(self, tables: Collection[str]) -> Sequence[str]:
+        """Puts small files together and removes what no version needs, of these tables or of all;
+        says what was done. Whoever writes to them goes on."""
         ...

@@ -25,7 +25,7 @@ from pipelines.loops.topics import TopicRules
 from pipelines.reports import VERIFY, Gauged, Read, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
-from sinks.sink import Sink, SinkContext, SplitReader
+from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
 async def run_unit(
@@ -57,7 +57,7 @@ async def run_unit(
         await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
         return
     part = next(part for part in loaded.sinks if part.name == unit)
-    sink = make_sink(loaded, part, clock=clock)
+    sink = make_sink(loaded, part, clock=clock, report=_health_told(loaded, part, report))
     try:
         delivery = delivery_of(loaded, part, sink, log, desired=desired, clock=clock, report=report)
         await deliver(delivery, until_end=until_end)
@@ -86,11 +86,29 @@ def make_source(
     return source
 
 
-def make_sink(loaded: LoadedPipeline, part: LoadedPart, *, clock: Clock) -> Sink:
+def make_sink(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    *,
+    clock: Clock,
+    report: Callable[[TableHealth], None] = lambda _: None,
+) -> Sink:
     policies: dict[str, str] = dict(loaded.spec.schema_changes.items())
-    context = SinkContext(loaded.name, loaded.directory, policies, clock, name=part.name)
+    context = SinkContext(
+        loaded.name, loaded.directory, policies, clock, name=part.name, report=report
+    )
     sink: Sink = part.component(part.settings, context)
     return sink
+
+
+def _health_told(
+    loaded: LoadedPipeline, part: LoadedPart, report: Reporter
+) -> Callable[[TableHealth], None]:
+    def tell(health: TableHealth) -> None:
+        name = f"small_files {health.table}"
+        report(Gauged(loaded.name, part.name, name, health.small_files, health.files))
+
+    return tell
 
 
 def topic_rules(loaded: LoadedPipeline) -> TopicRules:
@@ -210,8 +228,8 @@ def delivery_of(
         log,
         loaded.name,
         limits=SliceLimits(
-            records=limits.slice_rows,
-            bytes=limits.slice_size_bytes,
+            records=getattr(part.settings, "slice_rows", limits.slice_rows),
+            bytes=getattr(part.settings, "slice_size_bytes", limits.slice_size_bytes),
             wait_ms=part.unit_setting("commit_every_ms"),
         ),
         read=reader.read,

@@ -95,6 +95,8 @@ class KeptTable:
         self.table, self.lake, self.place = table, lake, place
         self._settings, self._context = settings, context
         self._generation = generation
+        self.newest: TableState | None = None
+        """What our last commit made of it."""
 
     @property
     def owner(self) -> Owner:
@@ -135,7 +137,7 @@ class KeptTable:
         """Rows and stands at once; false where somebody's commit came before. `id` names the
         table, should it have to be made."""
         try:
-            self._commit(ready.state, ready.layout, ready.prepared, stretch, id=id)
+            self.newest = self._commit(ready.state, ready.layout, ready.prepared, stretch, id=id)
         except Overtaken:
             return False
         return True

@@ -1,7 +1,9 @@
 """The tables of one sink in their place, whatever their format."""
 
+import re
 from dataclasses import dataclass, field
 
+from core_log.errors import ConfigError
 from core_log.table_schema import TableId
 from sinks.sink import SinkContext
 from sinks.spark.kept_table import KeptTable
@@ -46,7 +48,7 @@ class Lake:
         found = self._kept.get(table)
         if found is None:
             place = self.place_of(table)
-            lake = format_of(self.settings, place, table)
+            lake = self._format(place, table)
             generation = 1 if self.shadow is None else self.shadow.generation
             found = KeptTable(
                 table, lake, place, self.settings, self.context, generation=generation
@@ -64,9 +66,25 @@ class Lake:
     def forget(self) -> None:
         self._kept.clear()
 
+    def _format(self, place: Place, table: TableId) -> LakeTable:
+        """The table there, as its format sees it."""
+        if self.settings.format == "iceberg":
+            from sinks.spark.iceberg.table import CatalogAddress, IcebergLakeTable
 
-def format_of(settings: SparkSettings, place: Place, table: TableId) -> LakeTable:
-    """The table there, as its format sees it."""
-    from sinks.spark.delta.table import DeltaLakeTable
+            catalog = self.settings.catalog
+            uri = catalog.uri or f"sqlite:///{self.place.root}/catalog.db"
+            if not catalog.uri and not self.place.is_local:
+                raise ConfigError(
+                    "an Iceberg lake in a bucket needs a catalog that is elsewhere",
+                    hint="catalog: {uri: sqlite:///catalog.db}, or the address of a REST catalog",
+                )
+            name = place.root.removeprefix(f"{self.place.root}/")
+            address = CatalogAddress(
+                uri, catalog.namespace, re.sub(r"[./-]", "_", name), catalog.properties
+            )
+            if self.place.is_local and not catalog.uri:
+                self.place.store.put(".keep", b"")
+            return IcebergLakeTable(place, address)
+        from sinks.spark.delta.table import DeltaLakeTable
 
-    return DeltaLakeTable(place)
+        return DeltaLakeTable(place)

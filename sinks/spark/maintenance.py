@@ -1,11 +1,12 @@
 """What keeps a table of the lake healthy: small files put together, files of the past removed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
 
+from core_log.table_schema import TableId
+from sinks.sink import TableHealth
 from sinks.spark import parquet_files
 from sinks.spark.kept_table import KeptTable
 from sinks.spark.keyspace import Cell, DataFile
@@ -18,22 +19,12 @@ SMALL = 4
 """A file of less than one of so many parts of the wanted rows is small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How a table lies in its files."""
-
-    files: int
-    small_files: int
-    rows: int
-    bytes: int
-
-
-def health_of(state: TableState, *, file_rows: int) -> Health:
+def health_of(table: TableId, state: TableState, *, file_rows: int) -> TableHealth:
     small = [each for each in state.files if each.rows * SMALL < file_rows]
-    return Health(
+    return TableHealth(
+        table,
         len(state.files),
         len(small) if len(state.files) > 1 else 0,
-        sum(each.rows for each in state.files),
         sum(each.size for each in state.files),
     )
 
@@ -48,7 +39,7 @@ def maintain(kept: KeptTable, settings: SparkSettings, *, now_ms: int) -> list[s
     groups = list(
         _groups(state, file_rows=chosen.file_rows, files_min=settings.maintenance.small_files)
     )
-    if groups:
+    if groups and settings.format != "parquet":  # whose readers may not know what has been replaced
         compacted = _compact(kept, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
         if compacted is not None:
             said.append(f"{kept.table}: {compacted[0]} small files became {compacted[1]}")

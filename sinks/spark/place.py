@@ -54,6 +54,37 @@ class Place:
         }
         return {name: value for name, value in found.items() if value}
 
+    @property
+    def iceberg_options(self) -> dict[str, str]:
+        """For pyiceberg."""
+        if self.is_local:
+            return {}
+        settings = self.s3
+        found = {
+            "s3.endpoint": settings.endpoint,
+            "s3.region": settings.region,
+            "s3.access-key-id": _secret(settings.access_key),
+            "s3.secret-access-key": _secret(settings.secret_key),
+            "s3.session-token": _secret(settings.session_token),
+            "s3.force-virtual-addressing": "false" if settings.path_style else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def files(self, name: str) -> list[tuple[str, int]]:
+        """Everything below, with the time of its last change in milliseconds."""
+        from pyarrow import fs
+
+        base = self._at(name).rstrip("/")
+        with self._failures(name):
+            found = self._files.get_file_info(
+                fs.FileSelector(base, recursive=True, allow_not_found=True)
+            )
+        return [
+            (each.path.removeprefix(f"{base}/"), each.mtime_ns // 1_000_000)
+            for each in found
+            if each.type == fs.FileType.File
+        ]
+
     @contextmanager
     def reading(self, name: str) -> Iterator[pa.NativeFile]:
         with self._failures(name), self._files.open_input_file(self._at(name)) as file:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from core_log.changes import Operation
 from core_log.table_schema import TableSchema
 from sinks.latest import newest
-from sinks.sink import Stands
+from sinks.sink import Stand, Stands, TableVersion
 from sinks.spark import parquet_files
 from sinks.spark.column_types import take_back
 from sinks.spark.kept_table import KeptTable, farthest
@@ -52,6 +52,28 @@ def open_table(
     stands = {part: farthest(part, state.stands, known) or at for part, at in state.stands.items()}
     layout = layout_of(state, schema)
     return Opened(stands, names, ignores_deletes, _batches(kept, state, layout, schema, names))
+
+
+def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
+    """Those that say where they stood; our own maintenance moves nothing and says nothing."""
+    state = kept.load()
+    if state is None:
+        return []
+    ids = {topic: feed.topic_id for topic, feed in state.feeds.items()}
+    return [
+        TableVersion(
+            str(each.version),
+            {
+                part: Stand(ids[part.topic], at)
+                for part, at in each.stands.items()
+                if part.topic in ids
+            },
+            each.source_ms,
+            each.positions,
+        )
+        for each in kept.lake.versions(newest)
+        if each.stands
+    ]
 
 
 def layout_of(state: TableState, schema: TableSchema) -> Layout:

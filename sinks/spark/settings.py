@@ -67,8 +67,9 @@ class SparkSettings(YamlSettings):
     """How the bucket of an `s3://` path is reached. The store has to know conditional writes
     (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do."""
     format: Format = "delta"
-    """`delta`, `iceberg` (wants the extra `headwater[iceberg]`), or `parquet`, which only knows
-    mode `append` and is exact for readers who go by its manifest."""
+    """`delta`, `iceberg` (wants the extra `headwater[iceberg]`), or `parquet`: plain files of
+    changes (mode `append`), whose manifest is Delta's log. Who reads the files without it may see
+    some of a run that broke off."""
     catalog: CatalogSettings = CatalogSettings()
     """The catalog of `format: iceberg`."""
     table: str = Field("{schema}.{table}", examples=["{schema}/{table}"], pattern=TABLE)
@@ -81,6 +82,11 @@ class SparkSettings(YamlSettings):
     """Tables by pattern to how they are kept; of several that match, the last counts."""
     commit_every_ms: DurationMs = 10_000
     """How long changes are gathered before they are committed together."""
+    slice_rows: int = Field(5_000_000, ge=1)
+    """Rows after which a slice ends at the next commit boundary, instead of `limits.slice_rows`:
+    Spark reads large slices as easily as small ones, and a table is rewritten less often."""
+    slice_size_bytes: SizeBytes = Field(2 << 30, ge=1)
+    """Bytes in the log after which it does."""
     consistent_cut: bool = False
     """Whether every slice leaves a record of which versions of all tables belong together, so that
     `sinks.spark.cuts.tables_at` can open them as of one moment of the source."""
@@ -114,8 +120,10 @@ class SparkSettings(YamlSettings):
                     "mirror"
                 )
             is_other = "mode" in table.model_fields_set and table.mode != "append"
-            if self.format == "parquet" and is_other:
-                raise ValueError(f"tables[{pattern!r}]: format parquet only knows mode append")
+            if self.format == "parquet" and (is_other or table.partition_by):
+                raise ValueError(
+                    f"tables[{pattern!r}]: format parquet only knows mode append, undivided"
+                )
         return self
 
     def of(self, table: str) -> LakeTableSettings:

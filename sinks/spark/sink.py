@@ -1,6 +1,7 @@
 """The `spark` sink: slices of the log into tables of a lake, each by one commit of the table."""
 
 import asyncio
+import logging
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -24,7 +25,7 @@ from core_log.finding import Finding
 from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
-from sinks.sink import Contents, SinkContext, Slice, Stand, Stands
+from sinks.sink import Contents, SinkContext, Slice, Stand, Stands, TableVersion
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
     GatheredWork,
@@ -36,6 +37,7 @@ from sinks.spark.kept_table import (
 )
 from sinks.spark.lake import Lake, Shadow
 from sinks.spark.ledger import Entry, next_entry
+from sinks.spark.maintenance import health_of
 from sinks.spark.reader.splits import splits_of
 from sinks.spark.settings import SparkSettings
 from sinks.spark.spark_work import BadRecords, SparkWork
@@ -43,6 +45,8 @@ from sinks.spark.table import Feed, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -82,6 +86,7 @@ class SparkSink:
         """What this sink knows that its tables hold."""
         self._done: dict[TopicPartition, tuple[Stand, Stand]] = {}
         """Of a slice that broke off: what has been committed of it by this very sink."""
+        self._maintained_ms: int | None = None
 
     async def applied(self, topics: Sequence[str]) -> Stands | None:
         found = await in_thread(partial(self._stands, frozenset(topics)))
@@ -98,6 +103,7 @@ class SparkSink:
         await in_thread(partial(self._settle, part, portions))
         self._told |= part.end
         self._done = {}
+        await self._maintain_when_due()
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
         return [
@@ -142,8 +148,12 @@ class SparkSink:
         yield Contents(stands, opened.columns, batches, opened.keeps_deleted)
 
     async def maintain(self, tables: Collection[str] = ()) -> Sequence[str]:
-        """All tables, or those of the names; says what was done."""
         return await in_thread(partial(self._maintain, frozenset(tables)))
+
+    async def versions(self, table: TableId, *, newest: int) -> Sequence[TableVersion]:
+        from sinks.spark.reading_back import versions_of
+
+        return await in_thread(lambda: versions_of(self._lake.table(table), newest=newest))
 
     async def close(self) -> None:
         """Spark belongs to the process, and other sinks may go on with it."""
@@ -287,7 +297,9 @@ class SparkSink:
         async def one(table: TableId, portion: Portion) -> None:
             async with gate:
                 stretch = _stretch(part, portion)
-                await self._move(self._lake.table(table), part, portion, stretch, head.stands)
+                kept = self._lake.table(table)
+                await self._move(kept, part, portion, stretch, head.stands)
+                self._tell_health(kept)
                 for each, end in stretch.end.items():
                     self._done[each] = (stretch.start[each], end)
 
@@ -364,6 +376,16 @@ class SparkSink:
             found.append(Finding(str(error), error.hint or "see to it that it can be written"))
         return found
 
+    async def _maintain_when_due(self) -> None:
+        """Between slices, so that our own commits never come before one another."""
+        every_ms, now_ms = self._settings.maintenance.every_ms, self._context.clock.monotonic_ms()
+        if self._maintained_ms is None:
+            self._maintained_ms = now_ms
+        elif every_ms and now_ms - self._maintained_ms >= every_ms:
+            self._maintained_ms = now_ms
+            for line in await self.maintain():
+                logger.info("%s", line)
+
     def _maintain(self, tables: frozenset[str]) -> list[str]:
         from sinks.spark.maintenance import maintain
 
@@ -374,6 +396,11 @@ class SparkSink:
             if not tables or tables & {str(kept.table), kept.table.name}
             for line in maintain(kept, self._settings, now_ms=now_ms)
         ]
+
+    def _tell_health(self, kept: KeptTable) -> None:
+        state, chosen = kept.newest, self._settings.of(str(kept.table))
+        if state is not None:
+            self._context.report(health_of(kept.table, state, file_rows=chosen.file_rows))
 
     def _drop(self) -> list[str]:
         said = []

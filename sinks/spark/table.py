@@ -142,6 +142,8 @@ class Version:
     committed_ms: int
     operation: str
     cut: int | None
+    source_ms: int | None
+    """When the source committed the newest change of the cut."""
     positions: Mapping[str, str]
     stands: Mapping[TopicPartition, int]
 

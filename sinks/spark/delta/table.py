@@ -329,6 +329,7 @@ def _version(info: Mapping[str, Any]) -> Version:
         committed_ms=int(info.get("timestamp", 0)),
         operation=str(info.get("operation", "")),
         cut=said.get("cut"),
+        source_ms=said.get("committed_ms"),
         positions=said.get("positions") or {},
         stands=actions.stands_said(info),
     )

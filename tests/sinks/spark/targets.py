@@ -41,7 +41,9 @@ class LakeBench:
         return f"{self.path}/{directory_of(TableId(namespace, name), '{schema}.{table}')}"
 
     def table(self, table: str) -> pa.Table | None:
-        """What deltalake reads."""
+        """What deltalake reads, or pyiceberg."""
+        if self.chosen.get("format") == "iceberg":
+            return self._iceberg(table)
         from deltalake import DeltaTable, QueryBuilder
 
         place = place_of(self.address(table), self.s3, directory=Path("/"))
@@ -49,6 +51,20 @@ class LakeBench:
             return None
         held = DeltaTable(place.root, storage_options=place.options)
         return pa.table(QueryBuilder().register("t", held).execute("SELECT * FROM t").read_all())
+
+    def _iceberg(self, table: str) -> pa.Table | None:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if not Path(self.path, "catalog.db").exists():
+            return None
+        catalog = load_catalog("headwater", type="sql", uri=f"sqlite:///{self.path}/catalog.db")
+        try:
+            held = catalog.load_table(("headwater", table.replace(".", "_")))
+        except NoSuchTableError:
+            return None
+        found: pa.Table = held.scan().to_arrow()
+        return found
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
         found = self.table(table)

@@ -25,3 +25,9 @@ class TestDeltaInABucket(SinkContract):
         bucket = f"lake-{next(_numbers)}"
         client_of(s3).create_bucket(Bucket=bucket)
         return LakeBench(f"s3://{bucket}/shop", s3)
+
+
+class TestIcebergInADirectory(SinkContract):
+    @pytest.fixture
+    def bench(self, tmp_path: Path) -> LakeBench:
+        return LakeBench(str(tmp_path / "lake"), chosen={"format": "iceberg"})

@@ -1,0 +1,67 @@
+"""`headwater maintain`: care for tables of a target that are kept in files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from core_log.errors import ConfigError
+from pipelines.terminal.log_address import file_option
+from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import split_target
+from pipelines.terminal.wishing import TARGET
+
+if TYPE_CHECKING:
+    from pipelines.file.loading import LoadedPipeline
+
+
+@click.command()
+@TARGET
+@click.option("--sink", metavar="NAME", help="Only this sink.")
+@file_option
+@shared_options
+@click.pass_obj
+def maintain(output: Output, target: str, sink: str | None) -> None:
+    """Put small files together, and remove files that no version of a table needs any more.
+
+    It may run beside the pipeline, which tries again where a commit of this came first. Files of
+    the past stay as long as the sink's `maintenance: {retain: ...}` says.
+    """
+    from pipelines.file.given_files import load_named
+    from pipelines.terminal.log_address import LogAddress
+
+    pipeline, table = split_target(target)
+    address = LogAddress(None, None)
+    if address.file is None:
+        raise ConfigError(
+            "only a pipeline file says where its targets are", hint="name it: -f FILE"
+        )
+    loaded = load_named(output, Path(address.file), pipeline)
+    said = run_until_signal(_maintain(loaded, table, sink))
+    output.result({"pipeline": pipeline, "done": said}, said or ["nothing was to be done"])
+
+
+async def _maintain(loaded: "LoadedPipeline", table: str, name: str | None) -> list[str]:
+    from core_log.clock import SystemClock
+    from pipelines.loops.build import make_sink
+
+    parts = [part for part in loaded.sinks if name in (None, part.name)]
+    said: list[str] = []
+    is_able = False
+    for part in parts:
+        sink = make_sink(loaded, part, clock=SystemClock())
+        try:
+            if hasattr(sink, "maintain"):
+                is_able = True
+                said += await sink.maintain([table] if table else [])
+        finally:
+            await sink.close()
+    if not is_able:
+        raise ConfigError(
+            "no sink of the pipeline keeps tables that want care",
+            hint="it is for sinks of `type: spark`",
+            pipeline=loaded.name,
+            sinks=tuple(part.name for part in loaded.sinks),
+        )
+    return said

@@ -1,0 +1,397 @@
+"""An Iceberg table: one transaction of its catalog carries files, offsets and a new shape."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
+from core_log.log import TopicPartition
+from sinks.sink import Stand, Stands
+from sinks.spark.keyspace import DataFile
+from sinks.spark.place import Place
+from sinks.spark.table import (
+    Change,
+    Creation,
+    Feed,
+    Overtaken,
+    Owner,
+    TableState,
+    Version,
+    merged,
+    transaction_name,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.table import DataScan, Table, Transaction
+
+PREFIX = "headwater."
+SETTINGS = {
+    # A commit that came too late is looked at by us, and never repeated blindly.
+    "commit.retry.num-retries": "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAddress:
+    """How the catalog is reached, and where in it the table is."""
+
+    uri: str
+    namespace: str
+    name: str
+    properties: Mapping[str, str]
+
+
+class IcebergLakeTable:
+    """The catalog gives the newest version to one of several who want to make it."""
+
+    def __init__(self, place: Place, address: CatalogAddress) -> None:
+        self._place, self._address = place, address
+        self._held: Catalog | None = None
+
+    def load(self) -> TableState | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with self._failures():
+            try:
+                return self._state(self._catalog.load_table(self._identifier))
+            except NoSuchTableError:
+                return None
+
+    def create(self, creation: Creation, change: Change) -> TableState:
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            NamespaceAlreadyExistsError,
+            TableAlreadyExistsError,
+        )
+        from sqlalchemy.exc import IntegrityError
+
+        with self._failures():
+            with suppress(NamespaceAlreadyExistsError, IntegrityError):  # of another thread
+                self._catalog.create_namespace_if_not_exists(self._address.namespace)
+            properties = SETTINGS | _settings(creation, change.feeds)
+            try:
+                with self._catalog.create_table_transaction(
+                    self._identifier,
+                    schema=creation.schema,
+                    location=self._location,
+                    properties=properties | {f"{PREFIX}id": creation.id},
+                ) as transaction:
+                    for column in creation.partition_by:
+                        with transaction.update_spec() as spec:
+                            spec.add_identity(column)
+                    self._stage(transaction, change, creation, {})
+            except (TableAlreadyExistsError, CommitFailedException):
+                raise Overtaken from None
+        return self._after()
+
+    def commit(self, state: TableState, change: Change) -> TableState:
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+        assert state.owner is not None, "only a table of ours is written to"
+        table, files = state.native
+        feeds = merged(state.feeds, change.feeds)
+        like = change.becomes
+        if like is None:
+            schema = state.schema if change.schema is None else change.schema
+            like = Creation(
+                id=state.id,
+                schema=schema,
+                mode=state.mode,
+                key=state.key,
+                owner=state.owner,
+                partition_by=state.partition_by,
+                generation=state.generation,
+            )
+        elif like.partition_by != state.partition_by:
+            raise SinkRejected(
+                "an Iceberg table that is divided in another way is made anew",
+                hint="drop it with `headwater drop --data`, and run again",
+                place=self._place.root,
+            )
+        with self._failures():
+            transaction = table.transaction()
+            try:
+                if not like.schema.equals(state.schema):
+                    _change_columns(transaction, state.schema, like.schema)
+                settings = _settings(like, feeds)
+                transaction.set_properties(settings)
+                self._stage(transaction, change, like, files)
+                transaction.commit_transaction()
+            except (CommitFailedException, NoSuchTableError):
+                raise Overtaken from None
+        return self._after()
+
+    def versions(self, count: int) -> Sequence[Version]:
+        state = self.load()
+        if state is None:
+            return []
+        table, _ = state.native
+        snapshots = sorted(
+            table.metadata.snapshots, key=lambda each: each.sequence_number or 0, reverse=True
+        )
+        return [_version(each) for each in snapshots[:count]]
+
+    def at(self, version: int) -> TableState:
+        state = self.load()
+        if state is not None:
+            table, _ = state.native
+            for each in table.metadata.snapshots:
+                if each.sequence_number == version:
+                    return self._state(table, snapshot_id=each.snapshot_id)
+        raise SinkRejected("the table has no such version any more", version=version)
+
+    def vacuum(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+        from datetime import UTC, datetime
+
+        state = self.load()
+        if state is None:
+            return []
+        table, _ = state.native
+        oldest_ms = now_ms - older_than_ms
+        moment = datetime.fromtimestamp(oldest_ms / 1_000, UTC).replace(tzinfo=None)
+        with self._failures():
+            table.maintenance.expire_snapshots().older_than(moment).commit()
+            table = self._catalog.load_table(self._identifier)
+            needed = {
+                self._relative(task.file.file_path)
+                for each in table.metadata.snapshots
+                for task in table.scan(snapshot_id=each.snapshot_id).plan_files()
+            }
+        gone = [
+            name
+            for name, modified_ms in self._place.files("")
+            if name.endswith(".parquet") and name not in needed and modified_ms < oldest_ms
+        ]
+        self._place.store.remove(gone)
+        return gone
+
+    def drop(self) -> None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with self._failures(), suppress(NoSuchTableError):
+            self._catalog.drop_table(self._identifier)
+        store = self._place.store
+        store.remove(store.names(""))
+
+    def _stage(
+        self,
+        transaction: "Transaction",
+        change: Change,
+        like: Creation,
+        files: Mapping[str, "IcebergFile"],
+    ) -> None:
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        said: dict[str, Any] = {
+            "stands": [
+                [part.topic, part.partition, at.next_offset] for part, at in change.stands.items()
+            ]
+        }
+        if change.cut is not None:
+            cut = change.cut
+            said |= {"cut": cut.offset, "committed_ms": cut.committed_ms}
+            said |= {"positions": dict(cut.positions)}
+        offsets = {
+            transaction_name(like.owner.pipeline, part, stand, like.generation): str(
+                stand.next_offset
+            )
+            for part, stand in change.stands.items()
+        }
+        # Our files name their columns, and the table says which number each name has.
+        names = transaction.table_metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({**offsets, "schema.name-mapping.default": names})
+        summary = {PREFIX + "at": json.dumps(said)}
+        metadata = transaction.table_metadata
+        with transaction.update_snapshot(snapshot_properties=summary).overwrite() as update:
+            for each in change.removed:
+                update.delete_data_file(files[each.path])
+            for each in change.added:
+                path = f"{self._location}/{each.path}"
+                update.append_data_file(
+                    parquet_file_to_data_file(transaction._table.io, metadata, path)
+                )
+
+    def _after(self) -> TableState:
+        found = self.load()
+        assert found is not None, "what was committed is there"
+        return found
+
+    def _state(self, table: "Table", *, snapshot_id: int | None = None) -> TableState:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        settings: Mapping[str, str] = table.properties
+        owner, generation = _owner(settings), int(settings.get(f"{PREFIX}generation", "0"))
+        feeds = {
+            topic: Feed(*each)
+            for topic, each in json.loads(settings.get(f"{PREFIX}feeds", "{}")).items()
+        }
+        key = settings.get(f"{PREFIX}key", "")
+        snapshot = table.current_snapshot()
+        names = {field.field_id: field.name for field in table.schema().fields}
+        found = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        is_empty = snapshot is None
+        files = {} if is_empty else self._files(table.scan(snapshot_id=snapshot_id))
+        return TableState(
+            version=(snapshot.sequence_number or 0) if snapshot is not None else 0,
+            id=settings.get(f"{PREFIX}id", str(table.metadata.table_uuid)),
+            schema=pa.schema([pa.field(each.name, plain(each.type)) for each in found]),
+            files=tuple(_file(table, path, each, key) for path, each in files.items()),
+            stands=_stands(settings, owner, feeds, generation),
+            generation=generation,
+            mode=settings.get(f"{PREFIX}mode", "mirror"),  # type: ignore[arg-type]
+            key=key,
+            owner=owner,
+            feeds=feeds,
+            partition_by=tuple(names[field.source_id] for field in table.spec().fields),
+            native=(table, files),
+        )
+
+    def _files(self, scan: "DataScan") -> dict[str, "IcebergFile"]:
+        return {self._relative(task.file.file_path): task.file for task in scan.plan_files()}
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(f"{self._location}/")
+
+    @property
+    def _identifier(self) -> tuple[str, str]:
+        return self._address.namespace, self._address.name
+
+    @property
+    def _location(self) -> str:
+        return f"file://{self._place.root}" if self._place.is_local else self._place.root
+
+    @property
+    def _catalog(self) -> "Catalog":
+        if self._held is None:
+            from pyiceberg.catalog import load_catalog
+
+            kind = "rest" if self._address.uri.startswith("http") else "sql"
+            properties = {"type": kind, "uri": self._address.uri, **self._place.iceberg_options}
+            self._held = load_catalog("headwater", **properties, **self._address.properties)
+        return self._held
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What the catalog and its files refuse, in words."""
+        from pyiceberg.exceptions import RESTError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (SQLAlchemyError, RESTError, OSError) as error:
+            raise SinkUnavailable(
+                "the catalog or its store refuses",
+                place=self._place.root,
+                why=type(error).__name__,
+            ) from error
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """pyiceberg's types as ours are."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, plain(each.type)) for each in kind])
+    return kind
+
+
+def _change_columns(transaction: "Transaction", held: pa.Schema, wanted: pa.Schema) -> None:
+    from pyiceberg.exceptions import ValidationError
+
+    try:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            for field in held:
+                if field.name not in wanted.names:
+                    update.delete_column(field.name)
+        with transaction.update_schema() as update:
+            update.union_by_name(wanted)
+    except (ValidationError, ValueError) as error:
+        raise SchemaRefused(
+            "Iceberg cannot change a column so in place",
+            why=str(error).splitlines()[0],
+            hint="`headwater drop --data`, and run again",
+        ) from error
+
+
+def _settings(like: Creation, feeds: Mapping[str, Feed]) -> dict[str, str]:
+    owner = like.owner
+    return {
+        f"{PREFIX}pipeline": owner.pipeline,
+        f"{PREFIX}sink": owner.sink,
+        f"{PREFIX}table": json.dumps([owner.namespace, owner.table]),
+        f"{PREFIX}mode": like.mode,
+        f"{PREFIX}key": like.key,
+        f"{PREFIX}generation": str(like.generation),
+        f"{PREFIX}feeds": json.dumps({topic: [*_pair(feed)] for topic, feed in feeds.items()}),
+    }
+
+
+def _pair(feed: Feed) -> tuple[str, int]:
+    return feed.topic_id, feed.partitions
+
+
+def _owner(settings: Mapping[str, str]) -> Owner | None:
+    if f"{PREFIX}pipeline" not in settings:
+        return None
+    namespace, name = json.loads(settings[f"{PREFIX}table"])
+    return Owner(settings[f"{PREFIX}pipeline"], settings[f"{PREFIX}sink"], namespace, name)
+
+
+def _stands(
+    settings: Mapping[str, str], owner: Owner | None, feeds: Mapping[str, Feed], generation: int
+) -> Stands:
+    found: dict[TopicPartition, Stand] = {}
+    for topic, feed in feeds.items():
+        for number in range(feed.partitions if owner is not None else 0):
+            part, stand = TopicPartition(topic, number), Stand(feed.topic_id, 0)
+            assert owner is not None, "without one there are none"
+            offset = settings.get(transaction_name(owner.pipeline, part, stand, generation))
+            if offset is not None:
+                found[part] = stand._replace(next_offset=int(offset))
+    return found
+
+
+def _file(table: "Table", path: str, file: "IcebergFile", key: str) -> DataFile:
+    low, high = None, None
+    if key:
+        from pyiceberg.conversions import from_bytes
+
+        field = table.schema().find_field(key)
+        lower = (file.lower_bounds or {}).get(field.field_id)
+        upper = (file.upper_bounds or {}).get(field.field_id)
+        if lower is not None and upper is not None:
+            low = from_bytes(field.field_type, lower)  # type: ignore[arg-type]
+            high = from_bytes(field.field_type, upper)  # type: ignore[arg-type]
+            if not isinstance(low, int | str) or not isinstance(high, int | str):
+                low, high = None, None
+    values = tuple(None if each is None else str(each) for each in _partition(file))
+    return DataFile(path, file.record_count, file.file_size_in_bytes, low, high, values)
+
+
+def _partition(file: "IcebergFile") -> list[Any]:
+    return [file.partition[at] for at in range(len(file.partition))]
+
+
+def _version(snapshot: Any) -> Version:
+    said = json.loads(snapshot.summary.additional_properties.get(PREFIX + "at", "{}"))
+    return Version(
+        version=snapshot.sequence_number or 0,
+        committed_ms=snapshot.timestamp_ms,
+        operation=str(snapshot.summary.operation.value),
+        cut=said.get("cut"),
+        source_ms=said.get("committed_ms"),
+        positions=said.get("positions", {}),
+        stands={TopicPartition(topic, part): at for topic, part, at in said.get("stands", ())},
+    )

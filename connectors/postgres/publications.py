@@ -129,9 +129,16 @@ def missing_from(found: Publication, tables: Collection[TableId]) -> list[TableI
     return sorted(set(tables) - found.covered)
 
 
-def statements(name: str, found: Publication | None, tables: Collection[TableId]) -> list[str]:
-    """SQL that makes the publication one of exactly `tables`; nothing when it is. One that covers
-    more by itself, being for all tables or for schemas, is left as wide as it is."""
+def statements(
+    name: str,
+    found: Publication | None,
+    tables: Collection[TableId],
+    *,
+    spared: Collection[str] = (),
+) -> list[str]:
+    """SQL that makes the publication one of exactly `tables`, but for those that are `spared`;
+    nothing when it is. One that covers more by itself, being for all tables or for schemas, is
+    left as wide as it is."""
     quoted = quote(name)
     if found is None:
         return [
@@ -147,13 +154,18 @@ def statements(name: str, found: Publication | None, tables: Collection[TableId]
     # Without the root's way its partitions are covered in its stead, so membership counts as well.
     if new := set(tables) - found.covered - found.members:
         told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {table_list(new)}")
-    if old := found.members - set(tables):
+    if old := {each for each in found.members - set(tables) if str(each) not in spared}:
         told.append(f"ALTER PUBLICATION {quoted} DROP TABLE {table_list(old)}")
     return told
 
 
 async def keep(
-    connection: Connection, settings: PostgresSettings, name: str, tables: Collection[TableId]
+    connection: Connection,
+    settings: PostgresSettings,
+    name: str,
+    tables: Collection[TableId],
+    *,
+    spared: Collection[str] = (),
 ) -> Sequence[str]:
     """Makes the publication, or changes it where the tables of the file have changed; returns what
     was done. It must be there before a slot is made: the server looks it up as it was then.
@@ -180,7 +192,7 @@ async def keep(
             hint=f"add a primary key, leave them out of `tables`, or: {identity_cure(unsafe)}",
         )
     done = list[str]()
-    for statement in statements(name, found, tables):
+    for statement in statements(name, found, tables, spared=spared):
         try:
             with in_our_words("the publication cannot be changed", publication=name):
                 await _execute(connection, statement)

@@ -19,6 +19,8 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Created
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.snapshot.initial import initial_batches
+from connectors.postgres.snapshot.leaving import gone, returned
+from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.source_block import Origin
 from connectors.postgres.standing import SERVER, STREAM, Standing, stand
@@ -28,7 +30,7 @@ from connectors.postgres.translating import Translator
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control, SourceContext
-from core_log.changes import ChangeBatch, Positions
+from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
@@ -64,10 +66,18 @@ class Reading:
                     "no table matches `tables`", hint="correct `tables` of the source"
                 )
             names = [table.table for table in tables]
-            await publications.keep(connection, self._settings, self._publication, names)
+            left = gone(self._resume_from, tables)
+            await publications.keep(
+                connection,
+                self._settings,
+                self._publication,
+                names,
+                spared=[part.removeprefix(PREFIX) for part in left],
+            )
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin)
             start, positions = standing.start, dict(self._resume_from)
+            back = [] if start is None else returned(positions, tables)
             if start is None:
                 created = await self._new_slot(line, connection, standing)
                 start, positions = created.consistent_lsn, {}
@@ -75,6 +85,10 @@ class Reading:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
+            if left or back:
+                changed = left | {part_of(each.table): Ledger().text() for each in back}
+                positions |= changed
+                yield ChangeBatch(self._emptied(back, reader, start), changed)
             translator = self._translator(connection, tables, book, reader)
             backfill = Backfill(
                 reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
@@ -158,12 +172,7 @@ class Reading:
         """The rows that are there; the position of the stream comes before them."""
         positions = {SERVER: standing.server.part, STREAM: lsn_text(created.consistent_lsn)}
         if standing.lost:
-            now_us = self._context.clock.now_ms() * 1_000
-            gone = [
-                emptied(each.schema, reader.origin, created.consistent_lsn, now_us)
-                for each in tables
-            ]
-            yield ChangeBatch(tuple(gone), {})
+            yield ChangeBatch(self._emptied(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
             yield ChangeBatch((), positions)
             return
@@ -171,6 +180,12 @@ class Reading:
             async for batch in batches:
                 yield replace(batch, positions={**positions, **batch.positions})
                 positions = {}
+
+    def _emptied(
+        self, tables: Sequence[CapturedTable], reader: Reader, lsn: int
+    ) -> tuple[TableChanges, ...]:
+        now_us = self._context.clock.now_ms() * 1_000
+        return tuple(emptied(each.schema, reader.origin, lsn, now_us) for each in tables)
 
     def _translator(
         self,

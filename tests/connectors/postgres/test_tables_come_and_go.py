@@ -1,0 +1,43 @@
+"""Tables come into the file and go out of it, and what happened to them meanwhile is not missed."""
+
+from pathlib import Path
+
+from tests.connectors.postgres.test_lost_positions import rows_of, run_once
+from tests.databases import Guest
+
+PIPELINE = """
+pipeline: shop
+source: {{type: postgres, url: {url}, tables: {tables}}}
+sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 0s}}
+"""
+
+
+async def test_a_table_that_was_out_for_a_while_is_read_again(guest: Guest, tmp_path: Path) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "CREATE TABLE emptied (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT g, 'first' FROM generate_series(1, 9) g",
+        "INSERT INTO emptied SELECT g, 'first' FROM generate_series(1, 9) g",
+    )
+    file = tmp_path / "pipeline.yaml"
+
+    async def run(tables: str) -> None:
+        file.write_text(PIPELINE.format(url=guest.owner, tables=tables))
+        await run_once(file)
+
+    await run("[public.orders]")
+    guest.execute("DELETE FROM emptied WHERE id = 1", "INSERT INTO orders VALUES (10, 'alone')")
+    await run("[public.orders, public.emptied]")
+    guest.execute("INSERT INTO emptied VALUES (11, 'both')")
+    await run("[public.orders]")
+    guest.execute("DELETE FROM emptied WHERE id < 4", "INSERT INTO emptied VALUES (12, 'unseen')")
+    await run("[public.orders]")
+    guest.execute("UPDATE emptied SET note = 'unseen' WHERE id = 5")
+    await run("[public.*]")
+    guest.execute("INSERT INTO emptied VALUES (13, 'seen')", "DELETE FROM orders WHERE id = 1")
+    await run("[public.*]")
+
+    assert rows_of(tmp_path) == {
+        table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id")
+        for table in ("orders", "emptied")
+    }

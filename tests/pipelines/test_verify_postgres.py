@@ -1,0 +1,136 @@
+"""While people write to PostgreSQL, source, log and target are equal at one position of its log."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from pipelines.journal.control import Desired
+from pipelines.loops.build import make_source, run_unit
+from pipelines.proving.comparing import Kind
+from pipelines.proving.subjects import subjects_of
+from pipelines.proving.verify import Sides, Verdict, Verifier
+from pipelines.reports import Moved, Report
+from tests.databases import database_in
+from tests.pipelines.proving_world import World, tell
+
+PIPELINE = """
+pipeline: proven
+source: {type: postgres, url: "ADDRESS", tables: [public.t], heartbeat: 500ms}
+sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
+transform: [{table: public.t, mask: {secret: hash}, filter: "id <> 13"}]
+"""
+ROWS = 2_000
+TABLE = """
+CREATE TABLE t (id bigint PRIMARY KEY, v text, n numeric(12,2), at timestamptz, j jsonb, a int[],
+    u uuid, b bytea, f float8, d date, secret text)
+"""
+FILL = f"""
+INSERT INTO t SELECT i, 'row ' || i, i * 1.1, '2026-01-01'::timestamptz + i * interval '1 s',
+    '{{"a": [1, null]}}', ARRAY[1, NULL, i], md5(i::text)::uuid, '\\x00ff', i / 3.0, '2026-01-01',
+    'secret ' || i
+FROM generate_series(1, {ROWS}) i
+"""
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    """The source and the sink, from the first rows in the target until the block ends."""
+    has_begun = asyncio.Event()
+
+    def hear(report: Report) -> None:
+        if isinstance(report, Moved) and report.unit == "sql":
+            has_begun.set()
+
+    units = [
+        asyncio.create_task(
+            run_unit(
+                world.loaded,
+                unit,
+                world.log,
+                desired=lambda: Desired(world.loaded.name),
+                clock=world.clock,
+                report=hear,
+            )
+        )
+        for unit in ("source", "sql")
+    ]
+    try:
+        await has_begun.wait()
+        yield
+    finally:
+        for unit in units:
+            unit.cancel()
+        await asyncio.wait(units)
+        await make_source(world.loaded, clock=world.clock).drop()
+
+
+@asynccontextmanager
+async def written_to(address: str) -> AsyncIterator[None]:
+    """Somebody updates, deletes and inserts all the time."""
+
+    async def write() -> None:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
+            number = 0
+            while True:
+                number += 1
+                async with connection.transaction():
+                    await connection.execute(
+                        "UPDATE t SET v = v || 'x', n = n + 1 WHERE id = %s",
+                        (number * 7 % ROWS + 1,),
+                    )
+                    await connection.execute("DELETE FROM t WHERE id = %s", (number * 11 % ROWS,))
+                    await connection.execute("INSERT INTO t (id, v) VALUES (%s, 'new')",
+                                             (ROWS + number,))  # fmt: skip
+
+    writing = asyncio.create_task(write())
+    try:
+        yield
+    finally:
+        writing.cancel()
+        await asyncio.wait([writing])
+
+
+async def verified(world: World, *, mends: bool = False) -> dict[str, Verdict]:
+    """By side."""
+    subjects = await subjects_of(world.loaded, world.log)
+    verifier = Verifier(world.loaded, world.log, clock=world.clock, is_running=True)
+    return {each.side: each for each in await verifier.verify(subjects, Sides(), mends=mends)}
+
+
+def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_mended(
+    tmp_path: Path, postgres: str
+) -> None:
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute(TABLE)
+            await admin.execute(FILL)
+            async with running(world), written_to(address):
+                first = await verified(world)
+                cursor = await admin.execute("SELECT pubname FROM pg_publication")
+                [(publication,)] = await cursor.fetchall()
+                alter = f'ALTER PUBLICATION "{publication}" SET (publish = '
+                await admin.execute(f"{alter}'insert,delete,truncate')".encode())
+                await admin.execute("UPDATE t SET v = 'unseen' WHERE id BETWEEN 1500 AND 1510")
+                await admin.execute(f"{alter}'insert,update,delete,truncate')".encode())
+                second = await verified(world)
+                mended = await verified(world, mends=True)
+                third = await verified(world)
+        return first, second, mended, third
+
+    with database_in(postgres, "proven") as address:
+        first, second, mended, third = tell(
+            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+        )
+
+    assert first["source"].compared.rows > ROWS / 2
+    assert all(each.is_equal for each in first.values()), first
+    assert second["source"].compared.counts[Kind.CHANGED] > 0
+    assert mended["source"].is_equal, mended["source"].named
+    assert all(each.is_equal for each in third.values()), third
+    with closing(sqlite3.connect(tmp_path / "target.db")) as database:
+        assert database.execute("SELECT count(*) FROM t WHERE id = 13").fetchone() == (0,)

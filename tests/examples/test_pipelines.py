@@ -21,6 +21,11 @@ SAYS = {
         "{order_lines} rows",
     ],
     "files-to-parquet": ["1 12.5 2026-01-30", "after one more line:", "4 41.0 2026-02-01"],
+    "postgres-to-sqlite": [
+        "customers: 500 rows, equal",
+        "orders: 19,801 rows, equal",
+        "removed replication slot",
+    ],
     "shop-to-kafka": ["outside.orders", "{orders} rows came back", "{order_lines} rows came back"],
 }
 TOTALS = {"shop-to-sqlite": 10_000, "shop-to-kafka": 6_000}
@@ -28,7 +33,9 @@ TOTALS = {"shop-to-sqlite": 10_000, "shop-to-kafka": 6_000}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_the_pipeline_does_what_its_page_says(name: str, tmp_path: Path) -> None:
+def test_the_pipeline_does_what_its_page_says(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     directory = tmp_path / name
     shutil.copytree(EXAMPLES / name, directory, ignore=shutil.ignore_patterns("data", "lake"))
     counts: dict[str, str] = {}
@@ -36,9 +43,13 @@ def test_the_pipeline_does_what_its_page_says(name: str, tmp_path: Path) -> None
         tables = truth(GeneratorSettings(size=1_000, total=TOTALS[name], rate=0))
         counts = {table.name: f"{table.name}: {rows.num_rows:,}" for table, rows in tables.items()}
 
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    if name.startswith("postgres"):
+        environment["SHOP_PG_URL"] = request.getfixturevalue("postgres")
+
     done = subprocess.run(
         ["bash", directory / "run.sh"],
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -11,6 +11,8 @@ from core_log.errors import ConfigError
 from core_log.log import Isolation
 
 Columns = Literal["typed", "raw"]
+FETCH_BYTES = 1 << 20
+"""What a fetch brings is taken apart at once: this much of it stays in a processor's cache."""
 
 KNOWN = {
     "bootstrap": "HOST:PORT of brokers, separated by commas",
@@ -82,7 +84,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         as_of=chosen.get("asOf"),
         isolation=Isolation[isolation],
         split_records=_count(chosen, "splitRecords", 500_000),
-        fetch_bytes=_count(chosen, "fetchBytes", 8 << 20),
+        fetch_bytes=_count(chosen, "fetchBytes", FETCH_BYTES),
     )
 
 

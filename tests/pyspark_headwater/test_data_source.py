@@ -145,12 +145,15 @@ def test_windows_of_event_time_take_late_orders_in_and_leave_later_ones_out(
         first = count()
         served.write([made_at([2])])
         second = count()
+        served.write([made_at([1])])
+        third = count()
         heard = example.by_processing_time(frame(spark, served), width="10 minutes")
         by_clock = heard.toArrow().column("count").to_pylist()
 
-    assert first == ([], 0)  # what the watermark then closes is told by the batch that follows
-    assert second == ([3], 1)  # and the window of minute 31 may still grow
-    assert sum(by_clock) == 5
+    assert first == ([], 0)  # what the watermark then closes is told by the batch that follows,
+    assert second == ([4], 0)  # which still takes in what comes with it
+    assert third == ([4], 1)  # and the window of minute 31 may still grow
+    assert sum(by_clock) == 6
 
 
 def made_at(minutes: list[int]) -> Any:

@@ -1,0 +1,51 @@
+"""Whoever has no Java for Spark is told so before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from core_log.errors import ConfigError
+from sinks.spark import session
+from sinks.spark.session import SessionChoices, examine_java, open_session
+
+
+def put_java(place: Path, said: str) -> None:
+    """Java tells its version on the error output."""
+    java = place / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', None),
+        ('openjdk version "25" 2025-09-16', None),
+        ('openjdk version "11.0.20" 2023-07-18', "Spark needs Java 17 or newer, and this is 11"),
+        ('java version "1.8.0_392"', "Spark needs Java 17 or newer, and this is 1"),
+        ("no idea", "does not say which version of Java it is"),
+    ],
+)
+def test_an_old_java_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, problem: str | None
+) -> None:
+    put_java(tmp_path, said)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    finding = examine_java()
+
+    assert (finding is None) == (problem is None)
+    assert finding is None or (problem or "") in finding.problem
+
+
+def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    nothing_open = session._Held()
+    monkeypatch.setattr(session, "_held", lambda: nothing_open)
+
+    with pytest.raises(ConfigError) as caught:
+        open_session(SessionChoices(master="local[1]", scratch=tmp_path))
+
+    assert "there is none" in str(caught.value) and "JAVA_HOME" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

@@ -111,8 +111,8 @@ class PostgresSettings(YamlSettings):
     origin: Literal["any", "none"] = "any"
     """`none` leaves out what the server itself has from a replication (16 or newer)."""
     receive_bytes: SizeBytes = Field(2 << 20, ge=1 << 16)
-    """How much of the stream is taken in before it becomes columns. More takes memory, several times
-    as much, and little time off."""
+    """How much of the stream is taken in before it becomes columns. More takes memory, several
+    times as much, and little time off."""
     connect_timeout_ms: DurationMs = Field(10_000, ge=1)
     """How long to wait for a connection."""
 

@@ -13,8 +13,9 @@ help: ## this list
 venv: ## install what the project needs into .venv, nothing else
 	@scripts/setup.sh
 
-demo: venv ## a shop through the log into SQLite and Parquet, killed in the middle
-	@$(BIN)/python -m scripts.demo_generator
+demo: venv ## PostgreSQL into a lake: killed in the middle, proved, taken back in time
+	@scripts/java.sh || true
+	@$(BIN)/python -m scripts.demo
 
 check: venv ## format, lint, types, architecture tests
 	$(BIN)/ruff format --check --output-format concise .

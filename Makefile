@@ -36,7 +36,7 @@ test: venv ## everything, with short budgets
 sim: venv ## long random histories in memory, from one seed: make sim SEED=42
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m simulation $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))
 
-crash: venv ## 200 kills and 500 power cuts of the log, and pipelines killed at named points
+crash: venv ## 200 kills and 500 power cuts of the log; captures and pipelines killed
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m crash
 
 fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600
@@ -48,11 +48,12 @@ compat: venv ## other people's clients, and Apache Kafka under our own suites
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
 	    $(PYTEST) -q tests -m "compat or kafka"
 
-bench: venv ## the log beside Apache Kafka, pipelines, PostgreSQL beside Debezium, into benchmarks/results
+bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.log
 	@scripts/databases.sh
 	$(BIN)/python -m benchmarks.pipelines
 	$(BIN)/python -m benchmarks.postgres
+	$(BIN)/python -m benchmarks.lake
 
 docs: venv ## write the generated pages again
 	$(BIN)/python -m scripts.write_docs

@@ -70,11 +70,11 @@ class Following:
             stack.push_async_callback(_end, beating)
             if self._end is not None:
                 self._stream.ask()
-            while not self._is_over:
+            while not self.is_over:
                 coming = asyncio.ensure_future(anext(bursts))
                 async with AsyncExitStack() as waiting:
                     waiting.push_async_callback(_end, coming)
-                    while not (coming.done() or self._is_over):
+                    while not (coming.done() or self.is_over):
                         await self._something(coming, beating)
                         while (rows := await self._rows_read()) is not None:
                             yield rows
@@ -154,7 +154,8 @@ class Following:
         return replace(part, tables=tuple(kept))
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether everything has been read that was to be read."""
         if self._end is None or self._reached < self._end or self._is_open:
             return False
         return not self._backfill.has_work

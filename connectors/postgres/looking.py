@@ -3,9 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from psycopg import sql
+
 from connectors.postgres import publications, slots
 from connectors.postgres.catalog import CapturedTable, tables
 from connectors.postgres.connecting import Connection, connect, in_our_words
+from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 
@@ -32,6 +35,16 @@ async def look(
     with in_our_words("the tables cannot be looked up"):
         book = await TypeBook.load(connection, settings)
         return await tables(connection, settings.tables, settings.keys, book), book
+
+
+async def advance(settings: PostgresSettings, slot: str, place: int) -> None:
+    """Confirms to a slot from which nobody streams any more."""
+    async with connected(settings) as connection:
+        command = sql.SQL("SELECT pg_catalog.pg_replication_slot_advance({}, {})")
+        with in_our_words("the slot cannot be advanced", slot=slot):
+            await connection.execute(
+                command.format(sql.Literal(slot), sql.Literal(lsn_text(place)))
+            )
 
 
 async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:

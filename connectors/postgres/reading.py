@@ -28,6 +28,7 @@ from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import TransactionCounts
 from connectors.postgres.translating import Translator
 from connectors.postgres.types.book import TypeBook
+from connectors.postgres.unfit import SetAside
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
@@ -49,6 +50,7 @@ class Reading:
         self._resume_from = resume_from
         self._slot = slots.slot_name(settings, context.pipeline)
         self._publication = publications.publication_name(settings, context.pipeline)
+        self.set_aside = SetAside()
         self._following: Following | None = None
         self._wishes: list[Control] = []
         """What users wanted before the stream was followed."""
@@ -75,7 +77,7 @@ class Reading:
                 spared=[part.removeprefix(PREFIX) for part in left],
             )
             origin = Origin(self._context.pipeline, standing.server.database)
-            reader = Reader(self._settings, self._context, origin)
+            reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
             back = [] if start is None else returned(positions, tables)
             if start is None:
@@ -201,6 +203,7 @@ class Reading:
             Toast(connection, reader.kernels, has_placeholders=settings.toast == "placeholder"),
             self._context.clock,
             has_messages=settings.has_messages,
+            set_aside=reader.set_aside,
             counts=TransactionCounts() if settings.has_transactions else None,
         )
 

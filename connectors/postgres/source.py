@@ -31,7 +31,7 @@ class PostgresSource:
         self._reading = Reading(self._settings, self._context, resume_from)
         async with aclosing(self._reading.batches()) as batches:
             async for batch in batches:
-                yield batch
+                yield self._reading.set_aside.with_rejects(batch)
 
     async def acknowledge(self, positions: Positions) -> None:
         if self._reading is not None:

@@ -1,21 +1,23 @@
 """From a burst of the stream to batches of changes: what belongs to which table, in which form."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from connectors.postgres.changing import truncate, typed
+from connectors.postgres.changing import Filled, truncate, typed
 from connectors.postgres.heartbeat import PREFIX as HEARTBEAT_PREFIX
 from connectors.postgres.notices import Moment, messages
-from connectors.postgres.relations import Captures
+from connectors.postgres.relations import Capture, Captures
 from connectors.postgres.source_block import Commits, Origin
 from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import Placed, TransactionCounts
+from connectors.postgres.unfit import SetAside, sifted
 from connectors.postgres.wal.burst import Burst, Message, RowChanges, Truncated
 from core_log.changes import ChangeBatch, Notices, Positions
 from core_log.clock import Clock
+from core_log.errors import DecodeError
 
 BATCH_BYTES = 32 << 20
 """A burst that has grown by values that were read anew goes on in several batches."""
@@ -43,6 +45,7 @@ class Translator:
     toast: Toast
     clock: Clock
     has_messages: bool
+    set_aside: SetAside
     counts: TransactionCounts | None
     """None where nobody wants transaction metadata."""
     _last_end: int | None = None
@@ -95,9 +98,20 @@ class Translator:
             return
         async with aclosing(self.toast.filled(part, capture)) as pieces:
             async for filled in pieces:
-                changes, transactions = typed(filled, capture, commits, self.origin)
-                if len(changes):
-                    yield Placed(changes, transactions)
+                for placed in self._typed(filled, capture, commits):
+                    yield placed
+
+    def _typed(self, filled: Filled, capture: Capture, commits: Commits) -> Iterator[Placed]:
+        try:
+            changes, transactions = typed(filled, capture, commits, self.origin)
+        except DecodeError:
+            filled, rejects = sifted(filled, capture, commits)
+            self.set_aside.add(rejects)
+            if not len(filled.part):
+                return
+            changes, transactions = typed(filled, capture, commits, self.origin)
+        if len(changes):
+            yield Placed(changes, transactions)
 
     async def _truncated(self, event: Truncated, commits: Commits) -> None:
         for relation in event.relations:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 from tests.databases import Guest
 from tests.debezium import capturing, histories, ours
@@ -56,20 +55,12 @@ async def _readings(stack: AsyncExitStack, guest: Guest) -> Mapping[str, ours.Re
 
 
 async def _streaming(readings: Mapping[str, ours.Reading]) -> None:
-    """Until all have read what was there; an error of theirs is raised here."""
     for each in readings.values():
-        streams: asyncio.Future[Any] = asyncio.ensure_future(each.streams.wait())
-        assert each.ended is not None, "a reading has been started"
-        either: list[asyncio.Future[Any]] = [streams, each.ended]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if each.ended.done():
-            streams.cancel()
-            await each.ended
+        await each.streaming()
 
 
 async def _told(readings: Mapping[str, ours.Reading]) -> dict[str, dict[str, Told]]:
     for each in readings.values():
-        assert each.ended is not None, "a reading has been started"
         await asyncio.wait_for(each.ended, ENDING_S_MAX)
     return {
         mode: ours.told(readings[READINGS.get(mode, SHARED)].batches, mode) for mode in ours.WIRES

@@ -20,7 +20,7 @@ from pipelines.loops.encoding import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
 from pipelines.loops.topics import TopicRules
 from tests.connectors.postgres.stories import source_context
 from tests.debezium.capturing import PIPELINE
-from tests.debezium.events import Event, Told, parsed
+from tests.debezium.events import Event, Spelled, Told, parsed
 
 WIRES: Mapping[str, Mapping[str, Any]] = {
     "plain": {"decimal": "precise"},
@@ -35,7 +35,7 @@ INTERVALS = {"strings": "string"}
 WITH_TRANSACTIONS = {"strings"}
 LAST = "zz_end"
 REJECTED = "(set aside)"
-"""In place of an event whose row the mode cannot express: it becomes a dead letter."""
+"""Marks an event whose row the mode cannot express: it becomes a dead letter."""
 TOPICS = TopicRules(PIPELINE, "{pipeline}.{schema}.{table}", 1, {})
 
 
@@ -45,7 +45,16 @@ class Reading:
 
     batches: list[ChangeBatch] = field(default_factory=list)
     streams: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: "asyncio.Future[None] | None" = None
+    ended: "asyncio.Future[None]" = field(default_factory=asyncio.Future)
+
+    async def streaming(self) -> None:
+        """Until all that was there has been read; an error of the source's is raised here."""
+        streams: asyncio.Future[Any] = asyncio.ensure_future(self.streams.wait())
+        either: list[asyncio.Future[Any]] = [streams, self.ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self.ended.done():
+            streams.cancel()
+            await self.ended
 
 
 @asynccontextmanager
@@ -105,7 +114,7 @@ def _events(changes: TableChanges, wire: WireSettings, topic: str) -> list[Event
         encoded = codec_for(wire, topic=topic).encode(changes, now_us=1)
     except RowsRejected:
         if len(changes) == 1:
-            return [Event(REJECTED, REJECTED, {})]
+            return [_set_aside(changes)]
         rows = (changes.slice(place, 1) for place in range(len(changes)))
         return [event for row in rows for event in _events(row, wire, topic)]
     texts = [
@@ -127,6 +136,15 @@ def _events(changes: TableChanges, wire: WireSettings, topic: str) -> list[Event
         )
         for place, (key, value) in enumerate(zip(*texts, strict=True))
     ]
+
+
+def _set_aside(changes: TableChanges) -> Event:
+    """The tables of types have a number for a key."""
+    key = {name: Spelled(str(changes.rows.column(name)[0])) for name in changes.schema.key}
+    letter = "rcud"[changes.operations[0].as_py()]
+    xid = changes.source["txId"]
+    number = Spelled(str(xid[0] if isinstance(xid, pa.Array) else xid))
+    return Event(key, {"op": letter, "source": {"txId": number}, REJECTED: True}, {})
 
 
 def _add_schema(found: Told, changes: TableChanges, wire: WireSettings, topic: str) -> None:

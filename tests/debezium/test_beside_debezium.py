@@ -44,8 +44,7 @@ async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> N
 
     theirs = {mode: kept_run(mode) for mode in MODES}
     assert sum(len(told.events) for told in theirs["plain"].values()) > 1_000
-    needed = compare(ours, theirs, is_same_run=False)
-    assert {one.reason for one in PERMITTED} - needed == set(), "a reason that nothing needs"
+    compare(ours, theirs, is_same_run=False)
 
 
 @pytest.mark.compat
@@ -57,4 +56,6 @@ async def test_events_are_those_of_debezium_beside_us(guest: Guest, tmp_path: Pa
     if os.environ.get(RECORD):
         for mode, path in files.items():
             keep_run(path, mode)
-    compare(ours, {mode: read_run(path) for mode, path in files.items()}, is_same_run=True)
+    theirs = {mode: read_run(path) for mode, path in files.items()}
+    needed = compare(ours, theirs, is_same_run=True)
+    assert {one.reason for one in PERMITTED} - needed == set(), "reasons that nothing needs"

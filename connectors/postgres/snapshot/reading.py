@@ -1,7 +1,7 @@
 """Rows of a table, as they stand on some of its pages, become changes of the kind READ."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,11 +18,11 @@ from connectors.postgres.snapshot.leaves import Size
 from connectors.postgres.snapshot.ledger import Pages
 from connectors.postgres.snapshot.throttle import Throttle
 from connectors.postgres.source_block import Origin
+from connectors.postgres.unfit import SetAside, sifted_rows
 from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels, chosen_kernels
 from connectors.source import SourceContext
 from core_log.changes import Cell, Operation, TableChanges, source_times
-from core_log.errors import DecodeError
 from core_log.patterns import Pattern
 from core_log.rows.rejecting import UNFIT
 
@@ -44,6 +44,7 @@ class Reader:
     settings: PostgresSettings
     context: SourceContext
     origin: Origin
+    set_aside: SetAside = field(default_factory=SetAside)
     kernels: Kernels = field(default_factory=chosen_kernels)
     throttle: Throttle = field(init=False)
 
@@ -73,7 +74,7 @@ class Reader:
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:
-                following = partial(_following, table, lines, self.kernels)
+                following = partial(_following, table, lines, self.kernels, self.set_aside)
                 advancing = asyncio.ensure_future(asyncio.to_thread(following))
                 with in_our_words("the rows cannot be read", **facts):
                     rows = await asyncio.shield(advancing)
@@ -141,21 +142,20 @@ def verbatim(condition: str) -> sql.Composable:
 
 
 def _following(
-    table: CapturedTable, lines: Iterator[bytes], kernels: Kernels
+    table: CapturedTable, lines: Iterator[bytes], kernels: Kernels, set_aside: SetAside
 ) -> pa.RecordBatch | None:
     piece = next(lines, None)
     if piece is None:
         return None
     texts = decode_copy(piece, len(table.plans), kernels)
-    columns = []
-    for plan, text in zip(table.plans, texts, strict=True):
-        try:
-            columns.append(plan.read(text))
-        except UNFIT as error:
-            raise DecodeError(  # no `from`: Arrow's words quote the values
-                "the server sent a value that its column's type does not have",
-                table=str(table.table),
-                column=plan.column.name,
-                why=type(error).__name__,
-            ) from None
+    try:
+        return _typed(table, texts)
+    except UNFIT:
+        fitting, rejects = sifted_rows(texts, table.plans, table.table, table.schema.key)
+        set_aside.add(rejects)
+        return _typed(table, fitting)
+
+
+def _typed(table: CapturedTable, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
+    columns = [plan.read(text) for plan, text in zip(table.plans, texts, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)

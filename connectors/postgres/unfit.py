@@ -1,0 +1,171 @@
+"""Sets aside rows with values that no column of ours holds, so that one of them stops nobody."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.changing import Filled
+from connectors.postgres.relations import Capture
+from connectors.postgres.source_block import Commits
+from connectors.postgres.types.reading import ColumnPlan
+from connectors.postgres.wal.burst import DELETE, Mask
+from core_log.changes import ChangeBatch, Reject
+from core_log.rows.rejecting import spoilers
+from core_log.table_schema import TableId
+
+DIGEST_DIGITS = 16
+
+
+@dataclass(slots=True)
+class SetAside:
+    """What has been set aside and waits for the next batch to take it along into the log.
+
+    That is never a later batch than that of the row's neighbours, so that none is lost; one that
+    goes there twice has the same place, and so is the same letter.
+    """
+
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, rejects: Sequence[Reject]) -> None:
+        self._rejects += rejects
+
+    def with_rejects(self, batch: ChangeBatch) -> ChangeBatch:
+        if not self._rejects:
+            return batch
+        found, self._rejects = tuple(self._rejects), []
+        return replace(batch, rejects=batch.rejects + found)
+
+
+def unfit(plan: ColumnPlan, text: pa.StringArray) -> Mask:
+    """Which values the column's type does not hold."""
+    found = np.zeros(len(text), np.bool_)
+    while places := _spoilers(plan, _without(text, found)):
+        found[list(places)] = True
+    return found
+
+
+def _spoilers(plan: ColumnPlan, text: pa.StringArray) -> Sequence[int]:
+    return spoilers(len(text), lambda start, end: plan.read(text.slice(start, end - start)))
+
+
+def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, list[Reject]]:
+    """Changes that can be read, and those that cannot.
+
+    Of a row that went, and of one as it was before, only the key is promised: there a value that
+    does not fit is left out.
+    """
+    part = filled.part
+    rows, old = list(part.rows), None if part.old is None else list(part.old)
+    problems: dict[int, Mask] = {}
+    for plan, place in zip(capture.plans, capture.places, strict=True):
+        is_bad = unfit(plan, rows[place])
+        if is_bad.any():
+            rows[place] = _without(rows[place], is_bad)
+            if place not in capture.key_places:
+                is_bad = is_bad & (part.operations != DELETE)
+            problems[place] = is_bad
+        if old is not None and (is_bad := unfit(plan, old[place])).any():
+            old[place] = _without(old[place], is_bad)
+    columns = part.relation.columns
+    shown = sorted({*capture.key_places, *problems})
+    texts = {columns[place].name: part.rows[place] for place in shown}
+    named = {columns[place].name: is_bad for place, is_bad in problems.items()}
+    is_lost = _any(named, len(part))
+    names = commits.names(part.transactions)
+    assert isinstance(names, str | pa.Array), "commits have names"
+    rejects = [
+        _reject(
+            capture.schema.table,
+            texts,
+            named,
+            capture.schema.key,
+            row,
+            at=f"{names if isinstance(names, str) else names[row]}#{part.indexes[row]}",
+        )
+        for row in np.flatnonzero(is_lost).tolist()
+    ]
+    readable = replace(part, rows=tuple(rows), old=None if old is None else tuple(old))
+    return _kept(replace(filled, part=readable), ~is_lost), rejects
+
+
+def sifted_rows(
+    texts: Sequence[pa.StringArray],
+    plans: Sequence[ColumnPlan],
+    table: TableId,
+    key: Collection[str],
+) -> tuple[list[pa.StringArray], list[Reject]]:
+    """The same for rows that were copied."""
+    problems = {
+        plan.column.name: is_bad
+        for plan, text in zip(plans, texts, strict=True)
+        if (is_bad := unfit(plan, text)).any()
+    }
+    shown = {
+        plan.column.name: text
+        for plan, text in zip(plans, texts, strict=True)
+        if plan.column.name in key or plan.column.name in problems
+    }
+    is_lost = _any(problems, len(texts[0]))
+    rejects = []
+    for row in np.flatnonzero(is_lost).tolist():
+        found = _reject(table, shown, problems, key, row, at="")
+        # Such a row has no place in the log of the server: its content is one that stays the same.
+        digest = sha256(found.content).hexdigest()[:DIGEST_DIGITS]
+        rejects.append(replace(found, at=f"rows#{digest}"))
+    keep = pa.array(~is_lost)
+    return [text.filter(keep) for text in texts], rejects
+
+
+def _without(text: pa.StringArray, is_bad: Mask) -> pa.StringArray:
+    return pc.if_else(pa.array(is_bad), pa.scalar(None, pa.string()), text)
+
+
+def _any(problems: Mapping[str, Mask], count: int) -> Mask:
+    found: Mask = np.logical_or.reduce([np.zeros(count, np.bool_), *problems.values()])
+    return found
+
+
+def _reject(
+    table: TableId,
+    texts: Mapping[str, pa.StringArray],
+    problems: Mapping[str, Mask],
+    key: Collection[str],
+    row: int,
+    *,
+    at: str,
+) -> Reject:
+    """Its content is the key and what did not fit, so that nothing else of the row is shown."""
+    bad = [name for name, is_bad in problems.items() if is_bad[row]]
+    shown = {name: text[row].as_py() for name, text in texts.items() if name in (*key, *bad)}
+    content = orjson.dumps(shown)
+    return Reject(table, content, f"no column of ours holds this value: {', '.join(bad)}", at)
+
+
+def _kept(filled: Filled, keep: Mask) -> Filled:
+    if keep.all():
+        return filled
+    part, chosen = filled.part, pa.array(keep)
+
+    def picked(masks: Mapping[int, Mask]) -> dict[int, Mask]:
+        return {place: mask[keep] for place, mask in masks.items()}
+
+    return Filled(
+        replace(
+            part,
+            operations=part.operations[keep],
+            rows=tuple(text.filter(chosen) for text in part.rows),
+            unchanged=picked(part.unchanged),
+            old=None if part.old is None else tuple(text.filter(chosen) for text in part.old),
+            old_kinds=part.old_kinds[keep],
+            lsns=part.lsns[keep],
+            transactions=part.transactions[keep],
+            indexes=part.indexes[keep],
+        ),
+        picked(filled.refilled),
+        picked(filled.placeholders),
+    )

@@ -28,6 +28,8 @@ class Column:
     """Debezium's name of a meaning that `type` does not carry, such as `io.debezium.data.Json`."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What belongs to the meaning, such as the labels of an enum under `allowed`."""
+    mask: str = ""
+    """What has hidden its values before they entered the log, for whoever compares."""
 
 
 @dataclass(frozen=True, slots=True)

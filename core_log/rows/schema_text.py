@@ -50,6 +50,8 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         written["semantic"] = column.semantic
     if column.parameters:
         written["parameters"] = dict(column.parameters)
+    if column.mask:
+        written["mask"] = column.mask
     return written
 
 
@@ -60,4 +62,5 @@ def _column_from_json(document: Mapping[str, Any]) -> Column:
         is_nullable=document["nullable"],
         semantic=document.get("semantic", ""),
         parameters=dict(document.get("parameters", {})),
+        mask=document.get("mask", ""),
     )

@@ -1,7 +1,7 @@
 """What a pipeline would make and change, before it does: topics, tables, and what hinders it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from core_log.clock import Clock
 from core_log.errors import ConfigError
@@ -136,17 +136,38 @@ async def differences(
                     needs_migration=True,
                 )
             )
-        if before.schema.columns != schema.columns:
+        found += _mask_differences(topic.name, before.schema, schema)
+        columns, before_columns = _unmasked(schema), _unmasked(before.schema)
+        if before_columns.columns != columns.columns:
             found.append(
                 Difference(
                     topic.name,
                     "columns",
-                    _only(before.schema, schema) or "as they were",
-                    _only(schema, before.schema) or "fewer",
+                    _only(before_columns, columns) or "as they were",
+                    _only(columns, before_columns) or "fewer",
                     needs_migration=False,
                 )
             )
     return found
+
+
+def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> Iterator[Difference]:
+    """Masked and unmasked values of one column cannot share a topic."""
+    masks = {column.name: column.mask for column in schema.columns}
+    for column in before.columns:
+        wanted = masks.get(column.name, column.mask)
+        if wanted != column.mask:
+            yield Difference(
+                topic,
+                f"mask of {column.name}",
+                column.mask or "none",
+                wanted or "none",
+                needs_migration=True,
+            )
+
+
+def _unmasked(schema: TableSchema) -> TableSchema:
+    return replace(schema, columns=tuple(replace(each, mask="") for each in schema.columns))
 
 
 def check_needs_no_migration(found: Sequence[Difference]) -> None:

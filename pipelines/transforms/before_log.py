@@ -11,7 +11,7 @@ from core_log.errors import ConfigError
 from core_log.table_schema import TableSchema
 from pipelines.file.spec import PipelineHead, TransformRule
 from pipelines.transforms.by_schema import BySchema
-from pipelines.transforms.masks import masked_column, masked_values
+from pipelines.transforms.masks import mask_text, masked_column, masked_values
 from pipelines.transforms.tables import RuleTables
 
 
@@ -86,6 +86,10 @@ class BeforeLog:
                     )
                 columns.pop(name, None)
                 kept.pop(name, None)
+        for name, each in kept.items():
+            if each.masks:
+                mask = mask_text(each.masks, salt=self._salt)
+                columns[name] = replace(columns[name], mask=mask)
         return _Plan(replace(schema, columns=tuple(columns.values())), list(kept.values()), schema)
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ from core_log.table_schema import Column
 
 REDACTED = "***"
 BLOCK_BYTES = 64  # of SHA-256
+SALT_DIGITS = 8
+"""Enough to tell salts apart, and by far too few to find one."""
 TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
 
@@ -39,6 +41,12 @@ def masked_column(column: Column, mask: str, *, is_key: bool, table: str) -> Col
             type=str(column.type),
         )  # fmt: skip
     return replace(column, semantic="", parameters={})
+
+
+def mask_text(masks: Sequence[str], *, salt: bytes) -> str:
+    """How what hides a column is written down: hashes of another salt are other values."""
+    used = hashlib.sha256(salt).hexdigest()[:SALT_DIGITS]
+    return ", ".join(f"hash of salt {used}" if mask == "hash" else mask for mask in masks)
 
 
 def masked_values(values: pa.Array, mask: str, *, salt: bytes) -> pa.Array:

@@ -76,9 +76,11 @@ class Capture:
             psycopg.connect(self.address) as source,
             closing(sqlite3.connect(self.directory / "shop.db")) as target,
         ):
+            listed = target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            made = {name for (name,) in listed}  # not before there is something to put in
             for table, question in QUESTIONS.items():
                 there = Counter(source.execute(question.encode()).fetchall())
-                here = Counter(target.execute(question).fetchall())
+                here = Counter(target.execute(question).fetchall()) if table in made else Counter()
                 if there != here:
                     found[table] = ((there - here).total(), (here - there).total())
         return found

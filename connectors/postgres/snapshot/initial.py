@@ -125,7 +125,7 @@ class _Plan:
             pages = sum(size.leaf.pages for size in leaves)
             table = _Table(
                 captured,
-                Ledger(snapshot, tuple(size.leaf for size in leaves)),
+                Ledger(snapshot, tuple(size.leaf for size in leaves), oid=captured.oid),
                 sum(size.rows_expected for size in leaves),
                 reader.where_of(captured),
                 sum(size.bytes for size in leaves) / max(1, pages),

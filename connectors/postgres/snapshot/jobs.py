@@ -122,7 +122,7 @@ class Jobs:
                 self.add(table, ledger)
 
     def add(self, table: CapturedTable, ledger: Ledger) -> Job:
-        job = self._jobs[table.oid] = Job(table, ledger)
+        job = self._jobs[table.oid] = Job(table, replace(ledger, oid=table.oid))
         return job
 
     def of(self, table: CapturedTable) -> Job | None:

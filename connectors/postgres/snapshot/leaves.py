@@ -8,7 +8,7 @@ from psycopg import sql
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.ledger import Leaf
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 """Of pages, large values included: no chunk is larger than that however few rows it has, so that
 a few of them fit into memory."""
 

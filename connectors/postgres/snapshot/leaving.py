@@ -1,4 +1,4 @@
-"""Tables that go out of the file and come back: what happened to them in between was never seen."""
+"""Tables that go and come back: what happened to them in between was never seen."""
 
 from collections.abc import Collection, Sequence
 
@@ -20,9 +20,11 @@ def gone(positions: Positions, tables: Collection[CapturedTable]) -> dict[str, s
 
 
 def returned(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
-    """Tables that had left: they are to be emptied in the log, and read again."""
-    return [
-        each
-        for each in tables
-        if (text := positions.get(part_of(each.table))) and Ledger.parse(text).has_left
-    ]
+    """Tables that had left the file, or were dropped and made anew, or have changed names with
+    another: they are to be emptied in the log, and read again."""
+    found = []
+    for each in tables:
+        ledger = Ledger.parse(positions.get(part_of(each.table), Ledger().text()))
+        if ledger.has_left or ledger.oid not in (0, each.oid):
+            found.append(each)
+    return found

@@ -57,6 +57,8 @@ class Ledger:
     """Everything that it does not see comes by the stream, so that only what it does is read."""
     leaves: tuple[Leaf, ...] = ()
     rows: int = 0
+    oid: int = 0
+    """Which table it was; another one of its name is to be read, too."""
     is_done: bool = False
     is_paused: bool = False
     has_left: bool = False
@@ -78,13 +80,13 @@ class Ledger:
         return replace(self, leaves=leaves, rows=self.rows + rows)
 
     def done(self) -> "Ledger":
-        return Ledger(rows=self.rows, is_done=True)
+        return Ledger(rows=self.rows, oid=self.oid, is_done=True)
 
     def left(self) -> "Ledger":
         return Ledger(rows=self.rows, has_left=True)
 
     def text(self) -> str:
-        said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows}
+        said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}
         if self.is_done:
             said["done"] = True
         if self.snapshot is not None:
@@ -118,6 +120,7 @@ class Ledger:
                 snapshot=snapshot,
                 leaves=leaves,
                 rows=said["rows"],
+                oid=said.get("oid", 0),
                 is_done=said.get("done", False),
                 is_paused=said.get("paused", False),
                 has_left=said.get("left", False),

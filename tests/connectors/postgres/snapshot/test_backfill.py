@@ -198,6 +198,24 @@ async def test_what_happens_to_a_table_meanwhile_leaves_it_whole(
         await until_equal(folded, guest)
 
 
+async def test_another_table_of_the_same_name_is_read(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish("orders")
+    folded = Folded()
+    await until_equal(folded, guest)
+
+    guest.execute(
+        "CREATE TABLE fresh (id int PRIMARY KEY, amount int, note text)",
+        "INSERT INTO fresh SELECT i, -i, 'fresh' FROM generate_series(1, 300) i",
+        "DROP TABLE orders",
+        "ALTER TABLE fresh RENAME TO orders",
+        "ALTER PUBLICATION headwater_shop ADD TABLE orders",
+    )
+    await until_equal(folded, guest)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+
+
 async def test_partitions_are_read_as_their_table(guest: Guest) -> None:
     guest.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, amount int, note text) PARTITION BY HASH (id)",

@@ -1,14 +1,17 @@
 """Where every record and its fields lie within the record sections of many batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from core_log.errors import DecodeError
+from core_log.speed import chosen_speed
 from core_log.varint import Bytes, Int64s, read_pairs, read_varints
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
+_COMPILED_RECORDS_MIN = 2_000
 _LOCKSTEP_BATCHES_MIN = 48  # fewer than these are walked faster one after another
 
 
@@ -87,9 +90,12 @@ def record_bounds(sections: Sections) -> tuple[Int64s, Int64s]:
     firsts = np.cumsum(counts) - counts
     starts = np.empty(int(counts.sum()), dtype=np.int64)
     walked, heads = _walk_in_lockstep(sections, firsts, starts)
+    walk_fast = _compiled_walk() if counts.sum() - walked.sum() >= _COMPILED_RECORDS_MIN else None
     for row in np.flatnonzero(counts > walked).tolist():
         begin, end = int(firsts[row] + walked[row]), int(firsts[row] + counts[row])
         position, limit = int(heads[row]), int(sections.ends[row])
+        if walk_fast is not None and walk_fast(sections.data, position, limit, starts[begin:end]):
+            continue
         walk = _walk(sections.data[position:limit].tobytes(), position)
         try:
             starts[begin:end] = np.fromiter(walk, np.int64, end - begin)
@@ -138,6 +144,15 @@ def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tup
     walked, positions = np.empty_like(order), np.empty_like(order)
     walked[order], positions[order] = np.minimum(remaining, steps), heads
     return walked, positions
+
+
+@cache
+def _compiled_walk() -> Callable[[Bytes, int, int, Int64s], bool] | None:
+    if chosen_speed() != "fast":
+        return None
+    from core_log.record_walk import walk  # late: loading it is worth it for many records only
+
+    return walk
 
 
 def _walk(section: bytes, position: int) -> Iterator[int]:

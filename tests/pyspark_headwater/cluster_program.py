@@ -17,6 +17,8 @@ CONFIG = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.cores.max": "2",
+    # Compiling would take longer than reading a few records.
+    "spark.executorEnv.HEADWATER_SPEED": "python",
 }
 
 

@@ -27,6 +27,7 @@ from sinks.spark.table import (
     Overtaken,
     Owner,
     TableState,
+    merged,
     owner_of,
 )
 
@@ -125,7 +126,7 @@ class KeptTable:
         self._check_start(state, stretch, known)
         files = () if state is None else state.files
         while True:
-            layout, all_files = self.layout(work.schemas(), state)
+            layout, all_files = self.layout(work.schemas(), state, stretch.feeds)
             rewriting = Rewriting(self.place, layout, keeps_partitions=self.keeps_partitions)
             try:
                 prepared = work.prepare(rewriting, files, all_files=all_files)
@@ -143,12 +144,17 @@ class KeptTable:
         return True
 
     def layout(
-        self, schemas: Sequence[TableSchema], state: TableState | None
+        self,
+        schemas: Sequence[TableSchema],
+        state: TableState | None,
+        feeds: Mapping[str, Feed],
     ) -> tuple[Layout, bool]:
         """How rows under these schemas are kept; whether all files must be written anew."""
         present = None if state is None else state.schema
         chosen = self._settings.of(str(self.table))
-        may_drop = state is None or sum(feed.partitions for feed in state.feeds.values()) <= 1
+        known = merged({} if state is None else state.feeds, feeds)
+        # Schemas come in their order only from one partition.
+        may_drop = sum(feed.partitions for feed in known.values()) <= 1
         all_files, layout = False, None
         forgotten = frozenset[str]()
         for schema in schemas:

@@ -331,7 +331,8 @@ class SparkSink:
 
     async def _name_bad_records(self, kept: KeptTable, part: Slice, portion: Portion) -> None:
         """Read here, they raise what says which they are."""
-        layout = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load())[0])
+        feeds = _stretch(part, portion).feeds
+        layout, _ = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load(), feeds))
         async for changes in _of_topics(part, portion.topics, are_wanted=True).changes():
             if not changes.is_truncate:
                 await in_thread(partial(layout.conform, changes))

@@ -22,7 +22,7 @@ from pipelines.terminal.table_names import split_target
 from pipelines.terminal.wishing import TARGET, check_pipeline, running_pipelines
 
 if TYPE_CHECKING:
-    from pipelines.proving.verify import Verdict
+    from pipelines.proving.verdicts import Verdict
 
 
 @click.command()
@@ -88,7 +88,8 @@ async def _verify(
     from pipelines.file.given_files import load_named
     from pipelines.proving.outcomes import remember
     from pipelines.proving.subjects import subject_of, subjects_of
-    from pipelines.proving.verify import Sides, Verifier
+    from pipelines.proving.verdicts import Sides
+    from pipelines.proving.verify import Verifier
 
     pipeline, given = split_target(target)
     if address.file is None:

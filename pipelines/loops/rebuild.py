@@ -19,7 +19,8 @@ from pipelines.loops.deliver import deliver
 from pipelines.proving.moments import Moment, check_exact, newest_moment
 from pipelines.proving.replaying import Tell, replay
 from pipelines.proving.subjects import Subject, subject_of, subjects_of
-from pipelines.proving.verify import ComparableSink, Verdict, Verifier
+from pipelines.proving.verdicts import Verdict
+from pipelines.proving.verify import ComparableSink, Verifier
 from pipelines.reports import Moved, Report
 from sinks.sink import Rebuildable, Sink, Stands
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from core_log.clock import Clock
 from core_log.log import Log
 from pipelines.journal.control import VERIFIED, Wish, write_control
-from pipelines.proving.verify import Verdict
+from pipelines.proving.verdicts import Verdict
 
 PROBLEM_LETTERS_MAX = 500
 

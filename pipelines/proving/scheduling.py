@@ -13,7 +13,8 @@ from pipelines.file.spec import VerifySettings
 from pipelines.journal.control import VERIFIED, Desired
 from pipelines.proving.outcomes import remember
 from pipelines.proving.subjects import subjects_of
-from pipelines.proving.verify import Sides, Verifier
+from pipelines.proving.verdicts import Sides
+from pipelines.proving.verify import Verifier
 from pipelines.reports import VERIFY, Reporter, State, StateChanged
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from pipelines.file.loading import LoadedPipeline, load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
 from pipelines.proving.subjects import Subject, subject_of, subjects_of
-from pipelines.proving.verify import Sides, Verdict, Verifier
+from pipelines.proving.verdicts import Sides, Verdict
+from pipelines.proving.verify import Verifier
 
 
 class World:

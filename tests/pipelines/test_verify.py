@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.proving.comparing import Kind
-from pipelines.proving.verify import Sides, Verdict
+from pipelines.proving.verdicts import Sides, Verdict
 from tests.databases import database_in
 from tests.pipelines.proving_world import World, tell
 

@@ -13,7 +13,8 @@ from pipelines.journal.control import Desired
 from pipelines.loops.build import make_source, run_unit
 from pipelines.proving.comparing import Kind
 from pipelines.proving.subjects import subjects_of
-from pipelines.proving.verify import Sides, Verdict, Verifier
+from pipelines.proving.verdicts import Sides, Verdict
+from pipelines.proving.verify import Verifier
 from pipelines.reports import Moved, Report
 from tests.databases import database_in
 from tests.pipelines.proving_world import World, tell

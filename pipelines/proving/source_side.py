@@ -1,0 +1,104 @@
+"""The source's side of a comparison: where it was read, and its rows as targets would get them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.source import Snapshot, Snapshotable, Source
+from core_log.changes import Operation, TableChanges
+from core_log.clock import Clock
+from core_log.errors import LogUnavailable
+from core_log.log import Log, TopicPartition
+from core_log.rows.codecs import codec_for
+from pipelines.file.loading import LoadedPipeline
+from pipelines.journal.positions import load_positions
+from pipelines.loops.build import wire_of
+from pipelines.loops.busy_work import beside
+from pipelines.loops.reading import AfterLog
+from pipelines.proving.as_of import STREAM, before, order_of
+from pipelines.proving.moments import Moment, moment_of, newest_moment
+from pipelines.proving.subjects import Subject
+from pipelines.transforms.before_log import BeforeLog, salt_of
+
+REACH_MS, REACH_POLL_S = 60_000, 0.25
+"""How long the log may take to come to where the source was read."""
+LOOK_PAUSE_MS_MAX = 30_000
+
+
+@runtime_checkable
+class SnapshotableSource(Source, Snapshotable, Protocol):
+    """Both at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSide:
+    """A source as it was at one position, as long as its snapshot is open."""
+
+    loaded: LoadedPipeline
+    log: Log
+    clock: Clock
+    after_log: AfterLog
+    source: SnapshotableSource
+    snapshot: Snapshot
+    is_running: bool
+
+    async def moment(self, partitions: Sequence[TopicPartition]) -> Moment:
+        """Up to where the log has to be read to be compared with it."""
+        if not self.snapshot.positions:
+            return await newest_moment(self.log, partitions)
+        position = self.snapshot.positions[STREAM]
+        await self._reach(position)
+        as_of = before(position)
+        return await moment_of(self.log, self.loaded.name, as_of, partitions)
+
+    async def _reach(self, position: str) -> None:
+        """Waits until the log has all that came before."""
+        wanted = order_of(position)
+        if wanted is None:
+            before(position)  # which says so
+        deadline = self.clock.monotonic_ms() + (REACH_MS if self.is_running else 0)
+        while True:
+            reached = (await load_positions(self.log, self.loaded.name)).get(STREAM, "")
+            order = order_of(reached)
+            if order is not None and wanted is not None and order >= wanted:
+                return
+            if self.clock.monotonic_ms() >= deadline:
+                raise LogUnavailable(
+                    "the log has not come to where the source is",
+                    hint="try again when it has caught up: headwater status"
+                    if self.is_running
+                    else f"run the pipeline: headwater run {self.loaded.path.name}",
+                    source=position,
+                    log=reached,
+                )
+            await asyncio.sleep(REACH_POLL_S)
+
+    async def rows(self, subject: Subject) -> AsyncIterator[pa.RecordBatch]:
+        """Through everything that rows go through on their way into a target."""
+        spec = self.loaded.spec
+        before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
+        for stored in subject.sources:
+            codec = codec_for(wire_of(self.loaded), topic=stored.topic)
+
+            def through(changes: TableChanges, codec: Any = codec) -> list[TableChanges]:
+                changes = before_log.apply(changes)
+                encoded = codec.encode(changes, now_us=self.clock.now_ms() * 1_000)
+                decoded = codec.decode(encoded.keys, encoded.values, changes.schema)
+                return self.after_log.apply(decoded, may_have_gaps=False)
+
+            async for changes in self.snapshot.rows(stored.schema.table):
+                if not len(changes):
+                    continue
+                for each in await beside(partial(through, changes), changes.rows.nbytes):
+                    is_there = pc.not_equal(each.operations, int(Operation.DELETE))
+                    yield each.filter(is_there).rows
+
+    async def pause(self) -> None:
+        """Until a source that is asked on a schedule has been asked again."""
+        every_ms = min(getattr(self.loaded.source.settings, "every_ms", 0), LOOK_PAUSE_MS_MAX)
+        await asyncio.sleep(every_ms * 2 / 1_000)

@@ -26,6 +26,9 @@ WATCH_MS = 10_000
 WORTH_BYTES = 8_192
 """Others have to have written this much for a message to be worth it, so that a server at rest
 stays at rest."""
+GRACE_MS = 60_000
+"""So long the budget may be exceeded: the place from which the server keeps its log moves in steps,
+a quarter of a minute apart."""
 NEAR = 0.8
 """From this share of the budget on it is worth a warning."""
 
@@ -38,25 +41,32 @@ class Verdict(IntEnum):
 
 @dataclass(slots=True)
 class Budget:
-    """What `slot.max_retained_wal` allows. Beyond it something is done only once more is kept than
-    at the look before: who catches up is not to be stopped."""
+    """What `slot.max_retained_wal` allows. Being beyond it counts once it has lasted a while and is
+    no better than at its beginning: who catches up is not to be stopped."""
 
     limit: int | None
-    last: int | None = None
+    beyond_since_ms: int | None = None
+    beyond_at_first: int = 0
     told: Verdict = Verdict.FINE
 
-    def judge(self, retained: int) -> Verdict:
+    def judge(self, retained: int, *, now_ms: int) -> Verdict:
         """Says each but once, until it is fine again."""
-        before, self.last = self.last, retained
         if self.limit is None or retained < NEAR * self.limit:
-            self.told = Verdict.FINE
+            self.told, self.beyond_since_ms = Verdict.FINE, None
             return Verdict.FINE
-        is_over = before is not None and self.limit < before <= retained
-        verdict = Verdict.OVER if is_over else Verdict.NEAR
+        verdict = Verdict.OVER if self._lasts(retained, now_ms, self.limit) else Verdict.NEAR
         if verdict <= self.told:
             return Verdict.FINE
         self.told = verdict
         return verdict
+
+    def _lasts(self, retained: int, now_ms: int, limit: int) -> bool:
+        if retained <= limit:
+            self.beyond_since_ms = None
+            return False
+        if self.beyond_since_ms is None or retained < self.beyond_at_first:
+            self.beyond_since_ms, self.beyond_at_first = now_ms, retained
+        return now_ms - self.beyond_since_ms >= GRACE_MS
 
 
 class Heartbeat:
@@ -127,7 +137,7 @@ class Heartbeat:
     async def _watch(self, connection: Connection, slot: slots.Slot, retained: int) -> None:
         limits = self._settings.slot
         self._context.report(Gauge(RETAINED, max(retained, 0), limits.max_retained_wal))
-        verdict = self._budget.judge(retained)
+        verdict = self._budget.judge(retained, now_ms=self._context.clock.monotonic_ms())
         if verdict is Verdict.FINE:
             return
         if verdict is Verdict.NEAR or limits.when_exceeded == "warn":

@@ -20,18 +20,20 @@ MIB = 1 << 20
 
 def test_a_warning_comes_first_and_who_catches_up_is_not_stopped() -> None:
     budget = Budget(limit=100)
+    kept = (79, 80, 90, 150, 160, 140, 145, 141, 50, 85, 110, 110, 111)
 
-    told = [budget.judge(kept) for kept in (79, 80, 90, 150, 140, 130, 130, 50, 85, 110, 111)]
+    told = [budget.judge(each, now_ms=beat * 30_000) for beat, each in enumerate(kept)]
 
     assert [each.name for each in told] == [
-        "FINE", "NEAR", "FINE", "FINE", "FINE", "FINE", "OVER", "FINE", "NEAR", "FINE", "OVER",
+        "FINE", "NEAR", "FINE", "FINE", "FINE", "FINE", "FINE", "OVER",
+        "FINE", "NEAR", "FINE", "FINE", "OVER",
     ]  # fmt: skip
 
 
 def test_without_a_limit_nothing_is_too_much() -> None:
     budget = Budget(limit=None)
 
-    assert {budget.judge(kept) for kept in (1, 1 << 60, 1 << 61)} == {Verdict.FINE}
+    assert {budget.judge(kept, now_ms=kept) for kept in (1, 1 << 40, 1 << 41)} == {Verdict.FINE}
 
 
 class Beating:
@@ -40,7 +42,8 @@ class Beating:
     def __init__(self, guest: Guest, **choices: Any) -> None:
         self.guest, self.gauges = guest, list[Gauge]()
         settings = PostgresSettings(url=SecretStr(guest.url), tables=("public.*",), **choices)
-        context = SourceContext("shop", Path(), SimulatedClock(0), self._report)
+        self.clock = SimulatedClock(0)
+        context = SourceContext("shop", Path(), self.clock, self._report)
         self.heartbeat = Heartbeat(settings, context, slot="headwater_shop")
 
     def _report(self, report: Progress | Gauge) -> None:
@@ -110,6 +113,7 @@ async def test_beyond_the_budget_it_warns_stops_or_drops_as_the_file_says(
             for _ in range(3):
                 slotted.execute(WRITE)
                 await beating.heartbeat.beat()
+                beating.clock.advance(40_000)
         finally:
             await beating.heartbeat.close()
 

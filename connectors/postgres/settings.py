@@ -116,6 +116,11 @@ class PostgresSettings(YamlSettings):
     connect_timeout_ms: DurationMs = Field(10_000, ge=1)
     """How long to wait for a connection."""
 
+    @property
+    def leaves_holes(self) -> bool:
+        """Whether records can lack values that only older records of their key have."""
+        return self.toast == "placeholder"
+
     @model_validator(mode="after")
     def check_that_rows_may_be_read_again(self) -> "PostgresSettings":
         if self.position_mismatch == "resnapshot" and self.snapshot.mode == "never":

@@ -18,6 +18,15 @@ def problems_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
     """What one file can be told without any system."""
     spec = pipeline.spec
     yield from _of_log(spec.log)
+    retention = spec.log.retention
+    forgets = retention.time_ms is not None or retention.size_bytes is not None
+    has_holes = getattr(pipeline.source.settings, "leaves_holes", False)
+    if has_holes and (spec.log.cleanup != "delete" or forgets):
+        yield (
+            ("source", "toast"),
+            "with placeholders, only all records of a key together hold its row",
+            "log: {cleanup: delete, retention: {time: forever, size: unlimited}}",
+        )
     if spec.verify is not None and bool(spec.verify.every_ms) == bool(spec.verify.cron):
         yield ("verify",), "a time is given by either `every` or `cron`", "keep one of them"
     for at, rule in enumerate(spec.transform):

@@ -167,6 +167,32 @@ def test_what_is_no_pipeline_is_told(write: Write, text: str, told: list[str]) -
     assert mistakes(write(text)) == told
 
 
+PLACEHOLDERS = """
+    pipeline: shop
+    source: {{type: postgres, url: 'host=h', tables: a.b, toast: placeholder}}
+    log: {log}
+    sink: {{type: console}}
+    """
+
+
+@pytest.mark.parametrize(
+    "log",
+    ["{}", "{cleanup: delete, retention: {time: 7d}}", "{cleanup: 'compact,delete'}"],
+)
+def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log: str) -> None:
+    (mistake,) = mistakes(write(PLACEHOLDERS.format(log=log)))
+
+    assert "with placeholders, only all records of a key together hold its row" in mistake
+
+
+def test_a_topic_that_keeps_everything_may_have_placeholders(write: Write) -> None:
+    file = write(PLACEHOLDERS.format(log="{cleanup: delete}"))
+
+    [loaded] = load(file, environment={})
+
+    assert loaded.name == "shop"
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

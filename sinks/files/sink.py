@@ -3,10 +3,13 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
+
+import pyarrow as pa
 
 from core_log.errors import Fenced, HeadwaterError, SinkRejected
 from core_log.finding import Finding
@@ -16,7 +19,7 @@ from sinks.files.naming import table_directory
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.staging import Staged, Staging
 from sinks.files.stores import OURS, Store, store_of
-from sinks.sink import SinkContext, Slice, Stands
+from sinks.sink import Contents, SinkContext, Slice, Stands
 
 ID_DIGITS = 16
 
@@ -82,6 +85,23 @@ class FilesSink:
 
     async def drop(self) -> Sequence[str]:
         return await in_thread(self._drop)
+
+    @asynccontextmanager
+    async def contents(
+        self, schema: TableSchema, topics: Collection[str]
+    ) -> AsyncIterator[Contents]:
+        """Files are never changed, so a commit stays what it is."""
+        from sinks.files.contents import check_readable, current_rows
+
+        check_readable(self._settings, schema)
+        store, manifest = self._target()
+        head = await in_thread(manifest.head)
+
+        async def batches() -> AsyncIterator[pa.RecordBatch]:
+            yield await in_thread(lambda: current_rows(store, manifest, head, schema))
+
+        stands = {part: at for part, at in head.stands.items() if part.topic in topics}
+        yield Contents(stands, schema.names, batches())
 
     async def close(self) -> None:
         """Nothing is held between slices."""

@@ -107,9 +107,9 @@ def escape(column: pa.Array) -> pa.Array:
     if not len(column):
         return column
     data, offsets = stretches(column)
-    if not needs_escape(data):
+    places = _escaped_places(data)
+    if not len(places):
         return column
-    places = np.flatnonzero(_WIDTHS[data] > 1)
     codes = data[places]
     widths = _WIDTHS[codes].astype(np.int64)
     grown = np.concatenate(([0], np.cumsum(widths - 1)))
@@ -118,21 +118,26 @@ def escape(column: pa.Array) -> pa.Array:
     return column_of(pa.string(), text, ends, like=column)
 
 
-def needs_escape(data: Bytes) -> bool:
-    if not len(data):
-        return False
-    has_mark = (data == QUOTE).any() or (data == BACKSLASH).any()
-    return bool(has_mark or data.min() < FIRST_PRINTABLE)
+def _escaped_places(data: Bytes) -> Int64s:
+    is_escaped = data == QUOTE
+    is_escaped |= data == BACKSLASH
+    is_escaped |= data < FIRST_PRINTABLE
+    return np.flatnonzero(is_escaped)
 
 
 def _spread(data: Bytes, places: Int64s, widths: Int64s, codes: Bytes, grown: Int64s) -> Bytes:
     """Makes room for every escape, and writes it there."""
-    repeats = np.ones(len(data), np.int64)
-    repeats[places] = widths
-    text: Bytes = np.repeat(data, repeats)
-    starts = places + grown[:-1]
+    text: Bytes = np.empty(len(data) + int(grown[-1]), np.uint8)
+    is_copied, starts = np.ones(len(text), np.bool_), places + grown[:-1]
+    for step in range(1, int(widths.max())):
+        longer = starts if step == 1 else starts[widths > step]
+        is_copied[longer + step] = False
+    text[is_copied] = data
     text[starts] = BACKSLASH
     is_short = widths == 2
+    if is_short.all():
+        text[starts + 1] = _LETTERS[codes]
+        return text
     text[starts[is_short] + 1] = _LETTERS[codes[is_short]]
     long_starts, long_codes = starts[~is_short], codes[~is_short]
     for offset in range(1, LONG_WIDTH):

@@ -1,0 +1,75 @@
+"""The first reading of rows: which of them, of which tables, and what is said of it."""
+
+from tests.connectors.postgres.snapshot.folding import (
+    Folded,
+    Told,
+    in_table,
+    live,
+    source_of,
+    until_equal,
+)
+from tests.connectors.postgres.snapshot.writing import AUDIT, KEYS, ORDERS
+from tests.databases import Guest
+
+COLUMNS_MAX = 1_600
+
+
+async def test_a_condition_of_the_file_chooses_the_rows(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+
+    await until_equal(folded, guest, snapshot={"where": {"public.o*": "id <= 7 -- few"}})
+    guest.execute("UPDATE orders SET amount = 0 WHERE id IN (7, 8)")
+    await until_equal(folded, guest)
+
+    assert [row["id"] for row in folded.rows("orders")] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_nothing_is_read_where_only_the_stream_is_wanted(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+
+    await until_equal(folded, guest, snapshot={"mode": "never"})
+    guest.execute("INSERT INTO orders VALUES (-1, 0, 'new')")
+    await until_equal(folded, guest, snapshot={"mode": "never"})
+    assert [row["id"] for row in folded.rows("orders")] == [-1]
+    await until_equal(folded, guest)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+
+
+async def test_progress_is_told_of_every_table(guest: Guest) -> None:
+    guest.execute(*ORDERS, *AUDIT, "CREATE TABLE nothing (id int PRIMARY KEY)")
+    guest.publish()
+    told = Told()
+
+    await live(Folded(), source_of(guest, report=told), batches=4)
+    middle = dict(told.newest)
+    await until_equal(Folded(), guest, report=told)
+
+    assert set(told.newest) == {"orders", "audit", "nothing"}
+    assert all(each.is_done for each in told.newest.values())
+    assert told.newest["orders"].rows == told.newest["orders"].rows_expected == KEYS
+    assert told.newest["orders"].bytes == told.newest["orders"].bytes_expected
+    assert not all(each.is_done for each in middle.values())
+
+
+async def test_names_may_be_anything_and_tables_as_wide_as_can_be(guest: Guest) -> None:
+    wide = ", ".join(f'"c {number}" int' for number in range(COLUMNS_MAX - 1))
+    name = '"Weird Schéma"."Tàble ""x"" {y}%s"'
+    guest.execute(
+        'CREATE SCHEMA "Weird Schéma"',
+        f"CREATE TABLE {name} (\"sel\\ect '%s'\" int PRIMARY KEY, {wide})",
+        f"INSERT INTO {name} SELECT i, i FROM generate_series(1, 30) i",
+        f"ANALYZE {name}",
+    )
+    guest.publish()
+    folded = Folded()
+
+    await live(folded, source_of(guest, tables=["Weird*"]), batches=3)
+    await until_equal(folded, guest, tables=["Weird*"])
+
+    assert folded.rows('Tàble "x" {y}%s') == in_table(guest, name)
+    assert len(folded.reads) == 30

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NoReturn
@@ -14,6 +15,7 @@ from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings, SlotSettings
 from connectors.source import Gauge, SourceContext
+from core_log.changes import ChangeBatch
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected
 
 logger = logging.getLogger(__name__)
@@ -78,21 +80,37 @@ class Heartbeat:
         self._connection: Connection | None = None
         self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
 
-    async def run(self) -> NoReturn:
+    async def run(self, *, emits: bool = True) -> NoReturn:
         """For as long as the stream goes on. Raises only when the budget says that it may not."""
         try:
             while True:
-                await self.beat()
+                await self.beat(emits=emits)
                 await asyncio.sleep((self._settings.heartbeat_ms or WATCH_MS) / 1_000)
         finally:
             await self.close()
 
-    async def beat(self) -> None:
+    async def beside(
+        self, batches: AsyncGenerator[ChangeBatch, None]
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """The same batches; while rows are read and nobody takes the stream, it only watches."""
+        watching = asyncio.ensure_future(self.run(emits=False))
+        try:
+            async for batch in batches:
+                if watching.done():
+                    watching.result()
+                yield batch
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+            await batches.aclose()
+
+    async def beat(self, *, emits: bool = True) -> None:
         try:
             if self._connection is None:
                 name = slots.reader_name(self._context.pipeline)
                 self._connection = await connect(self._settings, name=name)
-            await self._emit(self._connection)
+            if emits:
+                await self._emit(self._connection)
             slot = await slots.look(self._connection, self._slot)
         except HeadwaterError:
             await self.close()  # the stream will say so if it is more than this connection

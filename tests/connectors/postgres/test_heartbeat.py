@@ -1,16 +1,20 @@
 """An idle slot moves on while others write, a server at rest is left at rest, and what a slot keeps
 is watched and bounded."""
 
+import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.heartbeat import PREFIX, Budget, Heartbeat, Verdict
+from connectors.postgres.heartbeat import GRACE_MS, PREFIX, Budget, Heartbeat, Verdict
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Gauge, Progress, SourceContext
+from core_log.changes import ChangeBatch
 from core_log.errors import PositionLost, SourceRejected
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
@@ -145,3 +149,22 @@ async def test_a_connection_that_cannot_be_had_stops_nothing(slotted: Guest) -> 
     await beating.heartbeat.close()
 
     assert len(beating.gauges) == 2
+
+
+async def test_while_rows_are_read_it_watches_and_writes_nothing(slotted: Guest) -> None:
+    budget = {"max_retained_wal": "1MiB", "when_exceeded": "stop"}
+    beating = Beating(slotted, heartbeat="1ms", slot=budget)
+    slotted.execute(WRITE)
+
+    async def rows() -> AsyncGenerator[ChangeBatch, None]:
+        while True:
+            yield ChangeBatch((), {})
+            beating.clock.advance(GRACE_MS)
+            await asyncio.sleep(0)
+
+    with pytest.raises(SourceRejected, match="than `max_retained_wal`"):
+        async with aclosing(beating.heartbeat.beside(rows())) as batches:
+            async for _ in batches:
+                pass
+
+    assert beating.messages() == 0

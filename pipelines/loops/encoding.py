@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from core_log import records
 from core_log.batch import Batch
-from core_log.changes import Operation, Positions, TableChanges
+from core_log.changes import Operation, Positions, Reject, TableChanges
 from core_log.errors import ConfigError
 from core_log.log import Log, TopicPartition
 from core_log.partitioning import partitions_of
@@ -30,6 +30,7 @@ from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
 from pipelines.loops.busy_work import beside, pieces_of
+from pipelines.loops.inexpressible import encoded_or_set_aside
 from pipelines.loops.topics import TopicRules
 
 SEPARATOR = pa.scalar("#")
@@ -78,6 +79,8 @@ class Encoder:
         self._book = SchemaBook(log, topics.pipeline)
         self._routes: dict[TableId, _Route] = {}
         self._owners: dict[str, TableId] = {}
+        self.rejects: list[Reject] = []
+        """Rows that were set aside, until who encodes them takes them."""
         self._turns: dict[str, int] = {}  # of tables without a key, which go round
 
     async def encode(
@@ -106,7 +109,12 @@ class Encoder:
     def _portions(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> list[Portion]:
-        encoded = route.codec.encode(changes, now_us=now_ms * 1_000)
+        changes, encoded, rejects = encoded_or_set_aside(
+            changes, partial(route.codec.encode, now_us=now_ms * 1_000)
+        )
+        self.rejects += rejects
+        if encoded is None:
+            return []
         if changes.is_truncate:
             return self._marker(route, encoded, changes, stored, now_ms)
         portions: list[Portion] = []

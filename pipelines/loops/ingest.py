@@ -98,14 +98,16 @@ class _Filling:
         for changes in batch.tables:
             if len(changes):
                 await self._append_table(transaction, changes)
-        if batch.rejects:
+        rejects = [*batch.rejects, *self.encoder.rejects]
+        self.encoder.rejects.clear()
+        if rejects:
             for partition, encoded in encode_rejects(
-                self.pipeline, batch.rejects, now_ms=self.clock.now_ms()
+                self.pipeline, rejects, now_ms=self.clock.now_ms()
             ):
                 await transaction.append(partition, encoded)
             self.set_aside += [
                 SetAside(self.pipeline, UNIT, str(reject.table), 1, reject.problem)
-                for reject in batch.rejects
+                for reject in rejects
             ]
         for each in batch.notices:
             async for partition, encoded in self.notices.encode(each, now_ms=self.clock.now_ms()):

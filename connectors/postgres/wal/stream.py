@@ -23,7 +23,10 @@ ANSWER_SECONDS = 0.01
 """Confirmations that come closer together leave as one."""
 TIMEOUT_MS_UNKNOWN = 60_000
 SHARE_OF_TIMEOUT = 3
-STATUS_SECONDS_MAX, STATUS_SECONDS_MIN = 10.0, 0.2
+STATUS_SECONDS_MAX, STATUS_SECONDS_MIN = 10.0, 0.1
+TIMES_OF_TIMEOUT = 2
+"""A server that is silent for longer, though it is asked, would have given us up itself."""
+SILENT_SECONDS_MAX = 600.0
 
 _STATUS, _BOTH_HEAD = Struct(">cqqqqB"), Struct(">cI")
 
@@ -43,12 +46,19 @@ class WalStream:
         *,
         start_at: int,
         receive_bytes: int,
-        status_seconds: float,
+        timeout_ms: int,
         kernels: Kernels,
     ) -> None:
+        """`timeout_ms`: how long the server waits for us; 0 for ever."""
         self._connection, self._line, self._clock = connection, line, clock
         self._loop = asyncio.get_running_loop()
-        self._receive_bytes, self._status_seconds = receive_bytes, status_seconds
+        self._receive_bytes = receive_bytes
+        seconds = (timeout_ms or TIMEOUT_MS_UNKNOWN) / 1_000
+        self._status_seconds = min(
+            STATUS_SECONDS_MAX, max(STATUS_SECONDS_MIN, seconds / SHARE_OF_TIMEOUT)
+        )
+        self._silent_seconds = seconds * TIMES_OF_TIMEOUT if timeout_ms else SILENT_SECONDS_MAX
+        self._has_heard = True
         self._decoder = Decoder(kernels)
         self._buffer, self._filled = _buffer_of(receive_bytes), 0
         self._confirmed = start_at
@@ -56,7 +66,7 @@ class WalStream:
         self._is_started = line.name == "libpq"
         self._failure: HeadwaterError | None = None
         self._answer: asyncio.TimerHandle | None = None
-        self._timer = self._loop.call_later(status_seconds, self._tick)
+        self._timer = self._loop.call_later(self._status_seconds, self._tick)
 
     @classmethod
     async def start(
@@ -88,14 +98,13 @@ class WalStream:
             timeout_ms = await _timeout_ms(connection)
             line = await open_line(connection, command)
             closing.pop_all()
-        seconds = (timeout_ms or TIMEOUT_MS_UNKNOWN) / 1_000 / SHARE_OF_TIMEOUT
         return cls(
             connection,
             line,
             clock,
             start_at=start_at,
             receive_bytes=receive_bytes,
-            status_seconds=max(STATUS_SECONDS_MIN, min(STATUS_SECONDS_MAX, seconds)),
+            timeout_ms=timeout_ms,
             kernels=kernels or chosen_kernels(),
         )
 
@@ -142,7 +151,7 @@ class WalStream:
             if self._failure is not None:
                 raise self._failure
             self._make_room()
-            self._note(await self._line.receive(self._space), pacing)
+            self._note(await self._received(), pacing)
             while True:
                 while not self._is_full and (count := self._line.take(self._space)):
                     self._note(count, pacing)
@@ -151,6 +160,16 @@ class WalStream:
                     break
                 await asyncio.sleep(seconds)
             self._look()
+
+    async def _received(self) -> int:
+        """A connection may die without a word, so that silence counts as an end as well."""
+        try:
+            async with asyncio.timeout(self._silent_seconds):
+                return await self._line.receive(self._space)
+        except TimeoutError:
+            raise SourceUnavailable(
+                "the server says nothing any more", seconds=self._silent_seconds
+            ) from None
 
     @property
     def _can_hand_on(self) -> bool:
@@ -176,6 +195,7 @@ class WalStream:
 
     def _note(self, count: int, pacing: Pacing) -> None:
         self._filled += count
+        self._has_heard = True
         pacing.received(count, now=self._loop.time())
 
     def _look(self) -> None:
@@ -227,7 +247,8 @@ class WalStream:
             self._answer = self._loop.call_later(ANSWER_SECONDS, self._send_status)
 
     def _tick(self) -> None:
-        self._send_status()
+        self._send_status(wants_answer=not self._has_heard)
+        self._has_heard = False
         self._timer = self._loop.call_later(self._status_seconds, self._tick)
 
     def _send_status(self, *, wants_answer: bool = False) -> None:

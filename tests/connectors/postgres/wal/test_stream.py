@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -20,6 +21,7 @@ from connectors.postgres.wal.kernels import Kernels, kernels_of
 from connectors.postgres.wal.stream import WalStream
 from core_log.clock import SystemClock
 from core_log.errors import SourceRejected, SourceUnavailable
+from scripts.embedded_postgres import embedded_postgres
 from tests.databases import Guest
 
 SLOT, PUBLICATION = "headwater_wal", "headwater_wal"
@@ -155,6 +157,54 @@ async def test_the_server_waits_while_nobody_takes_bursts(guest: Guest) -> None:
         await asyncio.to_thread(guest.execute, "SELECT pg_sleep(1.5)")  # thrice its patience
 
         assert len(ids_of(await bursts_until(stream, 5000))) == 5000
+
+
+async def test_a_server_that_falls_silent_is_given_up(guest: Guest) -> None:
+    given_a_table(guest)
+    async with streaming(with_option(guest.url, options="-c wal_sender_timeout=300ms")) as stream:
+        await until(lambda: sender_of(guest) is not None)
+        sender = sender_of(guest)
+        assert sender is not None
+        os.kill(sender, signal.SIGSTOP)
+        try:
+            with pytest.raises(SourceUnavailable, match="nothing any more"):
+                await bursts_until(stream, 1)
+        finally:
+            os.kill(sender, signal.SIGCONT)
+
+
+async def test_an_idle_server_is_not_given_up(guest: Guest) -> None:
+    given_a_table(guest)
+    async with streaming(with_option(guest.url, options="-c wal_sender_timeout=300ms")) as stream:
+        reading = asyncio.ensure_future(bursts_until(stream, 1))
+        await asyncio.to_thread(guest.execute, "SELECT pg_sleep(1.2)")  # four times its patience
+
+        guest.execute("INSERT INTO orders VALUES (1, 'x')")
+
+        assert ids_of(await reading) == [1]
+
+
+async def test_a_server_that_stops_waits_for_what_it_asked_to_be_confirmed() -> None:
+    with embedded_postgres() as server:
+        guest = Guest(server.address, server.address)
+        given_a_table(guest)
+        async with streaming(server.address) as stream:
+            guest.execute("INSERT INTO orders VALUES (1, 'x')")
+            await bursts_until(stream, 1)
+            stopping = asyncio.ensure_future(asyncio.to_thread(server.stop))
+
+            with pytest.raises(SourceUnavailable, match="ended"):
+                async with aclosing(stream.bursts()) as bursts:
+                    async for burst in bursts:
+                        if burst.is_wanted and burst.position is not None:
+                            stream.confirm(burst.position)
+
+            await stopping
+
+
+def sender_of(guest: Guest) -> int | None:
+    found = guest.rows(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{SLOT}'")
+    return found[0][0]  # type: ignore[no-any-return]
 
 
 async def test_a_stream_without_a_slot_is_refused(guest: Guest) -> None:

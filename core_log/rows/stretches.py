@@ -43,6 +43,17 @@ def fixed_width_column(kind: pa.DataType, data: Bytes, *, like: pa.Array) -> pa.
     return column_of(kind, data.reshape(-1), offsets, like=like)
 
 
+def pieces_of(data: Bytes, starts: Int64s, ends: Int64s) -> pa.StringArray:
+    """Stretches of one run of text, in order and apart from each other."""
+    if not len(starts):
+        return pa.array([], pa.string())
+    marks = np.stack((starts, ends), axis=1).reshape(-1)
+    bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
+    buffers = [None, bounds, pa.py_buffer(np.ascontiguousarray(data))]
+    pieces = pa.Array.from_buffers(pa.string(), len(marks), buffers)
+    return pieces.take(pa.array(np.arange(0, len(marks), 2)))
+
+
 def numbers_column(kind: pa.DataType, data: npt.NDArray[np.generic], *, like: pa.Array) -> pa.Array:
     """Numbers, or what is stored as such, that are null where `like` is."""
     buffer = pa.py_buffer(np.ascontiguousarray(data))

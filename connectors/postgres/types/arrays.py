@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.reading import UNAVAILABLE, Reading
-from core_log.rows.stretches import stretches
+from connectors.postgres.types.reading import UNAVAILABLE, Read, Reading
+from core_log.rows.stretches import Bytes, Mask, pieces_of, stretches
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
 """Items in arrays of which Debezium writes the bytes of its word, each as a number."""
-SPECIAL = np.zeros(256, np.bool_)
-SPECIAL[[ord('"'), ord("\\")]] = True
+QUOTE, ESCAPE, OPENING = b'"\\{'
 
 
 def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
@@ -36,10 +35,10 @@ def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
 
 
 def _lists(
-    text: pa.StringArray, kind: pa.DataType, read: Any, *, delimiter: str, depth: int
+    text: pa.StringArray, kind: pa.DataType, read: Read, *, delimiter: str, depth: int
 ) -> pa.Array:
-    if depth == 1 and _is_plain(text):
-        return _plain_lists(text, read, delimiter)
+    if depth == 1 and _is_flat(text):
+        return _flat_lists(text, read, delimiter)
     found = [None if each is None else _parsed(each, delimiter, depth) for each in text.to_pylist()]
     return _read_items(pa.array(found, _texts_of(depth)), read)
 
@@ -51,7 +50,7 @@ def _texts_of(depth: int) -> pa.DataType:
     return kind
 
 
-def _read_items(lists: pa.Array, read: Any) -> pa.Array:
+def _read_items(lists: pa.Array, read: Read) -> pa.Array:
     if not pa.types.is_list(lists.type):
         return read(lists)
     return _lists_of(_read_items(lists.flatten(), read), pc.list_value_length(lists), lists)
@@ -64,23 +63,45 @@ def _lists_of(items: pa.Array, counts: pa.Array, like: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, items, mask=mask)
 
 
-def _is_plain(text: pa.StringArray) -> bool:
-    """No quoted items, no declared bounds and no second dimension."""
+def _is_flat(text: pa.StringArray) -> bool:
+    """No escapes, no declared bounds and no second dimension."""
     data, offsets = stretches(text)
-    if SPECIAL[data].any():
+    if (data == ESCAPE).any():
         return False
-    opened = int(np.count_nonzero(data == ord("{")))
+    opened = int(np.count_nonzero((data == OPENING) & ~_quoted_places(data)))
     starts = offsets[:-1][np.diff(offsets) > 0]
-    return opened == len(starts) and bool((data[starts] == ord("{")).all())
+    return opened == len(starts) and bool((data[starts] == OPENING).all())
 
 
-def _plain_lists(text: pa.StringArray, read: Any, delimiter: str) -> pa.Array:
-    inner = pc.utf8_slice_codeunits(text, 1, -1)
-    split = pc.split_pattern(inner, delimiter)
-    counts = pc.if_else(pc.equal(inner, ""), 0, pc.list_value_length(split))
-    items = split.flatten()
-    items = items.filter(pc.not_equal(items, ""))  # only an empty array has an empty item
-    items = pc.if_else(pc.equal(items, "NULL"), None, items)
+def _quoted_places(data: Bytes) -> Mask:
+    """What stands between quotes, opening ones included: every array closes those it opens."""
+    is_quote = data == QUOTE
+    if not is_quote.any():
+        return np.zeros(len(data), np.bool_)
+    inside: Mask = (np.cumsum(is_quote) & 1).astype(np.bool_)
+    return inside
+
+
+def _flat_lists(text: pa.StringArray, read: Read, delimiter: str) -> pa.Array:
+    """Items begin behind a brace or a delimiter outside of quotes, and end before one."""
+    data, offsets = stretches(text)
+    if not len(data):
+        return _lists_of(read(pa.array([], pa.string())), pa.nulls(len(text), pa.int32()), text)
+    marks = np.flatnonzero((data == ord(delimiter)) & ~_quoted_places(data))
+    lengths = np.diff(offsets)
+    firsts, lasts = offsets[:-1][lengths > 0], offsets[1:][lengths > 0] - 1
+    starts = np.sort(np.concatenate((firsts, marks))) + 1
+    ends = np.sort(np.concatenate((marks, lasts)))
+    rows = np.searchsorted(offsets, starts, side="right") - 1
+    is_item = ends > starts  # only an empty array has an empty item
+    starts, ends, rows = starts[is_item], ends[is_item], rows[is_item]
+    is_bare = data[starts] != QUOTE
+    starts, ends = starts + ~is_bare, ends - ~is_bare
+    items = pieces_of(data, starts, ends)
+    if is_bare.any():
+        is_null = pc.and_(pa.array(is_bare), pc.equal(items, "NULL"))
+        items = pc.if_else(is_null, pa.scalar(None, pa.string()), items)
+    counts = pa.array(np.bincount(rows, minlength=len(text)).astype(np.int32))
     return _lists_of(read(items), counts, text)
 
 

@@ -4,24 +4,27 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from struct import Struct
-from typing import Any
 
 import numpy as np
 
-from connectors.postgres.connecting import PASSING, SPEAKING, Connection, in_our_words
-from connectors.postgres.lsn import lsn_text
+from connectors.postgres.connecting import Connection
 from connectors.postgres.wal.burst import Burst, Bytes
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels, chosen_kernels
-from connectors.postgres.wal.line import LOST, Line, open_line
+from connectors.postgres.wal.line import Line, open_line
 from connectors.postgres.wal.pacing import Pacing
-from connectors.postgres.wal.pgoutput import Decoder, Ending
+from connectors.postgres.wal.pgoutput import Decoder
+from connectors.postgres.wal.starting import (
+    TIMEOUT_MS_UNKNOWN,
+    refusal,
+    start_command,
+    timeout_ms_of,
+)
 from connectors.postgres.wal.stretch import EPOCH_US
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from core_log.errors import HeadwaterError, SourceUnavailable
 
 ANSWER_SECONDS = 0.01
 """Confirmations that come closer together leave as one."""
-TIMEOUT_MS_UNKNOWN = 60_000
 SHARE_OF_TIMEOUT = 3
 STATUS_SECONDS_MAX, STATUS_SECONDS_MIN = 10.0, 0.1
 TIMES_OF_TIMEOUT = 2
@@ -95,7 +98,7 @@ class WalStream:
         )
         async with AsyncExitStack() as closing:
             closing.push_async_callback(connection.close)
-            timeout_ms = await _timeout_ms(connection)
+            timeout_ms = await timeout_ms_of(connection)
             line = await open_line(connection, command)
             closing.pop_all()
         return cls(
@@ -125,7 +128,7 @@ class WalStream:
             if burst is not None and self._says_something(burst):
                 yield burst
             elif self._decoder.ending is not None and not self._decoder.has_whole:
-                raise _refusal(self._decoder.ending)
+                raise refusal(self._decoder.ending)
 
     def confirm(self, lsn: int) -> None:
         """All below is durable; the server may forget it."""
@@ -263,49 +266,5 @@ class WalStream:
             self._failure = error
 
 
-def start_command(
-    server_version: int,
-    *,
-    slot: str,
-    publications: Sequence[str],
-    start_at: int,
-    has_messages: bool,
-    origin: str,
-) -> bytes:
-    names = ",".join('"' + each.replace('"', '""') + '"' for each in publications)
-    options = {"proto_version": "1", "publication_names": names}
-    if has_messages:
-        options["messages"] = "true"
-    if origin != "any" and server_version >= 160_000:
-        options["origin"] = origin
-    quoted = {key: value.replace("'", "''") for key, value in options.items()}
-    written = ", ".join(f"{key} '{value}'" for key, value in quoted.items())
-    return (f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn_text(start_at)} ({written})').encode()
-
-
-async def _timeout_ms(connection: Connection) -> int:
-    with in_our_words("the server does not say how long it waits for an answer"):
-        cursor = await connection.execute(
-            "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
-        )
-        row = await cursor.fetchone()
-    return int(row[0]) if row else TIMEOUT_MS_UNKNOWN
-
-
 def _buffer_of(capacity: int) -> Bytes:
     return np.zeros(capacity + SLACK_BYTES, np.uint8)
-
-
-def _refusal(ending: Ending) -> HeadwaterError:
-    """What the server's last frame means; its words only where they cannot quote a row."""
-    if ending.letter != "E":
-        return SourceUnavailable(LOST)
-    pieces = ending.content.split(b"\0")
-    fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in pieces}
-    state = fields.get(b"C", "")
-    facts: dict[str, Any] = {"sqlstate": state}
-    if state[:2] in SPEAKING:
-        facts["why"] = fields.get(b"M", "")
-    if state[:2] in PASSING or not state:
-        return SourceUnavailable("the server ended the stream", **facts)
-    return SourceRejected("the server does not stream", **facts)

@@ -1,0 +1,57 @@
+"""What the server is asked for when a stream starts, and what its last word means."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from connectors.postgres.connecting import PASSING, SPEAKING, Connection, in_our_words
+from connectors.postgres.lsn import lsn_text
+from connectors.postgres.wal.line import LOST
+from connectors.postgres.wal.pgoutput import Ending
+from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+
+TIMEOUT_MS_UNKNOWN = 60_000
+
+
+def start_command(
+    server_version: int,
+    *,
+    slot: str,
+    publications: Sequence[str],
+    start_at: int,
+    has_messages: bool,
+    origin: str,
+) -> bytes:
+    names = ",".join('"' + each.replace('"', '""') + '"' for each in publications)
+    options = {"proto_version": "1", "publication_names": names}
+    if has_messages:
+        options["messages"] = "true"
+    if origin != "any" and server_version >= 160_000:
+        options["origin"] = origin
+    quoted = {key: value.replace("'", "''") for key, value in options.items()}
+    written = ", ".join(f"{key} '{value}'" for key, value in quoted.items())
+    return (f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn_text(start_at)} ({written})').encode()
+
+
+async def timeout_ms_of(connection: Connection) -> int:
+    """How long the server waits for a word of ours; 0 for ever."""
+    with in_our_words("the server does not say how long it waits for an answer"):
+        cursor = await connection.execute(
+            "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
+        )
+        row = await cursor.fetchone()
+    return int(row[0]) if row else TIMEOUT_MS_UNKNOWN
+
+
+def refusal(ending: Ending) -> HeadwaterError:
+    """What the server's last frame means; its words only where they cannot quote a row."""
+    if ending.letter != "E":
+        return SourceUnavailable(LOST)
+    pieces = ending.content.split(b"\0")
+    fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in pieces}
+    state = fields.get(b"C", "")
+    facts: dict[str, Any] = {"sqlstate": state}
+    if state[:2] in SPEAKING:
+        facts["why"] = fields.get(b"M", "")
+    if state[:2] in PASSING or not state:
+        return SourceUnavailable("the server ended the stream", **facts)
+    return SourceRejected("the server does not stream", **facts)

@@ -62,14 +62,14 @@ async def test_names_may_be_anything_and_tables_as_wide_as_can_be(guest: Guest) 
     guest.execute(
         'CREATE SCHEMA "Weird Schéma"',
         f"CREATE TABLE {name} (\"sel\\ect '%s'\" int PRIMARY KEY, {wide})",
-        f"INSERT INTO {name} SELECT i, i FROM generate_series(1, 30) i",
+        f"INSERT INTO {name} SELECT {', '.join(['i'] * COLUMNS_MAX)} FROM generate_series(1, 9) i",
         f"ANALYZE {name}",
     )
     guest.publish()
     folded = Folded()
 
-    await live(folded, source_of(guest, tables=["Weird*"]), batches=3)
+    await live(folded, source_of(guest, tables=["Weird*"], snapshot={"chunk_rows": 1}), batches=3)
     await until_equal(folded, guest, tables=["Weird*"])
 
     assert folded.rows('Tàble "x" {y}%s') == in_table(guest, name)
-    assert len(folded.reads) == 30
+    assert len(folded.reads) == 9

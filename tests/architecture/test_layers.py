@@ -51,12 +51,25 @@ CONFINED = {
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
     r"secrets": r"core_log/(broker/running|storage/key_digests)\.py|pipelines/.*",
     r"boto3|botocore": r"core_log/s3/",
+    r"psycopg": r"connectors/postgres/|sinks/sql/dialects/postgresql\.py",
+    r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pyspark_headwater/",
     r"duckdb": r"core_log/rows/|pipelines/transforms/",
     r"confluent_kafka|kafka|aiokafka|hypothesis|pytest": r"$",
 }
 """Module, third-party or of the world, to the paths (from their beginning) that may import it."""
 
-HEAVY = ("pyarrow", "numpy", "pandas", "duckdb", "numba", "sqlalchemy", "pyspark", "rich", "yaml")
+HEAVY = (
+    "pyarrow",
+    "numpy",
+    "pandas",
+    "duckdb",
+    "numba",
+    "sqlalchemy",
+    "pyspark",
+    "deltalake",
+    "rich",
+    "yaml",
+)
 """What the broker's process never loads."""
 
 FILE_CALLS = {"open", "os.open", "os.write", "os.pread", "os.fsync", "os.fdatasync"}

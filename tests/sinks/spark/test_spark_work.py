@@ -32,7 +32,7 @@ ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
 WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), total=pa.int32())
 MOMENTS = schema_of("public.moments", id=pa.int64(), at=pa.timestamp("s"))
 TOPIC = "shop.public.orders"
-ALL_BY_SPARK = {"small_rows": 0, "split_rows": 200, "tables": {"*": {"file_rows": 40}}}
+ALL_BY_SPARK = {"small_rows": 0, "split_rows": 400, "tables": {"*": {"file_rows": 70}}}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ async def test_the_table_is_the_same_first_and_after_an_increment(
     served: ServedLog, tmp_path: Path
 ) -> None:
     by_spark = LakeBench(str(tmp_path / "spark"), chosen=ALL_BY_SPARK)
-    here = LakeBench(str(tmp_path / "here"), chosen={"tables": {"*": {"file_rows": 40}}})
+    here = LakeBench(str(tmp_path / "here"), chosen={"tables": {"*": {"file_rows": 70}}})
     reached = await applied(by_spark, served)
     first = notes(by_spark)
     more: list[Change] = [("u", row(key, "later")) for key in range(0, 300, 3)]

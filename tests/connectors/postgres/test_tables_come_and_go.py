@@ -41,3 +41,35 @@ async def test_a_table_that_was_out_for_a_while_is_read_again(guest: Guest, tmp_
         table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id")
         for table in ("orders", "emptied")
     }
+
+
+async def test_another_table_of_the_same_name_is_read_from_its_beginning(
+    guest: Guest, tmp_path: Path
+) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "CREATE TABLE emptied (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT g, 'first' FROM generate_series(1, 9) g",
+        "INSERT INTO emptied SELECT g, 'first' FROM generate_series(1, 9) g",
+    )
+    file = tmp_path / "pipeline.yaml"
+    tables = "[public.orders, public.emptied]"
+    file.write_text(PIPELINE.format(url=guest.owner, tables=tables))
+
+    await run_once(file)
+    guest.execute(
+        "DROP TABLE orders",
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT g, 'another' FROM generate_series(5, 12) g",
+        "CREATE TABLE made_ready (id int PRIMARY KEY, note text)",
+        "INSERT INTO made_ready SELECT g, 'another' FROM generate_series(8, 20) g",
+        "BEGIN; ALTER TABLE emptied RENAME TO old; ALTER TABLE made_ready RENAME TO emptied; COMMIT",
+    )
+    await run_once(file)
+    guest.execute("INSERT INTO emptied VALUES (30, 'after')", "DELETE FROM orders WHERE id = 7")
+    await run_once(file)
+
+    assert rows_of(tmp_path) == {
+        table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id")
+        for table in ("orders", "emptied")
+    }

@@ -23,6 +23,7 @@ SESSION = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
 }
 """How values are written as text, the same for the stream and for what is copied; that rows which
 a policy hides are an error and not a gap; and that a limit meant for people does not end a long

@@ -49,10 +49,14 @@ WHERE l.locktype = 'relation' AND l.granted
 """
 """Every transaction that has written to a table holds a lock on it until all others see it."""
 
-FLUSH = f"SELECT pg_catalog.pg_logical_emit_message(true, '{PREFIX}', '')"
-"""An empty message, which is no event and touches no table; that it is committed writes it out."""
+FLUSH = f"""
+SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery()
+    THEN pg_catalog.pg_logical_emit_message(true, '{PREFIX}', '') END
+"""
+"""An empty message, which is no event and touches no table; that it is committed writes it out. A
+standby streams all that it has by itself."""
 REFUSED = {"25006", "42501"}
-"""By a standby, or a setting, that lets nobody write; or as our role may not."""
+"""Nobody may write just now, or our role may not."""
 
 
 @dataclass(frozen=True, slots=True)

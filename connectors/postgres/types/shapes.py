@@ -51,7 +51,9 @@ def _geometries(text: pa.StringArray) -> pa.Array:
     if (is_valid(text) & ~long_enough).any():
         raise ValueError("this is no geometry of PostGIS")
     starts = np.where(long_enough, offsets[:-1], 0)
-    heads = data[starts[:, None] + np.arange(HEAD_BYTES)] if len(data) else data.reshape(0, 9)
+    if not len(data):
+        return pa.nulls(len(text), GEOMETRY)
+    heads = data[starts[:, None] + np.arange(HEAD_BYTES)]
     is_little = heads[:, 0] == 1
     kinds, srids = (
         np.where(is_little, _words(heads[:, a:b], "<u4"), _words(heads[:, a:b], ">u4"))

@@ -73,9 +73,13 @@ class Backfill:
         return None
 
     def truncated(self, table: TableId) -> None:
-        """Every row that there is from now on comes by the stream."""
+        """Every row that there is from now on comes by the stream, and what came before is gone."""
         job = self._jobs.named(str(table))
-        if job is not None and job.ledger.has_begun:
+        if job is None:
+            return
+        if job.hold is not None:
+            job.hold.given_back()
+        if job.ledger.has_begun:
             self._outbox.finish(job)
 
     async def ready(self, lsn: int) -> ChangeBatch | None:

@@ -1,0 +1,92 @@
+"""Changes of a table without a key that is being read wait, and none is lost or comes twice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from connectors.postgres.catalog import FULL, CapturedTable
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.snapshot.backfill import Backfill
+from connectors.postgres.snapshot.hold import Hold
+from connectors.postgres.snapshot.jobs import Job
+from connectors.postgres.snapshot.ledger import Leaf
+from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.snapshot.visibility import Int64s, Snapshot
+from connectors.postgres.source_block import Origin
+from connectors.postgres.types.book import TypeBook
+from connectors.source import SourceContext
+from core_log.changes import Operation, TableChanges
+from core_log.table_schema import Column, TableId, TableSchema
+from tests.connectors.postgres.stories import ignore
+from tests.fakes import SimulatedClock
+
+TABLE = TableId("public", "audit")
+SCHEMA = TableSchema(TABLE, (Column("at", pa.int64()),), ())
+
+
+def inserted(*values: int) -> TableChanges:
+    rows = pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], schema=SCHEMA.arrow)
+    kinds = pa.array([Operation.INSERT] * len(values), pa.uint8())
+    return TableChanges(SCHEMA, rows, kinds, {"ts_us": 0})
+
+
+def by(*xids: int) -> Int64s:
+    return np.array(xids, np.int64)
+
+
+@pytest.fixture
+def backfill() -> Backfill:
+    settings = PostgresSettings.model_validate({"url": "postgresql://nowhere", "tables": ["*"]})
+    context = SourceContext("shop", Path(), SimulatedClock(), ignore)
+    reader = Reader(settings, context, Origin("shop", "shop"))
+    table = CapturedTable(7, "r", SCHEMA, (), (), (), FULL, (), (), None, 0, is_readable=True)
+    return Backfill(reader, TypeBook(settings), [table], {}, reads_new=True)
+
+
+@pytest.fixture
+def job(backfill: Backfill) -> Job:
+    """Somebody reads it under a snapshot, and nobody else is to begin."""
+    found = backfill._jobs.named(str(TABLE))
+    assert found is not None, "a table that is new here is to be read"
+    found.hold, found.is_taken = Hold(by()), True
+    found.begin(Snapshot(5, 9, frozenset({6})), [])
+    found.ledger = replace(found.ledger, leaves=(Leaf(7, 7, 1),))
+    return found
+
+
+def test_what_the_snapshot_sees_is_left_to_it() -> None:
+    hold = Hold(by())
+
+    hold.saw(inserted(1, 2, 3), by(5, 6, 9))
+    hold.saw(inserted(4), by(8))
+
+    later = hold.later(Snapshot(5, 9, frozenset({6})))
+    assert [each.rows.to_pydict() for each in later] == [{"at": [2, 3]}]
+
+
+async def test_changes_are_given_back_when_the_reading_is_given_up(
+    backfill: Backfill, job: Job
+) -> None:
+    assert backfill.saw(inserted(1), by(5)) is None
+
+    backfill._outbox.finish(job)
+    batch = await backfill.ready(0)
+
+    assert batch is not None
+    assert [each.rows.to_pydict() for each in batch.tables] == [{"at": [1]}]
+    assert list(batch.positions) == ["snapshot/public.audit"]
+    assert backfill.saw(inserted(2), by(5)) is not None
+
+
+async def test_a_truncate_takes_with_it_what_came_before(backfill: Backfill, job: Job) -> None:
+    assert backfill.saw(inserted(1), by(5)) is None
+
+    backfill.truncated(TABLE)
+    batch = await backfill.ready(0)
+
+    assert batch is not None and not batch.tables
+    assert backfill.saw(inserted(2), by(7)) is not None
+    assert not backfill.has_work

@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.preview import examining
 from pipelines.terminal import exit_codes
+from tests.databases import Guest
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.owning import owning
 
@@ -41,6 +42,24 @@ def test_what_cannot_be_reached_ends_with_its_own_code(
     assert problem["what"] == "shop sql" and problem["cure"]
     for said in (plain.data, plain.remarks, asked.data, asked.remarks):
         assert "canary-word" not in said
+
+
+def test_what_a_database_lacks_is_told_with_the_sql_that_cures_it(
+    headwater: Headwater, tmp_path: Path, guest: Guest
+) -> None:
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"pipeline: shop\nsource: {{type: postgres, url: '{guest.url}', tables: [public.*]}}\n"
+        "sink: {type: sql, url: 'sqlite:///shop.db'}\n"
+    )
+
+    ran = headwater("doctor", file)
+    [cure] = [line.strip() for line in ran.data.splitlines() if "CREATE PUBLICATION" in line]
+    guest.execute(cure)
+
+    assert ran.code == exit_codes.UNREACHABLE
+    assert headwater("doctor", file).code == exit_codes.OK
 
 
 def test_a_directory_that_cannot_be_written_is_named(

@@ -15,6 +15,7 @@ from core_log.storage.files import OsFiles
 from pipelines.file.loading import LoadedPart, LoadedPipeline, load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
+from tests.crash.lake_points import watch_lake
 from tests.crash.pipeline_points import (
     Fuse,
     KillingFiles,
@@ -54,6 +55,7 @@ async def live(path: Path, point: Point | None) -> dict[str, int]:
     Returns how often each seam was called."""
     fuse = Fuse(point)
     watch_sql(fuse)
+    watch_lake(fuse)
     [loaded] = load(path, environment=os.environ)
     settings = BrokerSettings(data=loaded.log_path, listen="127.0.0.1:0", internal_partitions=1)
     files: Any = KillingFiles(OsFiles(), fuse)

@@ -1,0 +1,45 @@
+"""The named moments at which a pipeline into a lake is killed: files, commits, ledger entries."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.crash.pipeline_points import Fuse, Point
+
+LAKE_POINTS = (
+    Point("lake file", 1, False),
+    Point("lake file", 3, True),
+    Point("lake file", 9, True),
+    Point("ledger entry", 1, False),
+    Point("ledger entry", 1, True),
+    Point("ledger entry", 4, False),
+    Point("table commit", 1, False),
+    Point("table commit", 1, True),
+    Point("table commit", 2, True),
+    Point("table commit", 6, False),
+)
+
+
+def watch_lake(fuse: Fuse) -> None:
+    """Every file that a table gets, and every object that may be created only once."""
+    from sinks.files.stores import LocalStore
+    from sinks.spark.place import Place
+
+    create, writing = LocalStore.create, Place.writing
+
+    def watched(store: LocalStore, name: str, content: bytes) -> bool:
+        seam = "table commit" if "_delta_log/" in name else "ledger entry"
+        fuse.before(seam)
+        is_made = create(store, name, content)
+        fuse.after(seam)
+        return is_made
+
+    @contextmanager
+    def watched_writing(place: Place, name: str) -> Iterator[Any]:
+        fuse.before("lake file")
+        with writing(place, name) as file:
+            yield file
+        fuse.after("lake file")
+
+    LocalStore.create = watched  # type: ignore[assignment,method-assign]
+    Place.writing = watched_writing  # type: ignore[assignment,method-assign]

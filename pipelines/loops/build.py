@@ -27,6 +27,9 @@ from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
+RECORD_BYTES_MAX = 64 << 20
+"""A row of a database can be large, and a record is never divided."""
+
 
 async def run_unit(
     loaded: LoadedPipeline,
@@ -127,6 +130,7 @@ def topic_config(log: LogSettings) -> dict[str, str]:
     retention = log.retention
     return {
         "cleanup.policy": log.cleanup,
+        "max.message.bytes": str(RECORD_BYTES_MAX),
         "min.compaction.lag.ms": str(log.history_ms),
         "delete.retention.ms": str(log.delete_retention_ms),
         "retention.ms": str(-1 if retention.time_ms is None else retention.time_ms),

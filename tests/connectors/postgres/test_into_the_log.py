@@ -36,6 +36,7 @@ COMPACTS_SOON = {
     "cleanup.policy": "compact",
     "segment.ms": "1",
     "min.cleanable.dirty.ratio": "0.01",
+    "max.message.bytes": "67108864",
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": "0",
     "retention.ms": "-1",
@@ -127,6 +128,17 @@ async def test_what_compaction_leaves_folds_to_the_source(flow: Flow) -> None:
 
     newest = {key: orjson.loads(value)["after"] for key, value in pairs(left)}
     assert len(newest) == 4 and all(row["body"] for row in newest.values())
+    question = "SELECT id, title, body FROM pages ORDER BY id"
+    assert flow.target(question) == flow.guest.rows(question)
+
+
+async def test_a_row_of_megabytes_goes_through(flow: Flow) -> None:
+    noise = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 100000) i)"
+    await flow.tell(f"INSERT INTO pages SELECT 1, 'a', {noise}")
+    await flow.tell("UPDATE pages SET title = 'b'", f"INSERT INTO pages SELECT 2, 'a', {noise}")
+
+    await flow.run("sql")
+
     question = "SELECT id, title, body FROM pages ORDER BY id"
     assert flow.target(question) == flow.guest.rows(question)
 

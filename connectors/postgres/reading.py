@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
 from connectors.postgres import publications, slots
@@ -12,7 +12,7 @@ from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.following import Following
 from connectors.postgres.heartbeat import Heartbeat
-from connectors.postgres.looking import look
+from connectors.postgres.looking import advance, look
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.relations import Captures
 from connectors.postgres.settings import PostgresSettings
@@ -79,11 +79,16 @@ class Reading:
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
+            if start is not None and standing.slot is not None:
+                wanted = self._wants_failover(standing)
+                await slots.keep_failover(line, standing.slot, wanted=wanted)
             back = [] if start is None else returned(positions, tables)
             if start is None:
                 created = await self._new_slot(line, connection, standing)
                 start, positions = created.consistent_lsn, {}
-                async with aclosing(self._first(created, standing, tables, reader)) as batches:
+                heart = Heartbeat(self._settings, self._context, slot=self._slot)
+                first = heart.beside(self._first(created, standing, tables, reader))
+                async with aclosing(first) as batches:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
@@ -104,8 +109,14 @@ class Reading:
                 await slots.drop(connection, self._slot, ends_reader=True)
 
     async def acknowledge(self, positions: Positions) -> None:
-        if self._following is not None and STREAM in positions:
-            self._following.confirm(parse_lsn(positions[STREAM]))
+        if self._following is None or STREAM not in positions:
+            return
+        place = parse_lsn(positions[STREAM])
+        if not self._following.is_over:
+            self._following.confirm(place)
+        else:
+            with suppress(HeadwaterError):  # the next run confirms as well
+                await advance(self._settings, self._slot, place)
 
     async def control(self, control: Control) -> None:
         if self._following is None:
@@ -150,6 +161,10 @@ class Reading:
                 await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
+    def _wants_failover(self, standing: Standing) -> bool:
+        server = standing.server
+        return slots.wants_failover(self._settings, server.version, is_standby=server.is_standby)
+
     async def _new_slot(
         self, line: Connection, connection: Connection, standing: Standing
     ) -> Created:
@@ -158,9 +173,7 @@ class Reading:
         return await slots.create(
             line,
             self._slot,
-            has_failover=slots.wants_failover(
-                self._settings, standing.server.version, is_standby=standing.server.is_standby
-            ),
+            has_failover=self._wants_failover(standing),
             exports=self._settings.snapshot.mode != "never",
         )
 

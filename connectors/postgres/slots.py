@@ -143,6 +143,16 @@ def wants_failover(
     return False
 
 
+async def keep_failover(line: Connection, slot: Slot, *, wanted: bool) -> None:
+    """On a replication connection: has standbys keep a copy from now on of a slot that was made
+    when that was not asked for, or not possible."""
+    if slot.has_failover or not wanted:
+        return
+    command = sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)")
+    with in_our_words("the slot cannot be changed", slot=slot.name):
+        await line.execute(command.format(sql.Identifier(slot.name)))
+
+
 async def drop(connection: Connection, name: str, *, ends_reader: bool = False) -> bool:
     """Whether there was one. `ends_reader` ends the connection of whoever streams from it, which a
     role may do to its own."""

@@ -1,7 +1,7 @@
 """Short histories of a database, and what the source makes of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,11 +74,13 @@ class Story:
 
 
 @asynccontextmanager
-async def story(guest: Guest, **settings: Any) -> AsyncIterator[Story]:
-    """The source has been started, and has read what was there."""
+async def story(
+    guest: Guest, *, positions: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Story]:
+    """The source has been started, at `positions` where there are some, and has caught up."""
     given = {"url": guest.url, "tables": ["public.*"], **settings}
     source = PostgresSource(PostgresSettings.model_validate(given), source_context())
-    told = Story(guest, source)
+    told = Story(guest, source, positions=dict(positions or {}))
     reading = asyncio.ensure_future(_read(told))
     try:
         await told.caught_up()

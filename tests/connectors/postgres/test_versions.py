@@ -53,3 +53,18 @@ async def test_rows_and_changes_are_the_same_in_every_version(other: Guest) -> N
         ("orders", "c"), ("orders", "u"), ("orders", "d"), ("orders", "c"), ("orders", "d"),
         ("days", "c"), ("days", "t"),
     ]  # fmt: skip
+
+
+async def test_a_slot_made_without_a_copy_gets_one_when_that_is_wanted(other: Guest) -> None:
+    other.execute(*TABLES)
+    other.publish()
+    question = "SELECT to_jsonb(s) ->> 'failover' FROM pg_replication_slots s"
+
+    async with story(other, slot={"failover": "never"}) as told:
+        before, positions = other.value(question), told.positions
+    async with story(other, positions=positions) as told:
+        await told.tell("INSERT INTO orders VALUES (60, 'new')")
+        after = other.value(question)
+
+    is_possible = other.value("SELECT current_setting('server_version_num')::int >= 170000")
+    assert (before, after) == (("false", "true") if is_possible else (None, None))

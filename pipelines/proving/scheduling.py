@@ -3,13 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from core_log.clock import Clock
 from core_log.errors import HeadwaterError
 from core_log.log import Log
 from pipelines.file.loading import LoadedPipeline
-from pipelines.file.spec import VerifySettings
 from pipelines.journal.control import VERIFIED, Desired
 from pipelines.proving.outcomes import remember
 from pipelines.proving.subjects import subjects_of
@@ -31,36 +29,25 @@ async def run_verifying(
     clock: Clock,
     report: Reporter,
 ) -> None:
-    """Never ends by itself. What cannot be compared is said, and tried again when it is due."""
+    """Never ends by itself. The first time is one interval after the last, or after the start; what
+    cannot be compared is said, and tried again when it is due."""
     schedule = loaded.spec.verify
     assert schedule is not None, "the unit is only there where the file wants it"
     report(StateChanged(loaded.name, VERIFY, "", State.RUNNING))
     last_ms = _last_ms(desired()) or clock.now_ms()
+    due_ms = schedule.due_ms(last_ms=last_ms, now_ms=clock.now_ms())
     while True:
-        due_ms = next_due_ms(schedule, last_ms)
         left_ms = due_ms - clock.now_ms()
         if left_ms > 0:
             await asyncio.sleep(min(left_ms / 1_000, LOOK_S_MAX))
             continue
-        last_ms = clock.now_ms()
+        due_ms = schedule.due_ms(last_ms=clock.now_ms(), now_ms=clock.now_ms())
         if desired().is_paused:
             continue
         try:
             await _verify_once(loaded, log, clock=clock)
         except HeadwaterError as error:
             logger.warning("%s could not be verified: %s", loaded.name, error)
-
-
-def next_due_ms(schedule: VerifySettings, last_ms: int) -> int:
-    """A restart does not begin the count anew."""
-    if not schedule.cron:
-        return last_ms + (schedule.every_ms or 0)
-    from apscheduler.triggers.cron import CronTrigger
-
-    last = datetime.fromtimestamp(last_ms / 1_000, UTC)
-    due = CronTrigger.from_crontab(schedule.cron, UTC).get_next_fire_time(last, last)
-    assert due is not None, "a cron expression without an end always has a next time"
-    return int(due.timestamp() * 1_000)
 
 
 async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:

@@ -20,7 +20,7 @@ from connectors.postgres.wal.kernels import (
     Int32s,
     Spans,
 )
-from connectors.postgres.wal.texts import check
+from connectors.postgres.wal.texts import FEW_ROWS, check, few_texts
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5
@@ -35,6 +35,9 @@ _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
 
 
 class FastKernels:
+    def __init__(self, few_rows: int = FEW_ROWS) -> None:
+        self._few_rows = few_rows
+
     def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
         room = (end - begin) // FRAME_BYTES_MIN + 1
         starts, tags = np.empty(room, np.int64), np.empty(room, np.uint8)
@@ -53,6 +56,8 @@ class FastKernels:
         self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
     ) -> tuple[pa.StringArray, ...]:
         columns, rows = bounds.shape[0], bounds.shape[1] // 2
+        if rows <= self._few_rows:
+            return few_texts(buffer, bounds, missing)
         offsets = np.empty((columns, rows + 1), np.int32)
         _offsets(bounds, offsets)
         ends = np.cumsum(offsets[:, -1].astype(np.int64) + WIDE_BYTES)

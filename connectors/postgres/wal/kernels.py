@@ -90,11 +90,11 @@ def chosen_kernels() -> Kernels:
     return kernels_of("python")
 
 
-def kernels_of(speed: Speed) -> Kernels:
+def kernels_of(speed: Speed, **choices: int) -> Kernels:
     if speed == "fast":
         from connectors.postgres.wal.fast import FastKernels
 
-        return FastKernels()
+        return FastKernels(**choices)
     from connectors.postgres.wal.plain import PlainKernels
 
-    return PlainKernels()
+    return PlainKernels(**choices)

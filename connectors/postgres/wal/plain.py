@@ -19,7 +19,7 @@ from connectors.postgres.wal.kernels import (
     Int32s,
     Spans,
 )
-from connectors.postgres.wal.texts import texts_of
+from connectors.postgres.wal.texts import FEW_ROWS, few_texts, texts_of
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5  # behind the head of a frame, and that of a message of the log
@@ -29,6 +29,9 @@ _LENGTH = Struct(">xI")
 
 
 class PlainKernels:
+    def __init__(self, few_rows: int = FEW_ROWS) -> None:
+        self._few_rows = few_rows
+
     def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
         content = buffer[begin:end].tobytes()
         read, starts, at, last = _LENGTH.unpack_from, list[int](), 0, len(content) - 5
@@ -72,7 +75,10 @@ class PlainKernels:
     ) -> tuple[pa.StringArray, ...]:
         """Values and the gaps between them are one array over the buffer itself; the values are
         every other element of it."""
-        content, length = pa.py_buffer(buffer), bounds.shape[1]
+        length = bounds.shape[1]
+        if length <= 2 * self._few_rows:
+            return few_texts(buffer, bounds, missing)
+        content = pa.py_buffer(buffer)
         places, found = np.arange(0, length, 2, dtype=np.int32), list[pa.StringArray]()
         all_of_them = pa.array(places)
         for column, places_of_column in enumerate(bounds):

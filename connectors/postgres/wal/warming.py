@@ -71,12 +71,12 @@ class WarmingKernels:
 
     def _warm(self) -> None:
         try:
-            kernels: Kernels = import_module("connectors.postgres.wal.fast").FastKernels()
-            _exercise(kernels)
+            fast = import_module("connectors.postgres.wal.fast")
+            _exercise(fast.FastKernels(few_rows=0))
         except Exception as error:
             logger.warning("the compiled decoders do not start: %s", type(error).__name__)
             return
-        self._now = kernels
+        self._now = fast.FastKernels()
 
 
 def _exercise(kernels: Kernels) -> None:

@@ -1,4 +1,4 @@
-"""Every test of the decoders runs in plain Python and compiled."""
+"""Every test of the decoders runs in plain Python and compiled, for few rows and for many."""
 
 import pytest
 
@@ -14,6 +14,7 @@ def speed(request: pytest.FixtureRequest) -> Speed:
     return "python"
 
 
-@pytest.fixture
-def kernels(speed: Speed) -> Kernels:
-    return kernels_of(speed)
+@pytest.fixture(params=[{}, {"few_rows": 0}], ids=["few", "many"])
+def kernels(speed: Speed, request: pytest.FixtureRequest) -> Kernels:
+    """As they are, and as they are for more rows than a test has."""
+    return kernels_of(speed, **request.param)

@@ -1,6 +1,6 @@
 """One table of the lake as the sink keeps it: looked at, prepared, and moved on by one commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -252,11 +252,25 @@ def check_stand(part: TopicPartition, held: Stand | None, wanted: Stand) -> None
         )
 
 
+CellTask = tuple[Cell, Sequence[Step]]
+Elsewhere = Callable[[Rewriting, Sequence[CellTask]], Sequence[Sequence[DataFile]]]
+"""Rewrites cells in other processes; the new files of each."""
+
+
 class GatheredWork:
     """Changes that are in memory, applied in this process by a few threads."""
 
-    def __init__(self, pieces: Sequence[TableChanges], *, threads: int) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[TableChanges],
+        *,
+        threads: int,
+        elsewhere: Elsewhere | None = None,
+        rows_max: int = 0,
+    ) -> None:
+        """What would rewrite more than `rows_max` rows is done `elsewhere`."""
         self._pieces, self._threads = pieces, threads
+        self._elsewhere, self._rows_max = elsewhere, rows_max
 
     def schemas(self) -> Sequence[TableSchema]:
         found: list[TableSchema] = []
@@ -281,8 +295,11 @@ class GatheredWork:
             for cell, mine in zip(cells, steps_by_cell(steps_left, cells, layout), strict=True)
             if count_changes(mine) or (is_whole and cell.files)
         ]
-        with ThreadPoolExecutor(self._threads) as pool:
-            written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
+        if self._elsewhere and sum(cell.rows for cell, _ in tasks) > self._rows_max:
+            written = self._elsewhere(rewriting, tasks)
+        else:
+            with ThreadPoolExecutor(self._threads) as pool:
+                written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
         return Prepared(
             added=[file for files in written for file in files],
             removed=gone + [file for cell, _ in tasks for file in cell.files],

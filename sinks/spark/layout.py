@@ -114,6 +114,7 @@ def shape(
     what is there must be written anew for it."""
     mode: Mode = settings.mode if schema.key else "append"
     _check_names(schema)
+    _check_division(schema, settings)
     wanted = [(each.name, lake_type(each.type, is_iceberg=is_iceberg)) for each in schema.columns]
     layout = Layout(
         schema.table,
@@ -206,6 +207,21 @@ def _check_names(schema: TableSchema) -> None:
                 column=name,
                 hint="rename it with `transform: rename`",
             )
+
+
+def _check_division(schema: TableSchema, settings: LakeTableSettings) -> None:
+    for name in settings.partition_by:
+        if name in schema.names:
+            kind = schema.column(name).type
+            tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean)
+            if not any(test(kind) for test in tests):
+                raise SchemaRefused(
+                    "a table is divided only by text, whole numbers, dates and truth values",
+                    table=str(schema.table),
+                    column=name,
+                    type=str(kind),
+                    hint="leave the column out of `partition_by`, or `add` one that says its day",
+                )
 
 
 def _joined(columns: pa.Schema, more: Mapping[str, pa.DataType]) -> pa.Schema:

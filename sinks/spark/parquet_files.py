@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.errors import SinkRejected
 from sinks.spark.column_types import put
 from sinks.spark.folding import in_key_order
 from sinks.spark.keyspace import Cell, DataFile, range_of, within
@@ -25,7 +26,7 @@ def write(
     """New files, in the order of keys, none much larger than wanted. Columns by which the table is
     divided stand in the files only where the format wants them there."""
     found: list[DataFile] = []
-    for values, part in _partitions(rows, layout):
+    for values, part in _partitions(rows, layout, keeps_partitions=keeps_partitions):
         found += [
             _write_one(place, piece, values, layout, keeps_partitions)
             for piece in _pieces(in_key_order(part, layout), layout)
@@ -137,7 +138,7 @@ def _at_new_keys(keys: pa.ChunkedArray, cuts: Sequence[int]) -> list[int]:
 
 
 def _partitions(
-    rows: pa.Table, layout: Layout
+    rows: pa.Table, layout: Layout, *, keeps_partitions: bool
 ) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
     """The rows by the values of the columns that divide the table, as text."""
     if not layout.partition_by:
@@ -146,6 +147,13 @@ def _partitions(
     texts = pa.table({name: _text(rows.column(name)) for name in layout.partition_by})
     for values in texts.group_by(list(layout.partition_by)).aggregate([]).to_pylist():
         mask = None
+        if "" in values.values() and not keeps_partitions:
+            raise SinkRejected(
+                "empty text cannot divide a Delta table, which takes it for null",
+                hint="leave the column out of `partition_by`, and rebuild the table",
+                table=str(layout.table),
+                partition_by=layout.partition_by,
+            )
         for name, value in values.items():
             column = texts.column(name)
             same = column.is_null() if value is None else pc.equal(column, value).fill_null(False)

@@ -40,7 +40,7 @@ from sinks.spark.ledger import Entry, next_entry
 from sinks.spark.maintenance import health_of
 from sinks.spark.reader.splits import splits_of
 from sinks.spark.settings import SparkSettings
-from sinks.spark.spark_work import BadRecords, SparkWork
+from sinks.spark.spark_work import BadRecords, SparkWork, rewrite_elsewhere
 from sinks.spark.table import Feed, TableState
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 INTERNAL = "__"
+SMALL_TOGETHER = 10
+"""Small tables of one slice are applied in this process as long as they are together no more than
+so many times what one may have."""
 THREADS = 2
 """In which one table's files are written at the same time, in this process."""
 
@@ -186,20 +189,36 @@ class SparkSink:
 
     async def _portions(self, part: Slice, head: Entry) -> dict[TableId, Portion]:
         large = await self._large(part, head)
-        topics = {topic for mine in large.values() for topic in mine}
+        topics = {topic for theirs in large.values() for topic in theirs}
         pieces: dict[TableId, list[TableChanges]] = {}
         async for changes in _of_topics(part, topics, are_wanted=False).changes():
             if len(changes) and changes.log_partition in part.end:
-                pieces.setdefault(changes.schema.table, []).append(changes)
+                mine = pieces.setdefault(changes.schema.table, [])
+                if changes.is_truncate and self._empties(changes):
+                    mine.clear()  # there is no need to keep what nobody will see
+                mine.append(changes)
         found = {
-            table: Portion(GatheredWork(mine, threads=THREADS), _topics_of(mine))
+            table: Portion(self._gathered(mine), _topics_of(mine))
             for table, mine in pieces.items()
             if table not in large
         }
-        for table, mine in large.items():
+        for table, theirs in large.items():
             more = _topics_of(pieces.get(table, ()))
-            found[table] = await self._spark_portion(part, mine | more)
+            found[table] = await self._spark_portion(part, theirs | more)
         return found
+
+    def _gathered(self, pieces: Sequence[TableChanges]) -> GatheredWork:
+        return GatheredWork(
+            pieces,
+            threads=THREADS,
+            elsewhere=partial(rewrite_elsewhere, self._session),
+            rows_max=self._settings.rewritten_rows,
+        )
+
+    def _empties(self, truncate: TableChanges) -> bool:
+        chosen = self._settings.of(str(truncate.schema.table))
+        is_mirror = chosen.mode == "mirror" and bool(truncate.schema.key)
+        return is_mirror and chosen.deletes == "hard" and not truncate.truncated_where
 
     async def _large(self, part: Slice, head: Entry) -> dict[TableId, frozenset[str]]:
         """Tables whose changes Spark reads, and the topics that these are in."""
@@ -210,9 +229,12 @@ class SparkSink:
             count = stand.next_offset - part.start[each].next_offset
             records[each.topic] = records.get(each.topic, 0) + count
         found: dict[TableId, frozenset[str]] = {}
-        for topic, count in records.items():
-            is_small = count <= self._settings.small_rows
-            if topic.startswith(INTERNAL) or topic in part.truncated or is_small:
+        room = self._settings.small_rows * SMALL_TOGETHER
+        for topic, count in sorted(records.items(), key=lambda pair: pair[1]):
+            if topic.startswith(INTERNAL) or topic in part.truncated:
+                continue
+            room -= count
+            if count <= self._settings.small_rows and room >= 0:
                 continue
             schemas = await part.split_reader.schemas(topic)
             if schemas:

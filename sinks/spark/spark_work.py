@@ -12,7 +12,7 @@ from core_log.errors import SinkUnavailable
 from core_log.table_schema import TableSchema
 from sinks.sink import SplitReader
 from sinks.spark.columns import map_arrow
-from sinks.spark.kept_table import OtherShapes, Prepared
+from sinks.spark.kept_table import CellTask, OtherShapes, Prepared
 from sinks.spark.keyspace import Bound, Cell, DataFile, cells_of, divided, has_ranges
 from sinks.spark.layout import OFFSET, Layout
 from sinks.spark.reader.splits import Split
@@ -229,6 +229,33 @@ class RewriteCells:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, events in _by_cell(batches, self.rewriting.layout):
             yield _written(number, self.rewriting.cell(self.cells[number], [events]))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTasks:
+    """Cells with their changes, each in one row, to new files of these cells."""
+
+    rewriting: Rewriting
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+
+        for batch in batches:
+            for content in batch.column(0).to_pylist():
+                number, cell, steps = pickle.loads(content)
+                yield _written(number, self.rewriting.cell(cell, steps))
+
+
+def rewrite_elsewhere(
+    session: "Callable[[], SparkSession]", rewriting: Rewriting, tasks: Sequence[CellTask]
+) -> list[list[DataFile]]:
+    """Changes that are in this process into cells that are better rewritten by executors."""
+    import pickle
+
+    rows = [(pickle.dumps((at, *task)),) for at, task in enumerate(tasks)]
+    frame = session().createDataFrame(rows, "task binary").repartition(len(rows))
+    written = collect(map_arrow(frame, RewriteTasks(rewriting), WRITTEN_DDL))
+    return [written.get(at, []) for at in range(len(tasks))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from core_log.clock import SystemClock
 from core_log.errors import Fenced, SchemaRefused, SinkRejected
 from core_log.table_schema import TableId
 from sinks.sink import Stand
+from sinks.spark.cuts import tables_at
 from sinks.spark.lake import Lake
 from sinks.spark.table import TableState
 from tests.contract.sink_suite import ORDERS, by_id, stands
@@ -364,3 +365,43 @@ async def test_a_slice_that_failed_for_one_table_is_not_done_again_for_the_other
 
     assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
     assert [*(await sink.applied([orders.name]) or {}).values()] == [Stand("topic-1", 2)]
+
+
+async def test_all_tables_can_be_opened_at_one_cut(tmp_path: Path) -> None:
+    bench, orders = bench_of(tmp_path, consistent_cut=True), ScriptedTopic()
+    items = ScriptedTopic("shop.public.items", "topic-2")
+    shape = schema_of("public.items", id=pa.int64(), price=pa.int64())
+    orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    items.append(shape, ("c", {"id": 1, "price": 1}))
+    await applied(bench, orders, items)
+    items.append(shape, ("c", {"id": 2, "price": 2}), ("c", {"id": 3, "price": 3}))
+    await applied(bench, items)
+
+    newest = tables_at(bench.path, pipeline="shop", sink="sink")
+    first = tables_at(bench.path, pipeline="shop", sink="sink", cut=2)
+
+    of_items = TableId("public", "items")
+    assert (newest.cut.offset, newest.versions) == (5, {TABLE: 0, of_items: 1})
+    assert (first.cut.offset, first.versions) == (2, {TABLE: 0, of_items: 0})
+
+
+async def test_empty_text_never_becomes_null(tmp_path: Path) -> None:
+    schema = schema_of("public.orders", id=pa.int64(), country=pa.string())
+    bench = bench_of(tmp_path, tables={"*": {"partition_by": "country"}})
+    topic = ScriptedTopic()
+    topic.append(schema, ("c", {"id": 1, "country": ""}))
+
+    with pytest.raises(SinkRejected, match="empty text"):
+        await applied(bench, topic)
+
+
+async def test_plain_files_hold_every_change(tmp_path: Path) -> None:
+    from pyarrow import dataset
+
+    bench, topic = bench_of(tmp_path, format="parquet"), ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), ("d", {"id": 1}))
+
+    await applied(bench, topic)
+
+    files = dataset.dataset(bench.address("public.orders"), format="parquet")
+    assert files.to_table()["_headwater_op"].to_pylist() == ["c", "d"]

@@ -139,6 +139,22 @@ async def test_a_table_that_changes_its_shape_in_the_midst_gets_both(
     assert totals[1000] == 5 and totals[1] is None
 
 
+async def test_a_small_slice_that_rewrites_much_is_given_to_executors(
+    served: ServedLog, tmp_path: Path
+) -> None:
+    here = {"tables": {"*": {"file_rows": 70}}}
+    bench = LakeBench(str(tmp_path / "lake"), chosen=here)
+    start = served.stands(TOPIC, at_end=True)
+    await applied(bench, served)
+    served.write([changes_of(ORDERS, ("u", row(1, "once")), ("u", row(299, "more")))], partitions=2)
+    bench.chosen = {**here, "rewritten_rows": 0}
+
+    await applied(bench, served, start)
+
+    found = notes(bench)
+    assert (found[1], found[299]) == ("once", "more")
+
+
 async def test_every_change_is_appended_once(served: ServedLog, tmp_path: Path) -> None:
     chosen = {**ALL_BY_SPARK, "tables": {"*": {"mode": "append"}}}
     bench = LakeBench(str(tmp_path / "lake"), chosen=chosen)

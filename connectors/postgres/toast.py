@@ -17,8 +17,9 @@ from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels
 from core_log.errors import SourceRejected
 
-ROWS_MAX = 500
-"""Rows that are read anew by one question, so that their large values are never all in memory."""
+QUESTION_BYTES = 16 << 20
+"""Of large values that one question is to bring, so that they are never all in memory."""
+ROWS_FIRST, ROWS_MAX = 50, 2_000
 TRIES = 3
 """A table that changes its form between two questions is looked up again."""
 
@@ -42,6 +43,7 @@ class Toast:
         self._connection, self._kernels = connection, kernels
         self._has_placeholders = has_placeholders
         self._targets: dict[int, Target] = {}
+        self._rows_each = ROWS_FIRST
         self.gone = 0
         """Updates that were left out, since nothing is left of their rows: deletes follow."""
 
@@ -55,9 +57,10 @@ class Toast:
             yield Filled(replace(part, unchanged={}), placeholders=part.unchanged)
             return
         has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
-        ends = [*np.flatnonzero(has_hole)[ROWS_MAX::ROWS_MAX].tolist(), len(part)]
-        start = 0
-        for end in ends:
+        holes, start = np.flatnonzero(has_hole), 0
+        while start < len(part):
+            beyond = holes[holes >= start][self._rows_each :]
+            end = int(beyond[0]) if len(beyond) else len(part)
             yield await self._reselected(sliced(part, start, end), capture)
             start = end
 
@@ -113,6 +116,8 @@ class Toast:
                     if attempt == TRIES - 1:
                         raise
                     continue
+                bytes_each = max(1, len(lines) // max(1, lines.count(b"\n")))
+                self._rows_each = min(max(1, QUESTION_BYTES // bytes_each), ROWS_MAX)
                 number, *columns = decode_copy(lines, 1 + len(asked), self._kernels)
                 found = dict(zip(asked, columns, strict=True))
                 at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1

@@ -106,7 +106,7 @@ class Fetching:
                     found[0],
                     size,
                     chunk.pages,
-                    where=job.ledger.where or self.reader.where_of(job.table),
+                    where=self._where_of(job),
                     unless=view.condition_since(job.ledger.snapshot),
                 )
                 pieces = self.reader.pieces(self.reader.copier(connection), found[0], statement)
@@ -121,6 +121,10 @@ class Fetching:
         else:
             await self._look_again(connection, job)
         return None
+
+    def _where_of(self, job: Job) -> str:
+        """What the file says is meant for the first reading only."""
+        return job.ledger.where if job.ledger.wish else self.reader.where_of(job.table)
 
     async def _look_again(self, connection: Connection, job: Job) -> None:
         """The table was written anew, and what was read means nothing; or it is gone."""
@@ -174,7 +178,7 @@ class Fetching:
         """Only the last one has a position, so that all becomes readable at once."""
         reader, table = self.reader, job.table
         yield ChangeBatch((reader.truncation(table, view.moment),), {})
-        where = reader.where_of(table)
+        where = self._where_of(job)
         for leaf in job.ledger.leaves:
             pages = (0, leaf.pages)
             statement = statement_of(table, job.sizes[leaf.oid], pages, where=where)

@@ -28,7 +28,12 @@ async def newest_moment(log: Log, partitions: Collection[TopicPartition]) -> Mom
 
 
 async def moment_of(
-    log: Log, pipeline: str, as_of: AsOf, partitions: Collection[TopicPartition]
+    log: Log,
+    pipeline: str,
+    as_of: AsOf,
+    partitions: Collection[TopicPartition],
+    *,
+    is_recent: bool = False,
 ) -> Moment:
     """Raises PositionLost, with the oldest moment there is, where the log does not know it."""
     history = History(log, pipeline)
@@ -37,7 +42,7 @@ async def moment_of(
     else:
         ends = await history.ends(as_of, partitions)
     moment = Moment(ends, str(as_of))
-    await check_exact(log, pipeline, moment)
+    await check_exact(log, pipeline, moment, is_recent=is_recent)
     return moment
 
 
@@ -77,8 +82,9 @@ async def begun_at(
     return start
 
 
-async def check_exact(log: Log, pipeline: str, moment: Moment) -> None:
-    """Once before a moment is read, and once after, since compaction goes on meanwhile."""
+async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: bool = False) -> None:
+    """Once before a moment is read, and once after, since compaction goes on meanwhile. A recent
+    moment is one that somebody has just come to: our topics let nobody compact what is as new."""
     bounds = await log.bounds(moment.ends)
     for partition, end in moment.ends.items():
         held = bounds[partition]
@@ -90,7 +96,7 @@ async def check_exact(log: Log, pipeline: str, moment: Moment) -> None:
                 partition=partition.partition,
                 log_start=held.start,
             )
-        if held.cleaned_to < 0 and end < held.stable:
+        if held.cleaned_to < 0 and end < held.stable and not is_recent:
             raise PositionLost(
                 "this log does not say what compaction has taken, so that no past state is sure",
                 hint="on Headwater's own log every moment within log.history can be told",

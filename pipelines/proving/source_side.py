@@ -54,7 +54,7 @@ class SourceSide:
         position = self.snapshot.positions[STREAM]
         await self._reach(position)
         as_of = before(position)
-        return await moment_of(self.log, self.loaded.name, as_of, partitions)
+        return await moment_of(self.log, self.loaded.name, as_of, partitions, is_recent=True)
 
     async def _reach(self, position: str) -> None:
         """Waits until the log has all that came before."""

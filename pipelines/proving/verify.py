@@ -217,7 +217,7 @@ class Verifier:
         named = ",".join(f"{part.partition}:{end}" for part, end in ends.items())
         moment = Moment(ends, f"offset {named}")
         if any(ends.values()):
-            await check_exact(self._log, self._loaded.name, moment)
+            await check_exact(self._log, self._loaded.name, moment, is_recent=True)
         return moment
 
     async def _fold_and_compare(

@@ -137,6 +137,18 @@ async def test_a_topic_whose_beginning_has_gone_tells_no_state() -> None:
         await at(world, before("3"))
 
 
+async def test_a_log_that_does_not_say_what_compaction_took_tells_only_what_is_recent() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+    place = TopicPartition(TOPIC, 0)
+    world.log.partitions[place].cleaned_to = -1
+
+    with pytest.raises(PositionLost, match="does not say what compaction has taken"):
+        await at(world, before("3"))
+    recent = await moment_of(world.log, PIPELINE, before("3"), [place], is_recent=True)
+
+    assert recent.ends[place] > 0
+
+
 async def test_now_is_everything_that_is_decided() -> None:
     script = made_up(9, seed=2)
     world = await told(script, bytes_max=1)

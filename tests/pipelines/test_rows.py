@@ -1,5 +1,6 @@
 """One key is found among all others, with everything that it ever was and when."""
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -8,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, HeadwaterError
 from core_log.log import TopicPartition
 from pipelines.proving import key_history as searching
 from pipelines.proving.as_of import parse_as_of
 from pipelines.proving.key_history import KeyChange, key_bytes, key_history, newest_change
 from pipelines.proving.key_shown import stored_schema
 from pipelines.proving.moments import moment_of
+from pipelines.reports import State, StateChanged
+from pipelines.running.owner_client import Owner
 from pipelines.terminal.times import time_text
+from pipelines.watching.http_api import Answering, HttpApi
+from pipelines.watching.report_stream import ReportStream
+from pipelines.watching.status import StatusBoard
 from tests.pipelines.proving_world import World, tell
 
 PIPELINE = """
@@ -123,6 +129,34 @@ def test_what_is_no_key_is_refused_without_being_quoted(tmp_path: Path, given: s
     assert error.problem in (
         "the key is no value of its column's type", "this is no key of the table",
     )  # fmt: skip
+
+
+def test_the_newest_state_is_answered_over_http(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        await with_history(world, tmp_path)
+        board = StatusBoard(world.clock)
+        board(StateChanged("copy", "source", "", State.RUNNING))
+        answering = Answering(board, ReportStream(), world.log, world.clock, refuse)
+        api = HttpApi(answering, token="token-of-this-test")
+        owner = Owner(await api.start(), "token-of-this-test")
+        try:
+            there = await asyncio.to_thread(owner.ask, "GET", "/pipelines/copy/rows/t/8")
+            gone = await asyncio.to_thread(owner.ask, "GET", "/pipelines/copy/rows/t/7")
+            with pytest.raises(HeadwaterError) as refused:
+                await asyncio.to_thread(owner.ask, "GET", "/pipelines/copy/rows/t/x")
+        finally:
+            await api.stop()
+        return there, gone, refused.value
+
+    there, gone, refused = tell(tmp_path, PIPELINE, story)
+
+    assert (there["table"], there["row"]) == ("t", {"id": 8, "v": "first"})
+    assert (gone["op"], gone["row"]) == ("t", None)
+    assert "no value of its column's type" in refused.problem
+
+
+async def refuse(body: bytes) -> dict[str, object]:
+    raise AssertionError("nobody hands pipelines over here")
 
 
 def test_the_command_shows_the_row_and_its_history(tmp_path: Path, headwater: Any) -> None:

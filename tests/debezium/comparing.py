@@ -12,6 +12,9 @@ PROCESSING = {"ts_ms", "ts_us", "ts_ns"}
 RUNS = {"ts_ms", "ts_us", "ts_ns", "txId", "lsn", "sequence", "db"}
 """Of the `source` block what another run of the same history has otherwise."""
 
+Found = tuple[tuple[str, ...], Any, Any]
+"""Where two sides differ, and how."""
+
 
 class Difference(NamedTuple):
     mode: str
@@ -34,32 +37,36 @@ def differences(
 ) -> Iterator[Difference]:
     """`is_same_run`: places in the write-ahead log, transactions and times can be compared, too."""
     for topic in sorted(ours.keys() | theirs.keys()):
-        if not is_same_run and topic.endswith(".transaction"):
-            continue
         mine, other = (side.get(topic, Told([], [])) for side in (ours, theirs))
         if topic.endswith(".transaction"):
+            if not is_same_run:
+                continue
             mine, other = _of_both(mine, other), _of_both(other, mine)
         if len(mine.events) != len(other.events):
             counts = (len(mine.events), len(other.events))
             yield Difference(mode, topic, ("events",), *counts, False)
             continue
-        for left, right in zip(
-            _comparable(_in_order(mine.events), is_same_run),
-            _comparable(_in_order(other.events), is_same_run),
-            strict=True,
-        ):
-            is_snapshot = _is_row(right)
-            if REJECTED in (left.value or ()):
-                yield Difference(mode, topic, ("value",), REJECTED, None, is_snapshot)
-                continue
-            for path, a, b in _unlike((), left._asdict(), right._asdict()):
-                yield Difference(mode, topic, path, a, b, is_snapshot)
-        # The last ones: Debezium makes new, equal ones after a truncate, and others in between.
-        pairs = zip(mine.schemas[-1:], other.schemas[-1:], strict=False)
-        for (my_key, my_value), (key, value) in pairs:
-            for name, a, b in (("key schema", my_key, key), ("schema", my_value, value)):
-                for path, x, y in _unlike((name,), _by_field(a), _by_field(b)):
-                    yield Difference(mode, topic, path, x, y, False)
+        pairs = zip(*(_comparable(side.events, is_same_run) for side in (mine, other)), strict=True)
+        for left, right in pairs:
+            for path, a, b in _between(left, right):
+                yield Difference(mode, topic, path, a, b, _is_row(right))
+        for path, a, b in _between_schemas(mine, other):
+            yield Difference(mode, topic, path, a, b, False)
+
+
+def _between(ours: Event, theirs: Event) -> Iterator[Found]:
+    if REJECTED in (ours.value or ()):
+        yield ("value",), REJECTED, None
+    else:
+        yield from _unlike((), ours._asdict(), theirs._asdict())
+
+
+def _between_schemas(ours: Told, theirs: Told) -> Iterator[Found]:
+    """The last ones: Debezium makes new, equal ones after a truncate, and others in between."""
+    pairs = zip(ours.schemas[-1:], theirs.schemas[-1:], strict=False)
+    for (my_key, my_value), (key, value) in pairs:
+        yield from _unlike(("key schema",), _by_field(my_key), _by_field(key))
+        yield from _unlike(("schema",), _by_field(my_value), _by_field(value))
 
 
 def _of_both(told: Told, other: Told) -> Told:
@@ -76,7 +83,7 @@ def _name(event: Event) -> tuple[str, str]:
 def _comparable(events: Sequence[Event], is_same_run: bool) -> Iterator[Event]:
     """Without the time of processing, and of another run without what only that run has."""
     transactions: dict[Any, str] = {}
-    for event in events:
+    for event in _in_order(events):
         value = event.value
         if isinstance(value, dict):
             value = {name: each for name, each in value.items() if name not in PROCESSING}
@@ -117,7 +124,7 @@ def _by_field(schema: Any) -> Any:
     return schema
 
 
-def _unlike(path: tuple[str, ...], a: Any, b: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+def _unlike(path: tuple[str, ...], a: Any, b: Any) -> Iterator[Found]:
     if isinstance(a, Spelled) or isinstance(b, Spelled):
         if a != b:
             yield path, a, b

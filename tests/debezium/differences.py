@@ -40,7 +40,7 @@ def _is_count_without_messages(each: Difference) -> bool:
     if each.topic.endswith(".transaction"):
         return each.path[:2] in (("value", "event_count"), ("value", "data_collections"))
     is_order = each.path == ("value", "transaction", "total_order")
-    return is_order and int(each.ours.text) < int(each.theirs.text)
+    return is_order and each.ours < each.theirs
 
 
 PERMITTED: Sequence[Permitted] = (

@@ -13,7 +13,7 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 class Spelled(NamedTuple):
-    """A number of JSON as it was spelled."""
+    """A number of JSON with a point or an exponent, as it was spelled."""
 
     text: str
 
@@ -36,7 +36,7 @@ class Told(NamedTuple):
 def parsed(text: str | None) -> Any:
     if not text:
         return None
-    return json.loads(text, parse_float=Spelled, parse_int=Spelled, object_pairs_hook=_ordered)
+    return json.loads(text, parse_float=Spelled, object_pairs_hook=_ordered)
 
 
 def _ordered(pairs: list[tuple[str, Any]]) -> Any:

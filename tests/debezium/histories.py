@@ -215,9 +215,9 @@ class _History:
         return self._of(
             "h_toast",
             "INSERT INTO h_toast VALUES ({new}, repeat('long ', 1000), decode(repeat('00ff',"
-            " 3000), 'hex'), to_jsonb(repeat('j', 5000)), 1, array_fill('w'::text, '{{3000}}'),"
-            " array_fill(1, '{{3000}}'), array_fill(1::int8, '{{3000}}'), 10::numeric ^ 9000,"
-            " array_fill('2026-01-01'::date, '{{3000}}'), hw.hstore('k', repeat('v', 5000)))",
+            " 3000), 'hex'), to_jsonb(repeat('j', 5000)), 1, array_fill('w'::text, '{{700}}'),"
+            " array_fill(1, '{{700}}'), array_fill(1::int8, '{{700}}'), 10::numeric ^ 9000,"
+            " array_fill('2026-01-01'::date, '{{700}}'), hw.hstore('k', repeat('v', 5000)))",
             "UPDATE h_toast SET n = n + 1 WHERE id = {key}",
             "DELETE FROM h_toast WHERE id = {key}",
             "UPDATE h_toast SET id = {new} WHERE id = {key}",

@@ -14,13 +14,14 @@ from connectors.postgres.source import PostgresSource
 from core_log.changes import ChangeBatch, Operation, TableChanges
 from core_log.errors import RowsRejected
 from core_log.record_headers import header_column
+from core_log.rows.codec import RowCodec
 from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from pipelines.loops.encoding import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
 from pipelines.loops.topics import TopicRules
 from tests.connectors.postgres.stories import source_context
 from tests.debezium.capturing import PIPELINE
-from tests.debezium.events import Event, Spelled, Told, parsed
+from tests.debezium.events import Event, Told, parsed
 
 WIRES: Mapping[str, Mapping[str, Any]] = {
     "plain": {"decimal": "precise"},
@@ -94,29 +95,46 @@ def told(batches: Sequence[ChangeBatch], mode: str) -> dict[str, Told]:
     wire = WireSettings.model_validate(WIRES[mode])
     framed = wire.model_copy(update={"has_schemas": True})
     found: dict[str, Told] = defaultdict(lambda: Told([], []))
+    codecs = _Codecs(wire)
+    last: dict[str, TableChanges] = {}
     for batch in batches:
         for changes in batch.tables:
             topic = TOPICS.name_of(changes.schema.table)
-            found[topic].events.extend(_events(changes, wire, topic))
+            found[topic].events.extend(_events(changes, codecs.of(topic)))
             if not changes.is_truncate and len(changes):
-                _add_schema(found[topic], changes, framed, topic)
+                last[topic] = changes
         for notices in batch.notices:
             for key, value in zip(
                 notices.keys.to_pylist(), notices.values.to_pylist(), strict=True
             ):
                 event = Event(parsed(key.decode()), parsed(value.decode()), {})
                 found[f"{PIPELINE}.{notices.kind}"].events.append(event)
+    for topic, changes in last.items():
+        found[topic].schemas.append(_schemas(changes, codec_for(framed, topic=topic)))
     return dict(found)
 
 
-def _events(changes: TableChanges, wire: WireSettings, topic: str) -> list[Event]:
+@dataclass(frozen=True, slots=True)
+class _Codecs:
+    """One per topic, as they keep what belongs to the last schema."""
+
+    wire: WireSettings
+    made: dict[str, RowCodec] = field(default_factory=dict)
+
+    def of(self, topic: str) -> RowCodec:
+        if topic not in self.made:
+            self.made[topic] = codec_for(self.wire, topic=topic)
+        return self.made[topic]
+
+
+def _events(changes: TableChanges, codec: RowCodec) -> list[Event]:
     try:
-        encoded = codec_for(wire, topic=topic).encode(changes, now_us=1)
+        encoded = codec.encode(changes, now_us=1)
     except RowsRejected:
         if len(changes) == 1:
             return [_set_aside(changes)]
         rows = (changes.slice(place, 1) for place in range(len(changes)))
-        return [event for row in rows for event in _events(row, wire, topic)]
+        return [event for row in rows for event in _events(row, codec)]
     texts = [
         [None if text is None else text.decode() for text in column.to_pylist()]
         for column in (encoded.keys, encoded.values)
@@ -140,22 +158,21 @@ def _events(changes: TableChanges, wire: WireSettings, topic: str) -> list[Event
 
 def _set_aside(changes: TableChanges) -> Event:
     """The tables of types have a number for a key."""
-    key = {name: Spelled(str(changes.rows.column(name)[0])) for name in changes.schema.key}
+    key = {name: changes.rows.column(name)[0].as_py() for name in changes.schema.key}
     letter = "rcud"[changes.operations[0].as_py()]
     xid = changes.source["txId"]
-    number = Spelled(str(xid[0] if isinstance(xid, pa.Array) else xid))
+    number = xid[0].as_py() if isinstance(xid, pa.Array) else xid
     return Event(key, {"op": letter, "source": {"txId": number}, REJECTED: True}, {})
 
 
-def _add_schema(found: Told, changes: TableChanges, wire: WireSettings, topic: str) -> None:
+def _schemas(changes: TableChanges, codec: RowCodec) -> tuple[Any, Any]:
+    """Of key and value."""
     bare = replace(
         changes.slice(0, 1),
         rows=changes.rows.slice(0, 1).take(pa.array([None], pa.int32())),
         operations=pa.array([Operation.INSERT], pa.uint8()),
         before=None,
     )
-    encoded = codec_for(wire, topic=topic).encode(bare, now_us=1)
+    encoded = codec.encode(bare, now_us=1)
     key = parsed(encoded.keys[0].as_py().decode()) if encoded.keys[0].is_valid else None
-    pair = (key and key["schema"], parsed(encoded.values[0].as_py().decode())["schema"])
-    if not found.schemas or found.schemas[-1] != pair:
-        found.schemas.append(pair)
+    return key and key["schema"], parsed(encoded.values[0].as_py().decode())["schema"]

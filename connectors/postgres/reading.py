@@ -213,7 +213,12 @@ class Reading:
         return Translator(
             reader.origin,
             Captures(connection, settings, book, tables),
-            Toast(connection, reader.kernels, has_placeholders=settings.toast == "placeholder"),
+            Toast(
+                connection,
+                reader.kernels,
+                self._context.report,
+                has_placeholders=settings.toast == "placeholder",
+            ),
             self._context.clock,
             has_messages=settings.has_messages,
             set_aside=reader.set_aside,

@@ -1,6 +1,6 @@
 """Fills what the server left out of updates: large values that they did not touch."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,11 +15,14 @@ from connectors.postgres.relations import Capture
 from connectors.postgres.wal.burst import Mask, RowChanges
 from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels
+from connectors.source import Gauge
 from core_log.errors import SourceRejected
 
 QUESTION_BYTES = 16 << 20
 """Of large values that one question is to bring, so that they are never all in memory."""
 ROWS_FIRST, ROWS_MAX = 50, 2_000
+GONE = "updates_of_gone_rows"
+"""How many updates were left out, as nothing is left of their rows: deletes follow."""
 TRIES = 3
 """A table that changes its form between two questions is looked up again."""
 
@@ -39,13 +42,19 @@ class Toast:
     """Reads rows anew by their keys. What comes is the newest state: exact for whoever wants that,
     and for a past state of this one column possibly newer than its moment."""
 
-    def __init__(self, connection: Connection, kernels: Kernels, *, has_placeholders: bool) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        kernels: Kernels,
+        report: Callable[[Gauge], None],
+        *,
+        has_placeholders: bool,
+    ) -> None:
         self._connection, self._kernels = connection, kernels
-        self._has_placeholders = has_placeholders
+        self._report, self._has_placeholders = report, has_placeholders
         self._targets: dict[int, Target] = {}
         self._rows_each = ROWS_FIRST
-        self.gone = 0
-        """Updates that were left out, since nothing is left of their rows: deletes follow."""
+        self._gone = 0
 
     async def filled(self, part: RowChanges, capture: Capture) -> AsyncGenerator[Filled, None]:
         """The changes, in as many pieces as memory asks for."""
@@ -87,7 +96,8 @@ class Toast:
             if lost.any():
                 left[place] = lost
         if left:
-            self.gone += int(np.logical_or.reduce(list(left.values())).sum())
+            self._gone += int(np.logical_or.reduce(list(left.values())).sum())
+            self._report(Gauge(GONE, self._gone))
         refilled = {place: mask for place, mask in refilled.items() if mask.any()}
         assert not missing & found.keys(), "a column that is gone cannot have been read"
         return Filled(replace(part, rows=tuple(rows), unchanged=left), refilled=refilled)

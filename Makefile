@@ -42,8 +42,9 @@ crash: venv ## 200 kills and 500 power cuts of the log; captures and pipelines k
 fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600
 	HEADWATER_FUZZ_SECONDS=$${HEADWATER_FUZZ_SECONDS:-600} $(PYTEST) -q tests/fuzz
 
-compat: venv ## other people's clients, and Apache Kafka under our own suites
+compat: venv ## other people's clients, Debezium, and Apache Kafka under our own suites
 	@scripts/kcat.sh
+	@scripts/databases.sh
 	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
 	    $(PYTEST) -q tests -m "compat or kafka"

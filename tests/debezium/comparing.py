@@ -134,5 +134,5 @@ def _unlike(path: tuple[str, ...], a: Any, b: Any) -> Iterator[Found]:
             yield (*path, "order"), list(a), list(b)
         for name in sorted(a.keys() | b.keys()):
             yield from _unlike((*path, name), a.get(name, MISSING), b.get(name, MISSING))
-    elif a != b:
+    elif a != b or type(a) is not type(b):
         yield path, a, b

@@ -14,6 +14,8 @@ from tests.debezium.differences import PERMITTED, reason
 from tests.debezium.events import Told, keep_run, kept_run, read_run
 
 RECORD = "HEADWATER_RECORD_DEBEZIUM"
+"""With it the run becomes the recorded one."""
+IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SHOWN_MAX, SHOWN_CHARACTERS_MAX = 20, 400
 
 
@@ -48,6 +50,7 @@ async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> N
 
 
 @pytest.mark.compat
+@pytest.mark.skipif(not IS_LONG, reason="make compat has the time")
 async def test_events_are_those_of_debezium_beside_us(guest: Guest, tmp_path: Path) -> None:
     beside.prepare(guest)
 

@@ -1,6 +1,6 @@
 """The tables of the targets that a command means, and the topics that each is made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core_log.errors import ConfigError
@@ -67,7 +67,3 @@ def subject_of(subjects: Sequence[Subject], table: str, *, pipeline: str) -> Sub
 def _names(subject: Subject) -> set[str]:
     tables = [subject.target, *(stored.schema.table for stored in subject.sources)]
     return {name for table in tables for name in (str(table), table.name)}
-
-
-def topics_by_table(subjects: Sequence[Subject]) -> Mapping[TableId, str]:
-    return {stored.schema.table: stored.topic for subject in subjects for stored in subject.sources}

@@ -10,6 +10,7 @@ from core_log.errors import ConfigError, PositionLost
 from core_log.log import TopicPartition
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.ingest import IngestLimits, ingest
+from pipelines.proving import commit_history
 from pipelines.proving.as_of import AsOf, before, parse_as_of
 from pipelines.proving.comparing import Comparison
 from pipelines.proving.folding import Fold, Shape
@@ -102,6 +103,31 @@ async def test_as_of_a_time_counts_the_sources_commits(bytes_max: int) -> None:
         expected.append((moment, script[: number + 1]))
 
     assert await differing(world, expected) == [0] * len(script)
+
+
+@pytest.mark.parametrize("linear", [1, 3])
+async def test_many_commits_are_halved_to_the_same_moment(
+    monkeypatch: pytest.MonkeyPatch, linear: int
+) -> None:
+    world = await told(made_up(14, seed=11), partitions=2, bytes_max=1)
+    wanted: list[AsOf] = [before(str(number)) for number in range(1, 15)]
+    times = [f"1970-01-01T00:00:{number:02d}.500" for number in range(14)]
+    wanted += [parse_as_of(time, now_ms=NOW_MS) for time in times]
+
+    slowly = [(await at(world, each)).ends for each in wanted]
+    monkeypatch.setattr(commit_history, "LINEAR_OFFSETS", linear)
+    quickly = [(await at(world, each)).ends for each in wanted]
+
+    assert quickly == slowly
+
+
+async def test_several_moments_are_told_from_one_reading() -> None:
+    script = made_up(20, seed=3)
+    world = await told(script, partitions=2, bytes_max=500)
+
+    expected = [(await at(world, before(str(number))), script[:number]) for number in (15, 4, 20)]
+
+    assert await differing(world, expected) == [0, 0, 0]
 
 
 async def test_before_the_oldest_commit_nothing_is_told() -> None:

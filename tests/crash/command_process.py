@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.crash import pipeline_process
+
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
+PROCESSES.set_forkserver_preload(  # for all of a test run, as there is one server for all
     [
         __name__,
+        pipeline_process.__name__,
         "pipelines.cli",
         "pipelines.commands.run",
         "pipelines.running.run",

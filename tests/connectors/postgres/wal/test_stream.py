@@ -21,11 +21,17 @@ from connectors.postgres.wal.kernels import Kernels, kernels_of
 from connectors.postgres.wal.stream import WalStream
 from core_log.clock import SystemClock
 from core_log.errors import SourceRejected, SourceUnavailable
+from core_log.speed import Speed
 from scripts.embedded_postgres import embedded_postgres
 from tests.databases import Guest
 
 SLOT, PUBLICATION = "headwater_wal", "headwater_wal"
 FIRST = "pg_create_logical_replication_slot"
+
+
+@pytest.fixture
+def kernels(speed: Speed) -> Kernels:
+    return kernels_of(speed)
 
 
 def given_a_table(guest: Guest) -> None:

@@ -40,7 +40,7 @@ ROOMS_MAY_IMPORT = {
 
 CONFINED = {
     r"yaml": r"config/",
-    r"pydantic": r"(.*/)?settings\.py|config/.*|pipelines/.*",
+    r"pydantic": r"(.*/)?settings\.py|core_log/schedule\.py|config/.*|pipelines/.*",
     r"click|rich|starlette|uvicorn|prometheus_client": r"pipelines/",
     r"socket": (
         r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*"

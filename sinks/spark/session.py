@@ -1,5 +1,6 @@
 """One Spark session for everything that this process does with Spark, opened when first needed."""
 
+import atexit
 import os
 import re
 import shutil
@@ -138,6 +139,7 @@ def _start(choices: SessionChoices) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     place = Path(tempfile.mkdtemp(prefix="headwater-spark-", dir=choices.scratch))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     # Without it the workers take whatever `python3` the path holds.
     os.environ["PYSPARK_PYTHON"] = choices.python or sys.executable
     builder = SparkSession.builder.master(choices.master).appName("headwater")

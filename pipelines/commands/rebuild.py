@@ -9,7 +9,7 @@ import click
 from core_log.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
-from pipelines.terminal.replay_progress import ReplayProgress
+from pipelines.terminal.replay_progress import RebuildProgress, ReplayProgress
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
 from pipelines.terminal.wishing import now_ms, running_pipelines
@@ -130,7 +130,7 @@ async def _rebuild(
                 wanted,
                 is_running=is_running,
                 clock=clock,
-                tell=lambda _: None,
+                tell=RebuildProgress(output, moment.ends),
                 tell_replay=progress,
             )
     facts = _facts(rebuilding, options, moment) | {

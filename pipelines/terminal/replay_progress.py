@@ -7,7 +7,9 @@ from pipelines.terminal.output import Output
 from pipelines.watching.quantities import duration_text
 
 if TYPE_CHECKING:
+    from pipelines.proving.moments import Ends
     from pipelines.proving.replaying import Replaying
+    from pipelines.reports import Report
 
 EVERY_S = 2.0
 
@@ -30,3 +32,26 @@ class ReplayProgress:
         self._output.note(
             f"{replaying.changes:,} changes, {share:.0%}, {duration_text(left_ms)} left"
         )
+
+
+class RebuildProgress:
+    """The same from what a delivery reports, up to where the log ended when it began."""
+
+    def __init__(self, output: Output, ends: "Ends") -> None:
+        self._progress = ReplayProgress(output)
+        self._ends = {f"{topic}-{number}": end for (topic, number), end in ends.items()}
+        self._reached = dict.fromkeys(self._ends, 0)
+        self._changes = 0
+
+    def __call__(self, report: "Report") -> None:
+        from pipelines.proving.replaying import Replaying
+        from pipelines.reports import Moved, Stood
+
+        if isinstance(report, Moved):
+            self._changes += report.rows
+        elif isinstance(report, Stood):
+            for part, at in report.positions.items():
+                if part in self._ends:
+                    self._reached[part] = min(int(at), self._ends[part])
+            wanted = sum(self._ends.values())
+            self._progress(Replaying(self._changes, sum(self._reached.values()), wanted))

@@ -63,7 +63,8 @@ async def test_another_table_of_the_same_name_is_read_from_its_beginning(
         "INSERT INTO orders SELECT g, 'another' FROM generate_series(5, 12) g",
         "CREATE TABLE made_ready (id int PRIMARY KEY, note text)",
         "INSERT INTO made_ready SELECT g, 'another' FROM generate_series(8, 20) g",
-        "BEGIN; ALTER TABLE emptied RENAME TO old; ALTER TABLE made_ready RENAME TO emptied; COMMIT",
+        "BEGIN; ALTER TABLE emptied RENAME TO old;"
+        " ALTER TABLE made_ready RENAME TO emptied; COMMIT",
     )
     await run_once(file)
     guest.execute("INSERT INTO emptied VALUES (30, 'after')", "DELETE FROM orders WHERE id = 7")

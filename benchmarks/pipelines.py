@@ -22,11 +22,13 @@ from pyarrow import csv
 
 from benchmarks.figures import spread
 from benchmarks.processes import PeakMemory, busy_s
+from pipelines.running.worker_process import MEMORY
 from tests.databases import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**MEMORY, **os.environ, "PYTHONPATH": str(ROOT)}
+"""As workers have it."""
 ROWS = 1_000_000
 LATENCY_ROWS, LATENCY_PER_S = 1_000, 100
 MEMORY_ROWS = 4_000_000

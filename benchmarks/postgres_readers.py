@@ -18,10 +18,12 @@ from benchmarks.figures import Figures
 from benchmarks.pipelines import wait_for
 from benchmarks.postgres_history import PUBLICATION, TABLE, TICKS, Database
 from benchmarks.processes import PeakMemory, ended_children_s
+from pipelines.running.worker_process import MEMORY
 from tests.compat.java_programs import class_path, compile_sources
 
 ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**MEMORY, **os.environ, "PYTHONPATH": str(ROOT)}
+"""As workers have it."""
 PATIENCE_S = 900
 JAVA_SOURCES = Path(__file__).parent / "java"
 JAVA_MEMORY = "-Xmx2g"

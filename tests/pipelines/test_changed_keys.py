@@ -1,0 +1,51 @@
+"""The two records of a changed key stay together, and each names the other's key."""
+
+import pyarrow as pa
+
+from core_log.changes import Operation, TableChanges, source_times
+from core_log.record_headers import header_column
+from core_log.rows.codecs import codec_for
+from core_log.rows.settings import WireSettings
+from core_log.table_schema import Column, TableId, TableSchema
+from pipelines.loops.busy_work import PIECE_ROWS_MIN
+from pipelines.loops.encoding import NEW_KEY_HEADER, OLD_KEY_HEADER, divided, headers_of
+
+SCHEMA = TableSchema(TableId("s", "t"), (Column("id", pa.int64(), is_nullable=False),), ("id",))
+
+
+def pairs(count: int, *, leading: int) -> TableChanges:
+    """Updates, and then keys that change from n to n + 1,000,000."""
+    ids = [-1 - number for number in range(leading)]
+    ids += [number + half * 1_000_000 for number in range(count) for half in (0, 1)]
+    operations = [Operation.UPDATE] * leading + [Operation.DELETE, Operation.INSERT] * count
+    return TableChanges(
+        schema=SCHEMA,
+        rows=pa.RecordBatch.from_arrays([pa.array(ids, pa.int64())], schema=SCHEMA.arrow),
+        operations=pa.array(operations, pa.uint8()),
+        source={"connector": "script", **source_times(0)},
+        moves=pa.array([False] * leading + [True, True] * count),
+    )
+
+
+def test_a_large_batch_is_never_divided_between_the_halves() -> None:
+    for leading in (0, 1):
+        changes = pairs(2 * PIECE_ROWS_MIN + 3, leading=leading)
+
+        pieces = divided(changes)
+
+        assert sum(map(len, pieces)) == len(changes)
+        assert all(piece.operations[0].as_py() != Operation.INSERT for piece in pieces)
+
+
+def test_headers_name_the_other_key_and_tombstones_have_them_too() -> None:
+    changes = pairs(2, leading=1)
+    encoded = codec_for(WireSettings(), topic="t").encode(changes, now_us=0)
+
+    headers = headers_of(changes, encoded, 1)
+
+    newer, older = (
+        header_column(headers, name).to_pylist() for name in (NEW_KEY_HEADER, OLD_KEY_HEADER)
+    )
+    first, second = b'{"id":1000000}', b'{"id":1000001}'
+    assert newer == [None, first, first, None, second, second, None]
+    assert older == [None, None, None, b'{"id":0}', None, None, b'{"id":1}']

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected, SinkUnavailable
 from core_log.table_schema import TableId
-from sinks.spark.delta.table import LOG
 from sinks.spark.kept_table import ATTEMPTS_MAX, farthest
 from sinks.spark.lake import Lake, Shadow
 from sinks.spark.table import Change, Creation, Overtaken, TableState
@@ -76,6 +75,5 @@ def _stands(copy: Lake, state: TableState) -> "Stands":
 
 def _forget(copy: Lake, table: TableId) -> None:
     """The copy is no table of its own any more; its files stay where they are."""
-    store = copy.place_of(table).store
-    store.remove([f"{LOG}/{name}" for name in store.names(LOG)])
+    copy.table(table).lake.forget()
     copy.ledger().forget()

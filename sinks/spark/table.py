@@ -129,6 +129,10 @@ class LakeTable(Protocol):
         """Removes files that no version needs which is younger; says which."""
         ...
 
+    def forget(self) -> None:
+        """It is no table any more; its files stay, since another one has them now."""
+        ...
+
     def drop(self) -> None:
         """Takes away the table and all that is in its place."""
         ...

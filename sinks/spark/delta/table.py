@@ -118,6 +118,11 @@ class DeltaLakeTable:
             )
         )
 
+    def forget(self) -> None:
+        store = self._place.store
+        store.remove(store.names(LOG))
+        self._held = None
+
     def drop(self) -> None:
         store = self._place.store
         names = store.names("")

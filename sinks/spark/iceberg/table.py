@@ -173,11 +173,14 @@ class IcebergLakeTable:
         self._place.store.remove(gone)
         return gone
 
-    def drop(self) -> None:
+    def forget(self) -> None:
         from pyiceberg.exceptions import NoSuchTableError
 
         with self._failures(), suppress(NoSuchTableError):
             self._catalog.drop_table(self._identifier)
+
+    def drop(self) -> None:
+        self.forget()
         store = self._place.store
         store.remove(store.names(""))
 

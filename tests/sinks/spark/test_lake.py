@@ -263,13 +263,16 @@ async def test_a_table_of_another_pipeline_is_left_alone(tmp_path: Path) -> None
     assert await other.sink().drop() == []
 
 
-async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(tmp_path: Path) -> None:
-    bench, topic = bench_of(tmp_path), ScriptedTopic()
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(
+    kind: str, tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path, format=kind), ScriptedTopic()
     topic.append(ORDERS, *many(0, 4))
     await applied(bench, topic)
     before = state_of(bench)
     sink = bench.sink()
-    again = LakeBench(bench.path, chosen={"deletes": "soft"}).sink()
+    again = LakeBench(bench.path, chosen={"deletes": "soft", "format": kind}).sink()
     shadow = await again.shadow(TABLE)
     assert await shadow.applied([topic.name]) == {}
     await shadow.apply(topic.slice(start={0: 0}))
@@ -286,6 +289,7 @@ async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(tmp_pat
     rows = bench.table("public.orders")
     assert rows is not None
     assert len(seen_meanwhile) == 3 and rows.num_rows == 4
+    assert not Path(bench.address("public.orders"), "shadow-g2", "_delta_log").exists()
     assert after.version == before.version + 2 and str(before.version + 1) in kept
     assert (after.generation, after.mode, after.id) == (2, "soft_delete", before.id)
     assert await stands(again, topic.name) == {f"{topic.name}/0": 7}

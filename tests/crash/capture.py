@@ -86,7 +86,8 @@ class Capture:
         return found
 
     def repeated(self) -> dict[str, int]:
-        """Changes that are in the log more than once, by their places at the source."""
+        """Changes that are in the log more than once, by their places at the source, and keys whose
+        rows were read more than once."""
         return asyncio.run(self._repeated())
 
     async def _repeated(self) -> dict[str, int]:
@@ -101,6 +102,12 @@ class Capture:
                         whole = columns.values.is_valid()
                         places = header_column(columns.headers, AT_HEADER).filter(whole)
                         keys = columns.keys.filter(whole).to_pylist()
+                        values = columns.values.filter(whole).to_pylist()
+                        seen.update(
+                            f"{topic} read {key.decode()}"
+                            for key, value in zip(keys, values, strict=True)
+                            if b'"op":"r"' in value
+                        )
                         seen.update(
                             f"{topic} {at.decode()} {key.decode()}"
                             for at, key in zip(places.to_pylist(), keys, strict=True)

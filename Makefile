@@ -48,7 +48,7 @@ compat: venv ## other people's clients, Debezium, and Apache Kafka under our own
 	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
 	    $(PYTEST) -q tests -m "compat or kafka"
-	$$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pyspark_headwater tests/sinks/spark
+	$$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
 
 bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.log

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 JAVA_HINT = "apt install openjdk-17-jre-headless, or let JAVA_HOME say where a newer one is"
 VERSION = re.compile(r'version "(\d+)')
-PACKAGES = ("core_log", "connectors", "sinks", "pipelines", "config", "pyspark_headwater")
+PACKAGES = ("core_log", "connectors", "sinks", "pipelines", "config")
 """What executors on other machines are sent, unless they have it installed."""
 LOG_PROPERTIES = """\
 rootLogger.level = error

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("core_log", "connectors", "sinks", "pipelines", "config", "pyspark_headwater")
+PRODUCT = ("core_log", "connectors", "sinks", "pipelines", "config")
 """The packages that are shipped."""
 CODE = (*PRODUCT, "tests", "benchmarks", "scripts", "examples")
 

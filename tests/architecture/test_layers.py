@@ -21,7 +21,6 @@ MAY_IMPORT = {
     "sinks": {"core_log"},
     "config": {"core_log"},
     "pipelines": {"core_log", "connectors", "sinks", "config"},
-    "pyspark_headwater": {"core_log", "sinks", "pipelines"},
 }
 """Package to packages: the three floors."""
 
@@ -52,7 +51,7 @@ CONFINED = {
     r"secrets": r"core_log/(broker/running|storage/key_digests)\.py|pipelines/.*",
     r"boto3|botocore": r"core_log/s3/",
     r"psycopg": r"connectors/postgres/|sinks/sql/dialects/postgresql\.py",
-    r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pyspark_headwater/",
+    r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pipelines/spark_source/",
     r"duckdb": r"core_log/rows/|pipelines/transforms/",
     r"confluent_kafka|kafka|aiokafka|hypothesis|pytest": r"$",
 }

@@ -14,7 +14,7 @@ from connectors.generator.history import end_of, next_end, pieces
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.source import GeneratorSource, Pace, history_of
 from connectors.generator.truth import truth
-from connectors.source import Progress, SourceContext
+from connectors.source import Gauge, Progress, SourceContext
 from core_log.changes import Operation, Positions
 from core_log.errors import PositionLost
 from core_log.table_schema import TableId
@@ -178,7 +178,7 @@ async def test_a_position_of_another_history_is_refused() -> None:
 
 
 async def test_the_rows_that_are_there_at_first_are_reported_until_all_are_read() -> None:
-    reports: list[Progress] = []
+    reports: list[Progress | Gauge] = []
     given = context()
     source = GeneratorSource(
         SHOP, SourceContext(given.pipeline, given.directory, given.clock, reports.append)
@@ -188,7 +188,8 @@ async def test_the_rows_that_are_there_at_first_are_reported_until_all_are_read(
         async for _ in batches:
             pass
 
-    newest = {report.table: report for report in reports}
+    told = [report for report in reports if isinstance(report, Progress)]
+    newest = {report.table: report for report in told}
     assert all(report.is_done for report in newest.values())
     assert {t.name: r.rows for t, r in newest.items()} == {
         "customers": 500,

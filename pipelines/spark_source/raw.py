@@ -10,8 +10,8 @@ from core_log.client import KafkaLog
 from core_log.errors import PositionLost
 from core_log.log import Fetched, FetchLimit, Isolation, Log
 from core_log.record_headers import header_lists
-from pyspark_headwater.extent import open_log
-from pyspark_headwater.options import ReadOptions
+from pipelines.spark_source.extent import open_log
+from pipelines.spark_source.options import ReadOptions
 from sinks.spark.reader.splits import Split
 
 BATCH_BYTES_MAX = 16 << 20

@@ -7,7 +7,7 @@ import pytest
 from core_log.endpoint import Endpoint, encode_endpoint
 from core_log.errors import ConfigError
 from core_log.log import Isolation
-from pyspark_headwater.options import KNOWN, read_options
+from pipelines.spark_source.options import KNOWN, read_options
 
 LEAST = {"bootstrap": "a:1, b:2", "topic": "shop.public.orders"}
 

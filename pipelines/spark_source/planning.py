@@ -9,10 +9,10 @@ from pyspark.sql.types import StructType
 from core_log.clock import SystemClock
 from core_log.errors import PositionLost
 from core_log.log import Bounds, TopicPartition
-from pyspark_headwater.extent import Extent, open_log, stored_schemas
-from pyspark_headwater.options import ReadOptions
-from pyspark_headwater.raw import ARROW
-from pyspark_headwater.typed import TypedColumns
+from pipelines.spark_source.extent import Extent, open_log, stored_schemas
+from pipelines.spark_source.options import ReadOptions
+from pipelines.spark_source.raw import ARROW
+from pipelines.spark_source.typed import TypedColumns
 from sinks.sink import Stand, Stands
 from sinks.spark.reader.splits import Split, splits_of
 

@@ -14,8 +14,8 @@ from core_log.errors import SchemaRefused
 from core_log.rows.stretches import Mask
 from core_log.table_schema import TableSchema
 from pipelines.loops.split_reading import LogSplitReader
-from pyspark_headwater.extent import client_settings
-from pyspark_headwater.options import ReadOptions
+from pipelines.spark_source.extent import client_settings
+from pipelines.spark_source.options import ReadOptions
 from sinks.spark.column_types import lake_type, put
 from sinks.spark.reader.splits import Split
 

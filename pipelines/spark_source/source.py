@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_headwater.options import ReadOptions, read_options
+from pipelines.spark_source.options import ReadOptions, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ class HeadwaterSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        from pyspark_headwater import planning
+        from pipelines.spark_source import planning
 
         return asyncio.run(planning.columns(read_options(self.options)))
 
@@ -46,7 +46,7 @@ class HeadwaterReader(DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        from pyspark_headwater import planning
+        from pipelines.spark_source import planning
 
         splits = asyncio.run(planning.batch(self._options))
         return [InputPartition(split) for split in splits]
@@ -62,17 +62,17 @@ class HeadwaterStreamReader(DataSourceStreamReader):
         self._options, self._schema = options, schema
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pyspark_headwater import planning
+        from pipelines.spark_source import planning
 
         return asyncio.run(planning.first_offsets(self._options))
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pyspark_headwater import planning
+        from pipelines.spark_source import planning
 
         return asyncio.run(planning.newest_offsets(self._options))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        from pyspark_headwater import planning
+        from pipelines.spark_source import planning
 
         splits = asyncio.run(planning.between(self._options, start, end))
         return [InputPartition(split) for split in splits]
@@ -94,9 +94,9 @@ def _read(
     if partition is None:
         return iter(())
     if options.columns == "raw":
-        from pyspark_headwater.raw import raw_batches
+        from pipelines.spark_source.raw import raw_batches
 
         return raw_batches(options, partition.value)
-    from pyspark_headwater.typed import typed_batches
+    from pipelines.spark_source.typed import typed_batches
 
     return typed_batches(options, schema, partition.value)

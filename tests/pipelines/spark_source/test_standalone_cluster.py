@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.pyspark_headwater.standalone_cluster import standalone_cluster
+from tests.pipelines.spark_source.standalone_cluster import standalone_cluster
 from tests.served_log import served_log
 from tests.slices import changes_of, schema_of
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = "tests.pyspark_headwater.cluster_program"
+PROGRAM = "tests.pipelines.spark_source.cluster_program"
 SCHEMA = schema_of(id=pa.int64())
 COUNT = 4_000
 

@@ -11,7 +11,7 @@ from core_log.log import Bounds, Isolation, Log, TopicPartition
 from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from pipelines.proving.as_of import OffsetsAsOf, PositionAsOf, TimeAsOf, parse_as_of
 from pipelines.proving.moments import moment_of
-from pyspark_headwater.options import ReadOptions
+from pipelines.spark_source.options import ReadOptions
 from sinks.sink import Stand, Stands
 
 RETRY_FOR_MS = 15_000

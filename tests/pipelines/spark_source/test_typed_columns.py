@@ -10,7 +10,7 @@ import pytest
 from core_log.changes import TableChanges
 from core_log.errors import SchemaRefused
 from core_log.log import TopicPartition
-from pyspark_headwater.typed import BATCH_ROWS_MAX, TypedColumns
+from pipelines.spark_source.typed import BATCH_ROWS_MAX, TypedColumns
 from tests.slices import Change, changes_of, schema_of
 
 PART = TopicPartition("shop.public.orders", 3)

@@ -1,0 +1,1 @@
+"""The data source `headwater` of Spark: topics of the log as tables of any PySpark program."""

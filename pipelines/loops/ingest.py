@@ -17,6 +17,9 @@ from pipelines.loops.relaying import Controls, relaying
 from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
 UNIT = "source"
+HELD_MS_MAX = 50
+"""How long a transaction of the log stays open for what is there already, when more always is:
+nobody reads a change before its transaction ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ class _Filling:
     set_aside: list[SetAside] = field(default_factory=list)
     is_at_boundary: bool = False
     bytes: int = 0
+    opened_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.opened_ms = self.clock.monotonic_ms()
 
     async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
         for changes in batch.tables:
@@ -117,15 +124,19 @@ class _Filling:
 
     async def following(self, batches: ReadAhead) -> ChangeBatch | None:
         """What else belongs into this transaction: the rest of the source's own one without
-        question, and what comes within `batch_wait` of the last commit."""
+        question, what comes within `batch_wait` of the last commit, and for a moment what is there
+        already."""
         if not self.is_at_boundary:
             batch = await batches.next()
             assert batch is not None, "a source ends between its transactions"
             return batch
         if self.bytes >= self.limits.transaction_bytes_max:
             return None
-        due_ms = self.last_commit_ms + self.limits.batch_wait_ms
-        return await batches.next_within(due_ms - self.clock.monotonic_ms())
+        now_ms = self.clock.monotonic_ms()
+        left_ms = self.last_commit_ms + self.limits.batch_wait_ms - now_ms
+        if left_ms <= 0 and now_ms >= self.opened_ms + HELD_MS_MAX:
+            return None
+        return await batches.next_within(left_ms)
 
     async def close(self, transaction: Transaction) -> None:
         """Position and boundary come last, so that nobody waits for them behind a long

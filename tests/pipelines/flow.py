@@ -205,9 +205,12 @@ class World:
 
     async def ingest(self, fuse: Fuse) -> None:
         self.source = self.new_source(fuse)
+        await self.ingest_from(self.source)
+
+    async def ingest_from(self, source: ScriptedSource) -> None:
         await ingest(
             PIPELINE,
-            self.source,
+            source,
             self.log,
             new_encoder=self.encoder,
             limits=IngestLimits(batch_wait_ms=0, transaction_bytes_max=1 << 20),

@@ -1,21 +1,31 @@
 """Wherever a crash comes, the target ends equal to the source, and nothing was applied twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.changes import TableChanges
+from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.errors import PositionLost
+from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver import deliver
-from pipelines.reports import Moved, State, StateChanged
+from pipelines.loops.ingest import HELD_MS_MAX
+from pipelines.reports import Moved, State, StateChanged, Stood
 from sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import Change, MemorySink, MemoryTarget, Transaction, World, fold
+from tests.pipelines.flow import (
+    Change,
+    MemorySink,
+    MemoryTarget,
+    ScriptedSource,
+    Transaction,
+    World,
+    fold,
+)
 
 TABLES, KEYS = ("orders", "customers"), (1, 2, 3)
 CHANGES = st.tuples(
@@ -91,6 +101,29 @@ def test_what_a_sink_reads_by_itself_elsewhere_is_told_all_the_same() -> None:
     assert {(each.unit, each.table) for each in moved} == {("memory", "public.orders")}
     assert sum(each.rows for each in moved) == 6
     assert moved[-1].committed_ms == 1_000
+
+
+def test_changes_that_never_cease_are_readable_all_the_while() -> None:
+    """A transaction of the log ends although the next batch is always there already."""
+    script = [[[("orders", "c", key, "x")]] for key in range(100)]
+    world = World(script)
+
+    class Busy(ScriptedSource):
+        async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+            async with aclosing(super().changes(resume_from)) as batches:
+                async for batch in batches:
+                    world.clock.advance(10)
+                    yield batch
+
+    async def run() -> None:
+        for topic in internal_topics(history_ms=1_000):
+            await world.log.ensure_topic(topic)
+        await world.ingest_from(Busy(script, Fuse()))
+
+    asyncio.run(run())
+
+    ends = [each for each in world.reports if isinstance(each, Stood)]
+    assert len(ends) >= 100 * 10 // (HELD_MS_MAX + 30)
 
 
 def test_a_target_ahead_of_the_log_stops() -> None:

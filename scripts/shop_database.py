@@ -47,9 +47,11 @@ def make_shop(address: str, *, customers: int, orders: int) -> None:
 
 @dataclass
 class Customers:
-    """Transactions one after the other, of which each is several changes."""
+    """Transactions one after the other, of which each is several changes, about so many a
+    second."""
 
     address: str
+    per_second: int = 100
     committed: int = 0
     _is_over: threading.Event = field(default_factory=threading.Event)
     _between: threading.Lock = field(default_factory=threading.Lock)
@@ -67,6 +69,7 @@ class Customers:
                 with self._between, connection.transaction():
                     buy_and_change(connection, random)
                 self.committed += 1
+                self._is_over.wait(1 / self.per_second)
 
     def stop(self) -> None:
         self._is_over.set()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from core_log.table_schema import TableId
@@ -25,6 +26,23 @@ def test_the_demo_is_killed_and_ends_equal() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9 after" in done.stdout
     assert "every row is equal in all three places" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_show_on_postgresql_is_killed_proved_and_taken_back_in_time() -> None:
+    """Small enough for the sink to do without Spark."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo", "2000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kill -9 after" in done.stdout
+    assert "equal to what the database held then" in done.stdout
+    assert "DIFFERENT" not in done.stdout
 
 
 def test_a_row_that_differs_anywhere_breaks_the_promise() -> None:

@@ -231,7 +231,7 @@ def _table_of(delivery: Delivery, topic: str) -> str:
 
 def _tell(delivery: Delivery, part: Slice) -> None:
     now_ms = delivery.clock.now_ms()
-    committed_ms = now_ms if part.cut is None else part.cut.committed_ms
+    committed_ms = now_ms if part.cut is None else part.cut.committed_ms or now_ms
     for topic, tally in _unread(delivery, part).items():
         delivery.report(
             Moved(

@@ -162,8 +162,9 @@ class Slicer:
                     records + stretch.records, size + stretch.bytes
                 )
         self._truncated |= commit.truncated
-        positions = {} if self._cut is None else self._cut.positions
-        self._cut = Cut(offset, commit.committed_ms, {**positions, **commit.positions})
+        before = self._cut or Cut(offset, 0, {})
+        committed_ms = commit.committed_ms or before.committed_ms  # heartbeats have no time
+        self._cut = Cut(offset, committed_ms, {**before.positions, **commit.positions})
 
     def _settle(self) -> None:
         """Once past every boundary that was there at the start, all data of then is below one."""

@@ -40,7 +40,9 @@ class SlicedLog:
             for batch in encode_schema(stored):
                 await self.log.append(schemas_home(place.topic), batch)
 
-    async def commit(self, *places: TopicPartition, records_each: int = 2) -> None:
+    async def commit(
+        self, *places: TopicPartition, records_each: int = 2, committed_ms: int = 5
+    ) -> None:
         """One transaction of the source that touches these partitions."""
         writer = await self.log.writer("headwater.shop")
         async with writer.transaction() as transaction:
@@ -50,7 +52,7 @@ class SlicedLog:
                 [batch] = records.encode(cells, cells, timestamps_ms=0)
                 first = await transaction.append(place, batch)
                 touched[place] = Stretch(first, first + records_each, records_each, 100)
-            commit = Commit("shop", 5, {"stream": "1"}, touched)
+            commit = Commit("shop", committed_ms, {"stream": "1"}, touched)
             for batch in encode_commit(commit, now_ms=0):
                 await transaction.append(HOME, batch)
 
@@ -104,6 +106,23 @@ def test_a_slice_ends_where_its_last_transaction_ended() -> None:
     assert second.cut is not None
     assert first.cut.offset < second.cut.offset
     assert second.cut.positions == {"stream": "1"}
+
+
+def test_what_has_no_time_of_its_own_leaves_the_time_of_a_cut_as_it_was() -> None:
+    """A heartbeat moves the position, and nothing was committed at the source."""
+
+    async def story() -> list[Slice]:
+        world = SlicedLog()
+        await world.open()
+        await world.commit(ORDERS)
+        await world.commit(committed_ms=0)
+        await world.commit(ORDERS, committed_ms=0)
+        return await drain(await world.slicer({}, records_due=4))
+
+    [part] = asyncio.run(story())
+
+    assert part.cut is not None
+    assert part.cut.committed_ms == 5
 
 
 def test_small_transactions_share_a_slice_until_it_is_due() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from core_log.batch import Batch, seal, stamp
-from core_log.errors import Fenced, LogRejected
+from core_log.errors import Fenced, LogRejected, PositionLost
 from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Offsets, TopicPartition
 from core_log.settings import TopicSettings
 
@@ -104,6 +104,8 @@ class MemoryLog:
         found = []
         for place, offset in wanted.items():
             partition, bytes_left = self.partitions[place], limit.bytes_max
+            if offset < partition.start:
+                raise PositionLost("the log no longer holds that offset", topic=place.topic)
             taken: list[bytes] = []
             next_offset = offset
             for entry in partition.entries:

@@ -128,7 +128,11 @@ class Slicer:
         moves = self._moves(held)
         if moves and self._is_due():
             return await self._slice(moves)
-        found = await self._commits.next(wait_ms=self._patience_ms() if moves else POLL_MS)
+        try:
+            found = await self._commits.next(wait_ms=self._patience_ms() if moves else POLL_MS)
+        except PositionLost:  # retention came before us: what is older is sliced without cuts
+            await self._start_again()
+            return None
         if found is not None:
             await self._take(*found)
         self._settle()
@@ -141,6 +145,10 @@ class Slicer:
         behind = {partition.topic for partition in self._moves(())}
         self._truncated -= {partition.topic for partition in part.end} - behind
         self._last_applied_ms = self._clock.monotonic_ms()
+
+    async def _start_again(self) -> None:
+        self._cut = None
+        await self.start({part: self._stand(part, at) for part, at in self._stands.items()})
 
     async def _meet(self, topic: str) -> list[TopicPartition]:
         self._topic_ids[topic] = await self._log.topic_id(topic)

@@ -215,6 +215,25 @@ def test_what_is_older_than_every_remembered_boundary_is_applied_first() -> None
     assert ends(slices[-1]) == {ORDERS: 5}
 
 
+def test_boundaries_that_age_out_while_they_are_read_cost_nothing_but_their_cuts() -> None:
+    async def story() -> list[Slice]:
+        world = SlicedLog()
+        await world.open()
+        await world.commit(ORDERS)
+        slicer = await world.slicer({})
+        await world.commit(ORDERS)
+        await world.forget_boundaries()
+        before = await drain(slicer)
+        await world.commit(CUSTOMERS)
+        return [*before, *await drain(slicer)]
+
+    older, newer = asyncio.run(story())
+
+    assert (ends(older), older.cut) == ({ORDERS: 6}, None)
+    assert ends(newer) == {CUSTOMERS: 2}
+    assert newer.cut is not None
+
+
 def test_another_pipelines_open_transaction_does_not_hide_our_boundary() -> None:
     async def story() -> list[Slice]:
         world = SlicedLog()

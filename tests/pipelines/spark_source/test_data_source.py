@@ -24,7 +24,7 @@ pytestmark = [
 TOPIC = "shop.public.orders"
 SCHEMA = schema_of(id=pa.int64(), note=pa.string())
 WIDER = schema_of(id=pa.int64(), note=pa.string(), more=pa.bool_())
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark-windows" / "windows.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "spark-windows" / "windows.py"
 NOON_US = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
 MINUTE_US = 60_000_000
 

@@ -63,6 +63,6 @@ def test_a_directory_without_a_broker_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_of_every_option() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "spark-reader.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "spark-reader.md").read_text()
 
     assert all(f"| `{name}` |" in page for name in KNOWN)

@@ -13,7 +13,7 @@ from tests.served_log import served_log
 from tests.slices import changes_of, schema_of
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "tests.pipelines.spark_source.cluster_program"
 SCHEMA = schema_of(id=pa.int64())
 COUNT = 4_000

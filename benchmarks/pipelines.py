@@ -12,15 +12,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from benchmarks.figures import spread
+from benchmarks.figures import Figures
+from benchmarks.goals import Row, table_of
 from benchmarks.processes import PeakMemory, busy_s
 from pipelines.running.worker_process import MEMORY
 from tests.databases import running_postgres
@@ -35,20 +35,6 @@ MEMORY_ROWS = 4_000_000
 PATIENCE_S = 600
 
 FILTERED = '[{table: "*", filter: "quantity >= 0", add: {twice: "quantity * 2"}}]'
-
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
-
-    name: str
-    what: str
-    figure: str
-    goal: float
-    is_least: bool
-    measure: Callable[["Ground"], Figures]
 
 
 class Ground:
@@ -349,18 +335,8 @@ def page(found: dict[str, list[Figures]], rounds: int) -> str:
         "process, zstd, fsync on, decimals as strings. Medians, with the least, the largest and "
         "the number of rounds.",
         "",
-        "| What | To reach | Measured | Verdict |",
-        "| --- | --- | --- | --- |",
+        *table_of(TABLE, found),
     ]
-    for row in TABLE:
-        values = [figures[row.figure] for figures in found.get(row.name, [])]
-        if not values:
-            continue
-        middle = median(values)
-        is_reached = middle >= row.goal if row.is_least else middle <= row.goal
-        goal = f"at {'least' if row.is_least else 'most'} {row.goal:,g}"
-        verdict = "reached" if is_reached else f"missed: {middle / row.goal:.2f} times the goal"
-        lines.append(f"| {row.what} | {goal} | {spread(values)} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 

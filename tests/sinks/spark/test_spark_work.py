@@ -1,7 +1,9 @@
 """What Spark makes of a large slice is what this process would have made of it."""
 
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.errors import RecordsRejected
-from core_log.table_schema import TableId
+from core_log.table_schema import TableSchema
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.split_reading import LogSplitReader
 from sinks.sink import Slice, Stands
@@ -28,23 +30,50 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
-WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), total=pa.int32())
 MOMENTS = schema_of("public.moments", id=pa.int64(), at=pa.timestamp("s"))
-TOPIC = "shop.public.orders"
 ALL_BY_SPARK = {"small_rows": 0, "split_rows": 400, "tables": {"*": {"file_rows": 70}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """A table of one test alone: what the others write cannot be seen in it."""
+
+    served: ServedLog
+    name: str
+
+    @property
+    def table(self) -> str:
+        return f"public.{self.name}"
+
+    @property
+    def topic(self) -> str:
+        return f"shop.public.{self.name}"
+
+    @property
+    def schema(self) -> TableSchema:
+        return schema_of(self.table, id=pa.int64(), note=pa.string())
+
+    @property
+    def wider(self) -> TableSchema:
+        return schema_of(self.table, id=pa.int64(), note=pa.string(), total=pa.int32())
+
+    def write(self, *changes: Change, schema: TableSchema | None = None) -> None:
+        self.served.write([changes_of(schema or self.schema, *changes)], partitions=2)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
     with served_log(tmp_path_factory.mktemp("log")) as served:
-        served.write(
-            [changes_of(ORDERS, *[("c", row(key, "new")) for key in range(300)])],
-            [changes_of(ORDERS, *[("u", row(key, "changed")) for key in range(0, 300, 7)])],
-            [changes_of(ORDERS, *[("d", {"id": key}) for key in range(0, 300, 5)])],
-            partitions=2,
-        )
         yield served
+
+
+@pytest.fixture
+def orders(served: ServedLog, request: pytest.FixtureRequest) -> Orders:
+    found = Orders(served, f"orders_{zlib.crc32(request.node.name.encode())}")
+    found.write(*[("c", row(key, "new")) for key in range(300)])
+    found.write(*[("u", row(key, "changed")) for key in range(0, 300, 7)])
+    found.write(*[("d", {"id": key}) for key in range(0, 300, 5)])
+    return found
 
 
 def row(key: int, note: str) -> dict[str, Any]:
@@ -56,9 +85,7 @@ def expected() -> dict[int, str]:
 
 
 @asynccontextmanager
-async def slices(
-    served: ServedLog, start: Stands | None, topic: str = TOPIC
-) -> AsyncIterator[Slice]:
+async def slices(served: ServedLog, start: Stands | None, topic: str) -> AsyncIterator[Slice]:
     """From there to the end, read over the network."""
     settings = KafkaSettings(bootstrap=list(served.log.bootstrap))
     log = KafkaLog(settings)
@@ -88,7 +115,7 @@ class AsItIs:
 
 
 async def applied(
-    bench: LakeBench, served: ServedLog, start: Stands | None = None, topic: str = TOPIC
+    bench: LakeBench, served: ServedLog, topic: str, start: Stands | None = None
 ) -> Stands:
     sink = bench.sink()
     await sink.applied([topic])
@@ -97,8 +124,8 @@ async def applied(
     return part.end
 
 
-def notes(bench: LakeBench) -> dict[int, str]:
-    found = bench.table("public.orders")
+def notes(bench: LakeBench, orders: Orders) -> dict[int, str]:
+    found = bench.table(orders.table)
     assert found is not None
     rows = found.to_pylist()
     assert len({each["id"] for each in rows}) == len(rows)
@@ -106,67 +133,73 @@ def notes(bench: LakeBench) -> dict[int, str]:
 
 
 async def test_the_table_is_the_same_first_and_after_an_increment(
-    served: ServedLog, tmp_path: Path
+    served: ServedLog, orders: Orders, tmp_path: Path
 ) -> None:
     by_spark = LakeBench(str(tmp_path / "spark"), chosen=ALL_BY_SPARK)
     here = LakeBench(str(tmp_path / "here"), chosen={"tables": {"*": {"file_rows": 70}}})
-    reached = await applied(by_spark, served)
-    first = notes(by_spark)
+    reached = await applied(by_spark, served, orders.topic)
+    first = notes(by_spark, orders)
     more: list[Change] = [("u", row(key, "later")) for key in range(0, 300, 3)]
-    served.write([changes_of(ORDERS, *more)], partitions=2)
+    orders.write(*more)
 
-    await applied(by_spark, served, reached)
-    await applied(here, served)
+    await applied(by_spark, served, orders.topic, reached)
+    await applied(here, served, orders.topic)
 
     assert first == expected()
-    assert notes(by_spark) == notes(here) == expected() | dict.fromkeys(range(0, 300, 3), "later")
+    assert (
+        notes(by_spark, orders)
+        == notes(here, orders)
+        == expected() | dict.fromkeys(range(0, 300, 3), "later")
+    )
     sink = by_spark.sink()
-    state = Lake(sink._settings, sink._context).table(TableId("public", "orders")).load()
+    state = Lake(sink._settings, sink._context).table(orders.schema.table).load()
     assert state is not None and len(state.files) > 2
 
 
 async def test_a_table_that_changes_its_shape_in_the_midst_gets_both(
-    served: ServedLog, tmp_path: Path
+    served: ServedLog, orders: Orders, tmp_path: Path
 ) -> None:
     bench = LakeBench(str(tmp_path / "lake"), chosen=ALL_BY_SPARK)
-    served.write([changes_of(WIDER, ("c", {"id": 1000, "note": "wide", "total": 5}))], partitions=2)
+    orders.write(("c", {"id": 1000, "note": "wide", "total": 5}), schema=orders.wider)
 
-    await applied(bench, served)
+    await applied(bench, served, orders.topic)
 
-    found = bench.table("public.orders")
+    found = bench.table(orders.table)
     assert found is not None
     totals = {each["id"]: each["total"] for each in found.to_pylist()}
     assert totals[1000] == 5 and totals[1] is None
 
 
 async def test_a_small_slice_that_rewrites_much_is_given_to_executors(
-    served: ServedLog, tmp_path: Path
+    served: ServedLog, orders: Orders, tmp_path: Path
 ) -> None:
     here = {"tables": {"*": {"file_rows": 70}}}
     bench = LakeBench(str(tmp_path / "lake"), chosen=here)
-    start = served.stands(TOPIC, at_end=True)
-    await applied(bench, served)
-    served.write([changes_of(ORDERS, ("u", row(1, "once")), ("u", row(299, "more")))], partitions=2)
+    start = served.stands(orders.topic, at_end=True)
+    await applied(bench, served, orders.topic)
+    orders.write(("u", row(1, "once")), ("u", row(299, "more")))
     bench.chosen = {**here, "rewritten_rows": 0}
 
-    await applied(bench, served, start)
+    await applied(bench, served, orders.topic, start)
 
-    found = notes(bench)
+    found = notes(bench, orders)
     assert (found[1], found[299]) == ("once", "more")
 
 
-async def test_every_change_is_appended_once(served: ServedLog, tmp_path: Path) -> None:
+async def test_every_change_is_appended_once(
+    served: ServedLog, orders: Orders, tmp_path: Path
+) -> None:
     chosen = {**ALL_BY_SPARK, "tables": {"*": {"mode": "append"}}}
     bench = LakeBench(str(tmp_path / "lake"), chosen=chosen)
 
-    await applied(bench, served)
+    await applied(bench, served, orders.topic)
 
-    found = bench.table("public.orders")
+    found = bench.table(orders.table)
     assert found is not None
     places = {
         (each["_headwater_partition"], each["_headwater_offset"]) for each in found.to_pylist()
     }
-    assert len(places) == found.num_rows >= 300 + 43 + 60
+    assert len(places) == found.num_rows == 300 + 43 + 60
     assert set(found["_headwater_op"].to_pylist()) == {"c", "u", "d"}
 
 
@@ -176,23 +209,25 @@ async def test_a_record_that_does_not_fit_is_named(served: ServedLog, tmp_path: 
     served.write([changes_of(MOMENTS, *far, committed_us=COMMITTED_US)])
 
     with pytest.raises(RecordsRejected) as caught:
-        await applied(bench, served, topic="shop.public.moments")
+        await applied(bench, served, "shop.public.moments")
 
     assert len(caught.value.reasons) == 1
 
 
 def test_spark_keeps_only_the_newest_of_a_key_before_it_shuffles(
-    served: ServedLog, tmp_path: Path
+    served: ServedLog, orders: Orders, tmp_path: Path
 ) -> None:
     """So that one key with half of all changes does not matter."""
     sink = LakeBench(str(tmp_path / "lake")).sink()
-    end = served.stands(TOPIC, at_end=True)
-    start = served.stands(TOPIC, at_end=False)
+    end = served.stands(orders.topic, at_end=True)
+    start = served.stands(orders.topic, at_end=False)
     bounds = served.run(lambda: served.log.bounds(end))
     reader: Any = None
-    work = SparkWork(sink._session, reader, splits_of(start, end, bounds, records=10), ORDERS)
-    chosen = sink._settings.of("public.orders")
-    layout, _ = shape(ORDERS, chosen, None, policy={}, may_drop=True)
+    work = SparkWork(
+        sink._session, reader, splits_of(start, end, bounds, records=10), orders.schema
+    )
+    chosen = sink._settings.of(orders.table)
+    layout, _ = shape(orders.schema, chosen, None, policy={}, may_drop=True)
 
     events = newest(work.events(sink._session(), layout), layout)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from connectors.files.places import RawFile
+from connectors.files.place import RawFile
 from connectors.files.settings import Compression, Format
 
 CHUNK_BYTES = 1 << 20

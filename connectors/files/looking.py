@@ -9,7 +9,7 @@ from connectors.files import shapes, states
 from connectors.files.contents import content_of, kind_of
 from connectors.files.first_look import FirstLook
 from connectors.files.opened import OpenedFile
-from connectors.files.places import Entry, FileGone, Place, stem_of
+from connectors.files.place import Entry, FileGone, Place, stem_of
 from connectors.files.portions import Origin, Portion
 from connectors.files.settings import Compression, FilesSettings, Format
 from connectors.files.shapes import Shape, types_from_text

@@ -11,7 +11,7 @@ from connectors.files.blocks import Block, Blocks
 from connectors.files.contents import BOM, BrokenFile, content_of
 from connectors.files.csv_lines import CsvLines
 from connectors.files.json_lines import JsonLines
-from connectors.files.places import Entry, RawFile
+from connectors.files.place import Entry, RawFile
 from connectors.files.portions import Origin, Portion, reject_of, rejects_of
 from connectors.files.settings import Compression, FilesSettings, Format
 from connectors.files.shapes import Shape

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from connectors.files.contents import BrokenFile
-from connectors.files.places import RawFile
+from connectors.files.place import RawFile
 from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import as_batch
 from core_log.errors import DecodeError

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connectors.files.places import Entry
+from connectors.files.place import Entry
 from connectors.files.shapes import Shape
 from connectors.files.sifting import Sifted
 from connectors.files.states import FileState

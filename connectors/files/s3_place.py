@@ -3,24 +3,19 @@
 from collections.abc import Collection
 from contextlib import suppress
 
-from connectors.files.places import (
-    S3_POLL_MS_MIN,
-    WILD,
-    Entry,
-    FileGone,
-    RawFile,
-    choice_of,
-    is_hidden,
-)
+from connectors.files.place import WILD, Entry, FileGone, RawFile, choice_of, is_hidden
 from core_log.errors import SourceRejected, SourceUnavailable
 from core_log.s3.bucket import Body, Bucket, ObjectGone
 from core_log.s3.settings import S3Settings
+
+POLL_MS_MIN = 5_000
+"""Every look is a request that is paid for."""
 
 
 class S3Place:
     """An object never changes, it is only replaced: by another one with another ETag."""
 
-    poll_ms_min = S3_POLL_MS_MIN
+    poll_ms_min = POLL_MS_MIN
     has_whole_files = True
 
     def __init__(self, bucket: str, prefix: str, settings: S3Settings) -> None:

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from typing import TypeVar
 
 from connectors.files.looking import Look
-from connectors.files.places import Place, place_of
+from connectors.files.place import Place
+from connectors.files.places import place_of
 from connectors.files.portions import Origin
 from connectors.files.settings import FilesSettings
 from connectors.source import Control, SourceContext

@@ -8,7 +8,7 @@ from enum import Enum
 from crc32c import crc32c
 
 from connectors.files.contents import CHUNK_BYTES, Content
-from connectors.files.places import Entry
+from connectors.files.place import Entry
 from core_log.errors import PositionLost
 
 PART = "file/"

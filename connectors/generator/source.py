@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from connectors.generator.choosing import history_of, name_of
 from connectors.generator.settings import GeneratorSettings
 from connectors.source import Control, Progress, Snapshot, SourceContext
 from core_log.changes import Cell, ChangeBatch, Positions, TableChanges, source_times
@@ -197,31 +198,6 @@ class Pace:
         """Those that were there at first are not counted."""
         if self.started_ms is not None:
             self.gone += changes
-
-
-def history_of(settings: GeneratorSettings) -> "History":
-    from connectors.generator.shop import Shop
-    from connectors.generator.wide import Wide
-
-    if settings.mode == "shop":
-        return Shop(seed=settings.seed, size=settings.size)
-    return Wide(
-        seed=settings.seed,
-        size=settings.size,
-        transaction_rows=settings.transaction_rows,
-        updates=settings.updates,
-        deletes=settings.deletes,
-        batch_rows=settings.batch_rows,
-    )
-
-
-def name_of(settings: GeneratorSettings) -> str:
-    """Everything that the rows of a history depend on."""
-    parts = [settings.mode, f"seed={settings.seed}", f"size={settings.size}"]
-    if settings.mode == "wide":
-        parts += [f"transaction_rows={settings.transaction_rows}"]
-        parts += [f"updates={settings.updates}", f"deletes={settings.deletes}"]
-    return " ".join(parts)
 
 
 @cache

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.generator.choosing import history_of
 from connectors.generator.history import Stretch, end_of, next_end, pieces
 from connectors.generator.settings import GeneratorSettings
-from connectors.generator.source import history_of
 from core_log.changes import Operation
 from core_log.table_schema import TableId
 

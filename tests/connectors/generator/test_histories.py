@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
+from connectors.generator.choosing import history_of
 from connectors.generator.history import end_of, next_end, pieces
 from connectors.generator.settings import GeneratorSettings
-from connectors.generator.source import GeneratorSource, Pace, history_of
+from connectors.generator.source import GeneratorSource, Pace
 from connectors.generator.truth import truth
 from connectors.source import Gauge, Progress, SourceContext
 from core_log.changes import Operation, Positions

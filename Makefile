@@ -42,12 +42,15 @@ crash: venv ## 200 kills and 500 power cuts of the log; captures and pipelines k
 fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600
 	HEADWATER_FUZZ_SECONDS=$${HEADWATER_FUZZ_SECONDS:-600} $(PYTEST) -q tests/fuzz
 
-compat: venv ## other people's clients, Debezium, and Apache Kafka under our own suites
+compat: venv ## other people's clients, Debezium, every PostgreSQL, and Apache Kafka under our own suites
 	@scripts/kcat.sh
 	@scripts/databases.sh
 	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
 	    HEADWATER_JAVA_CLIENT_JARS=$$(scripts/fetch_java_client.sh) \
 	    $(PYTEST) -q tests -m "compat or kafka"
+	@for version in 14 15 16 17 18; do echo "PostgreSQL $$version"; \
+	    HEADWATER_POSTGRES=$$(scripts/fetch_postgres.sh $$version) \
+	        $(PYTEST) -q tests/connectors/postgres || exit 1; done
 	$$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
 
 bench: venv ## all benchmarks, beside the rivals, into benchmarks/results

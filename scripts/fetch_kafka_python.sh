@@ -6,15 +6,11 @@ source scripts/system.sh
 scripts/setup.sh
 
 version=3.0.12
-sources=$cache/kafka-python-$version
-if [ ! -d "$sources" ]; then
-    say "downloading kafka-python's own tests (once, into $cache)"
-    partial=$(mktemp -d "$cache/.partial.XXXXXX")
-    trap 'rm -rf "$partial"' EXIT
-    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir \
-        --no-binary :all: --dest "$partial" "kafka-python==$version" ||
-        stop "kafka-python's sources cannot be downloaded" "pip download kafka-python must work"
-    tar -xzf "$partial"/kafka_python-*.tar.gz -C "$partial"
-    mv "$partial"/kafka_python-*/ "$sources"
-fi
-echo "$sources"
+
+fill() {
+    from_pypi "$1" --no-binary :all: "kafka-python==$version" &&
+        tar -xzf "$1"/kafka_python-*.tar.gz -C "$1" &&
+        mv "$1"/kafka_python-*/ "$1/content"
+}
+
+fetched "kafka-python-$version" "kafka-python's own tests" "pip download kafka-python must work"

@@ -31,3 +31,33 @@ apt_install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
         </dev/null >/dev/null 2>&1
 }
+
+# fetched NAME WHAT HINT: prints the directory NAME of the cache. Where it is not there yet, the
+# caller's `fill DIRECTORY` puts it together first, as DIRECTORY/content; several at once may.
+fetched() {
+    local place=$cache/$1
+    if [ ! -d "$place" ]; then
+        say "downloading $2, once, into $cache"
+        partial=$(mktemp -d "$cache/.partial.XXXXXX")
+        trap 'rm -rf "$partial"' EXIT
+        fill "$partial" </dev/null >"$partial/log" || {
+            tail -n 5 "$partial/log" >&2
+            stop "$2 cannot be had" "$3"
+        }
+        mv -T "$partial/content" "$place" 2>/dev/null || [ -d "$place" ]
+    fi
+    echo "$place"
+}
+
+maven_hint="mvn needs repo.maven.apache.org, or a mirror in ~/.m2/settings.xml"
+
+maven() {
+    command -v mvn >/dev/null || install_packages maven "Maven"
+    mvn -q -B -Dstyle.color=never "$@"
+}
+
+# from_pypi DIRECTORY WHAT...: a file of a release, without what it depends on.
+from_pypi() {
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir \
+        --dest "$@"
+}

@@ -40,7 +40,9 @@ COLUMNS: dict[str, st.SearchStrategy[str]] = {
     "timestamp(2)": st.datetimes().map(str),
     "timestamptz": st.datetimes().map(lambda value: f"{value}+02"),
     "timestamptz(1)": st.datetimes().map(lambda value: f"{value}-07"),
-    "interval": st.integers(-(10**15), 10**15).map(lambda value: f"{value} microseconds"),
+    "interval": st.integers(-(10**15), 10**15).map(
+        lambda value: f"{value // 10**6} seconds {value % 10**6} microseconds"
+    ),
     "uuid": st.uuids().map(str),
     "jsonb": st.dictionaries(st.text("abc", max_size=2), st.integers(0, 9)).map(
         lambda value: str(value).replace("'", '"')

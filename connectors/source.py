@@ -46,6 +46,19 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that users should know of a source that runs all the same."""
+
+    name: str
+    """What it is about; the next of the same name takes its place."""
+    finding: Finding | None
+    """None takes it back."""
+
+
+SourceReport = Progress | Gauge | Remark
+
+
+@dataclass(frozen=True, slots=True)
 class SourceContext:
     """What a source gets from the pipeline that it belongs to."""
 
@@ -53,7 +66,7 @@ class SourceContext:
     directory: Path
     """Relative paths are meant from here: the pipeline file's directory."""
     clock: Clock
-    report: Callable[[Progress | Gauge], None]
+    report: Callable[[SourceReport], None]
     until_end: bool = False
     """End the iteration once what is there now has been read, as `headwater run --once` wants."""
 

@@ -90,6 +90,19 @@ class Gauged:
 
 
 @dataclass(frozen=True, slots=True)
+class Remarked:
+    """Something that users should know of a unit that runs all the same."""
+
+    pipeline: str
+    unit: str
+    name: str
+    """What it is about."""
+    problem: str
+    """Empty when there is nothing to say of it any more."""
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
     """A table was compared: at its source, in the log and in the targets."""
 
@@ -105,5 +118,5 @@ class Verified:
     """Why something could not be compared; empty where everything was."""
 
 
-Report = StateChanged | Moved | Read | Stood | SetAside | Gauged | Verified
+Report = StateChanged | Moved | Read | Stood | SetAside | Gauged | Remarked | Verified
 Reporter = Callable[[Report], None]

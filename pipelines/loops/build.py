@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from connectors.source import Gauge, Progress, Source, SourceContext
+from connectors.source import Gauge, Remark, Source, SourceContext, SourceReport
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.clock import Clock
 from core_log.compression import Compression
@@ -22,7 +22,7 @@ from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.loops.split_reading import LogSplitReader
 from pipelines.loops.topics import TopicRules
-from pipelines.reports import VERIFY, Gauged, Read, Reporter
+from pipelines.reports import VERIFY, Gauged, Read, Remarked, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
@@ -81,7 +81,7 @@ def make_source(
     loaded: LoadedPipeline,
     *,
     clock: Clock,
-    report: Callable[[Progress | Gauge], None] = lambda _: None,
+    report: Callable[[SourceReport], None] = lambda _: None,
     until_end: bool = False,
 ) -> Source:
     context = SourceContext(loaded.name, loaded.directory, clock, report, until_end=until_end)
@@ -160,9 +160,14 @@ async def _run_source(
     report: Reporter,
     until_end: bool,
 ) -> None:
-    def tell(progress: Progress | Gauge) -> None:
+    def tell(progress: SourceReport) -> None:
         if isinstance(progress, Gauge):
             report(Gauged(loaded.name, UNIT, progress.name, progress.value, progress.limit))
+            return
+        if isinstance(progress, Remark):
+            said = progress.finding
+            problem, cure = ("", "") if said is None else (said.problem, said.cure)
+            report(Remarked(loaded.name, UNIT, progress.name, problem, cure))
             return
         report(
             Read(

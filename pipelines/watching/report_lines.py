@@ -10,6 +10,7 @@ from pipelines.reports import (
     Gauged,
     Moved,
     Read,
+    Remarked,
     Report,
     SetAside,
     State,
@@ -19,7 +20,8 @@ from pipelines.reports import (
 )
 
 KINDS: dict[str, type[Report]] = {
-    kind.__name__: kind for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged, Verified)
+    kind.__name__: kind
+    for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged, Remarked, Verified)
 }
 
 

@@ -8,6 +8,7 @@ from pipelines.reports import (
     Gauged,
     Moved,
     Read,
+    Remarked,
     Report,
     SetAside,
     State,
@@ -61,6 +62,8 @@ class StatusBoard:
                 unit.set_aside(report)
             case Gauged():
                 unit.gauges[report.name] = report
+            case Remarked():
+                unit.remark(report)
 
     def forget(self, pipeline: str) -> None:
         """A pipeline that was dropped, or taken out of the file."""

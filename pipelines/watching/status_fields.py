@@ -23,6 +23,11 @@ UNIT = SHARED_BY_UNIT_AND_TABLE | {
     "positions_ms": "when it last said where it stands",
     "gauges.*.value": "a figure of the source's own, such as `retained_wal_bytes`",
     "gauges.*.limit": "from where on it is too much; null where nothing is",
+    "remarks.*.problem": (
+        "something to know of a unit that runs all the same: what `headwater doctor` would say, or"
+        " what it waits for"
+    ),
+    "remarks.*.cure": "a command, SQL or an edit; empty where nothing need be done",
 }
 
 TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {

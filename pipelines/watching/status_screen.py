@@ -160,6 +160,9 @@ def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
         ]
         yield from _gauge_lines(unit["gauges"], cells)
         yield from _because(unit["reason"], width, has_unicode)
+        for remark in unit.get("remarks", {}).values():
+            said = [remark["problem"], *([f"cure: {remark['cure']}"] if remark["cure"] else [])]
+            yield from _because("\n".join(said), width, has_unicode)
 
 
 def _gauge_lines(gauges: Facts, indent: int) -> Iterator[Line]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.reports import Gauged, Moved, Read, SetAside, State, StateChanged, Stood
+from pipelines.reports import Gauged, Moved, Read, Remarked, SetAside, State, StateChanged, Stood
 from pipelines.watching.rates import Rate
 
 SOURCE = "source"
@@ -113,6 +113,8 @@ class UnitStatus:
     """Of a sink that has not applied anything yet: commit time of the oldest change in the log."""
     tables: dict[str, TableStatus] = field(default_factory=dict)
     gauges: dict[str, Gauged] = field(default_factory=dict)
+    remarks: dict[str, Remarked] = field(default_factory=dict)
+    """By what they are about."""
 
     def change(self, report: StateChanged, *, now_ms: int) -> None:
         if report.table:
@@ -123,6 +125,7 @@ class UnitStatus:
             return
         if report.state is State.STARTING:
             self.positions.clear()
+            self.remarks.clear()
             for table in self.tables.values():  # what is still wrong will be said again
                 table.state, table.reason, table.since_ms = None, "", None
         self.retries += report.state is State.RETRYING
@@ -159,6 +162,11 @@ class UnitStatus:
         table.dead_letters += report.records
         table.problem = report.problem
 
+    def remark(self, report: Remarked) -> None:
+        self.remarks.pop(report.name, None)
+        if report.problem:
+            self.remarks[report.name] = report
+
     def tables_json(
         self, ends: Mapping[str, int], *, now_ms: int, monotonic_ms: int
     ) -> dict[str, Json]:
@@ -192,6 +200,10 @@ class UnitStatus:
             "gauges": {
                 name: {"value": each.value, "limit": each.limit}
                 for name, each in self.gauges.items()
+            },
+            "remarks": {
+                name: {"problem": each.problem, "cure": each.cure}
+                for name, each in self.remarks.items()
             },
         }
 

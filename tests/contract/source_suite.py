@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from connectors.source import Gauge, Progress, Source, SourceContext
+from connectors.source import Source, SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges
 from core_log.clock import Clock
 from core_log.table_schema import TableId, TableSchema
@@ -64,7 +64,7 @@ def context(clock: Clock | None = None, *, directory: Path = Path()) -> SourceCo
     return SourceContext("shop", directory, clock or SimulatedClock(1_000_000), ignore)
 
 
-def ignore(_: Progress | Gauge) -> None:
+def ignore(_: SourceReport) -> None:
     pass
 
 

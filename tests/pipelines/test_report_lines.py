@@ -3,12 +3,23 @@
 import pytest
 
 from core_log.errors import DecodeError
-from pipelines.reports import Gauged, Moved, Read, Report, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    Gauged,
+    Moved,
+    Read,
+    Remarked,
+    Report,
+    SetAside,
+    State,
+    StateChanged,
+    Stood,
+)
 from pipelines.watching.report_lines import decode_report, encode_report
 
 REPORTS: list[Report] = [
     StateChanged("shop", "source", "", State.QUARANTINED, "no such slot\n  hint: make it"),
     Gauged("shop", "source", "retained_wal_bytes", 17, None),
+    Remarked("shop", "source", "publication", "it lacks a table", "ALTER PUBLICATION ..."),
     Moved("shop", "sql", "public.orders", 17, 1_024, 1_700_000_000_000, 1_700_000_000_123),
     Read("shop", "source", "ünïcode", 5, None, None, 1 << 40, False),
     Stood("shop", "source", {"file/a.csv": "12", "stream": "0/9A3F10"}),

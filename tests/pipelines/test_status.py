@@ -8,6 +8,7 @@ from pipelines.reports import (
     Gauged,
     Moved,
     Read,
+    Remarked,
     Report,
     SetAside,
     State,
@@ -88,6 +89,7 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
     watched.moved("sql", committed_ms=START_MS)
     watched.read(5, 10)
     watched.say(Gauged("shop", "source", "retained_wal_bytes", 1 << 20, None))
+    watched.say(Remarked("shop", "source", "publication", "it lacks a table", "ALTER it"))
     watched.verified(0)
 
     nullable = {"pipelines.*.tables.*.snapshot", "pipelines.*.tables.*.verified"}
@@ -97,12 +99,22 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
 def paths_of(value: Any, path: str = "") -> list[str]:
     if not isinstance(value, dict) or path.endswith("positions"):
         return [path]
-    named = path.rpartition(".")[2] in ("pipelines", "units", "tables", "gauges")
+    named = path.rpartition(".")[2] in ("pipelines", "units", "tables", "gauges", "remarks")
     return [
         found
         for name, inner in value.items()
         for found in paths_of(inner, f"{path}.{'*' if named else name}".lstrip("."))
     ]
+
+
+def test_a_remark_is_shown_with_its_cure_until_it_is_taken_back(watched: Watched) -> None:
+    watched.moved("source", committed_ms=START_MS)
+    watched.say(Remarked("shop", "source", "publication", "it lacks a table", "ALTER it"))
+    shown = [plain(each) for each in screen(watched.board.snapshot(), width=80)]
+    watched.say(Remarked("shop", "source", "publication", "", ""))
+
+    assert "  └ it lacks a table" in shown and "    cure: ALTER it" in shown
+    assert not watched.pipeline["units"]["source"]["remarks"]
 
 
 def test_the_last_comparison_of_a_table_is_told_with_when_it_was(watched: Watched) -> None:

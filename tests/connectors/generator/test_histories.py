@@ -15,7 +15,7 @@ from connectors.generator.history import end_of, next_end, pieces
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.source import GeneratorSource, Pace
 from connectors.generator.truth import truth
-from connectors.source import Gauge, Progress, SourceContext
+from connectors.source import Progress, SourceContext, SourceReport
 from core_log.changes import Operation, Positions
 from core_log.errors import PositionLost
 from core_log.table_schema import TableId
@@ -179,7 +179,7 @@ async def test_a_position_of_another_history_is_refused() -> None:
 
 
 async def test_the_rows_that_are_there_at_first_are_reported_until_all_are_read() -> None:
-    reports: list[Progress | Gauge] = []
+    reports: list[SourceReport] = []
     given = context()
     source = GeneratorSource(
         SHOP, SourceContext(given.pipeline, given.directory, given.clock, reports.append)

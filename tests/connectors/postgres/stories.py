@@ -12,7 +12,7 @@ import pyarrow as pa
 from connectors.postgres.lsn import parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from connectors.source import Gauge, Progress, SourceContext
+from connectors.source import SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Notices, Operation, TableChanges
 from core_log.clock import Clock, SystemClock
 from tests.databases import Guest
@@ -20,7 +20,7 @@ from tests.databases import Guest
 LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudt", strict=True)}
 
 
-def ignore(_: Progress | Gauge) -> None:
+def ignore(_: SourceReport) -> None:
     pass
 
 

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from connectors.postgres.heartbeat import GRACE_MS, PREFIX, Budget, Heartbeat, Verdict
 from connectors.postgres.settings import PostgresSettings
-from connectors.source import Gauge, Progress, SourceContext
+from connectors.source import Gauge, SourceContext, SourceReport
 from core_log.changes import ChangeBatch
 from core_log.errors import PositionLost, SourceRejected
 from tests.databases import Guest
@@ -50,7 +50,7 @@ class Beating:
         context = SourceContext("shop", Path(), self.clock, self._report)
         self.heartbeat = Heartbeat(settings, context, slot="headwater_shop")
 
-    def _report(self, report: Progress | Gauge) -> None:
+    def _report(self, report: SourceReport) -> None:
         assert isinstance(report, Gauge)
         self.gauges.append(report)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from connectors.source import Gauge, Progress, SourceContext
+from connectors.source import SourceContext, SourceReport
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.source import SqlSource
 from core_log.changes import ChangeBatch, Operation
@@ -46,7 +46,7 @@ class Shop:
         return SqlSource(made, context)
 
 
-def _ignore(progress: Progress | Gauge) -> None:
+def _ignore(progress: SourceReport) -> None:
     pass
 
 

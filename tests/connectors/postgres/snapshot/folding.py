@@ -6,7 +6,7 @@ from typing import Any
 
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from connectors.source import Gauge, Progress, SourceContext
+from connectors.source import Progress, SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Operation, TableChanges
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
@@ -99,6 +99,6 @@ class Told:
 
     newest: dict[str, Progress] = field(default_factory=dict)
 
-    def __call__(self, told: Progress | Gauge) -> None:
+    def __call__(self, told: SourceReport) -> None:
         if isinstance(told, Progress):
             self.newest[told.table.name] = told

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -12,7 +12,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     WithJsonSchema,
+    model_validator,
 )
 
 from core_log.errors import ConfigError
@@ -138,6 +140,60 @@ class TopicSettings(Settings):
     """How many partitions."""
     config: dict[str, str] = {}
     """Kafka's topic configuration by its Kafka names, such as `cleanup.policy`."""
+
+
+class SecuritySettings(YamlSettings):
+    """How a Kafka cluster is spoken to: openly or by TLS, as somebody or as nobody. The words are
+    Kafka's own."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """Kafka's security.protocol of the listener: `SSL` is TLS, `SASL_` asks for a user."""
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    """How the password is proved. SCRAM never tells it; `PLAIN` does, so anybody on the way can
+    read it where the protocol is not `SASL_SSL`."""
+    user: str = Field("", examples=["shop"])
+    """Name of the user, for `SASL_`."""
+    password: SecretStr = Field(SecretStr(""), examples=["${env:KAFKA_PASSWORD}"])
+    """Its password, by reference."""
+    ca_file: Path | None = None
+    """PEM file with the authorities that sign the brokers' certificates; those of the system where
+    it is left out. Like the other files it must be on every machine that reads the log."""
+    certificate_file: Path | None = None
+    """PEM file with our own certificate and what leads to its authority, where brokers ask for
+    one."""
+    key_file: Path | None = None
+    """PEM file with the key of that certificate, where it is not in the same file."""
+    key_password: SecretStr = SecretStr("")
+    """Password of that key, by reference."""
+    check_host: bool = True
+    """Whether a broker's certificate must name the host that was asked for."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if self.has_user != bool(self.user):
+            raise ValueError(
+                "security.protocol begins with SASL_ where there is a user, and only there"
+            )
+        files = (self.ca_file, self.certificate_file, self.key_file)
+        if not self.is_encrypted and any(files):
+            raise ValueError("certificates are for security.protocol SSL or SASL_SSL")
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("security.key_file belongs to a security.certificate_file")
+        return self
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_user(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
+    def beside(self, directory: Path) -> Self:
+        """With its files as they are meant from `directory`, the pipeline file's."""
+        names = ("ca_file", "certificate_file", "key_file")
+        found = {name: directory / path for name in names if (path := getattr(self, name))}
+        return self.model_copy(update=found)
 
 
 class BrokerSettings(Settings):

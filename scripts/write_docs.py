@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from connectors import SOURCES
 from sinks import SINKS
@@ -73,15 +73,19 @@ def broker_settings_page() -> str:
 
 def client_settings_page() -> str:
     from core_log.client import KafkaSettings
+    from core_log.settings import SecuritySettings
 
     return page(
         "Settings of the client",
         GENERATED
         + "\nHow `KafkaLog` reaches a Kafka-compatible cluster. Ours and Apache Kafka 4.3 are held"
         " to one contract\nsuite; Redpanda speaks the same protocol, but is not part of the tests."
-        " Every bound on waiting,\nrepeating and memory is here. TLS and SASL are not spoken"
-        " yet.\n",
+        " Every bound on waiting,\nrepeating and memory is here.\n",
         settings_table(KafkaSettings),
+        "## Security\n\nThe keys of `security`, here and in pipeline files: of `log` with `type:"
+        " kafka`, and of Kafka as a source or a sink.\nOther mechanisms, such as OAUTHBEARER and"
+        " GSSAPI, are not spoken.\n",
+        settings_table(SecuritySettings),
     )
 
 
@@ -91,7 +95,8 @@ def settings_table(model: type[BaseModel]) -> str:
         default = "required"
         if not field.is_required():
             value = field.get_default(call_default_factory=True)
-            default = f"`{value}`" if value != {} else ""
+            is_shown = value not in ({}, None, "") and not isinstance(value, BaseModel | SecretStr)
+            default = f"`{value}`" if is_shown else ""
         rows.append((f"`{name}`", default, field.description or ""))
     return table(("Setting", "Default", "What it does"), rows)
 

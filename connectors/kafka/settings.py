@@ -5,15 +5,16 @@ from typing import Literal
 from pydantic import Field
 
 from core_log.rows.settings import WireSettings
-from core_log.settings import DurationMs, SizeBytes, Texts, YamlSettings
+from core_log.settings import DurationMs, SecuritySettings, SizeBytes, Texts, YamlSettings
 
 
 class KafkaSourceSettings(YamlSettings):
-    """Exactly once: the position is the offset of every partition. Connections are plain: SASL
-    and TLS are not spoken yet."""
+    """Exactly once: the position is the offset of every partition."""
 
     bootstrap: Texts = Field(min_length=1, examples=[["127.0.0.1:9092"]])
     """HOST:PORT of some brokers of the cluster."""
+    security: SecuritySettings = SecuritySettings()
+    """How the cluster is spoken to; openly and as nobody, unless it is said otherwise."""
     topics: Texts = Field(min_length=1)
     """Topics to read, by globs or /regular expressions/; `!` in front leaves topics out. Internal
     topics are never read."""

@@ -41,9 +41,9 @@ class KafkaSource:
     """Exactly once: offsets are positions. Reads only what is committed, as a plain reader: no
     group, so nobody else's group is disturbed and nothing is left behind at the cluster.
 
-    Connections are plain so far: neither SASL nor TLS is spoken. Of Debezium's `source` block only
-    the time of the commit is kept. Values without Connect's schemas have their columns inferred
-    from the first that come; new members are added as columns, and what does not fit is set aside.
+    Of Debezium's `source` block only the time of the commit is kept. Values without Connect's
+    schemas have their columns inferred from the first that come; new members are added as columns,
+    and what does not fit is set aside.
     """
 
     Settings = KafkaSourceSettings
@@ -134,7 +134,11 @@ class KafkaSource:
         from core_log.client import KafkaLog, KafkaSettings
 
         return KafkaLog(
-            KafkaSettings(bootstrap=list(self._settings.bootstrap), retry_for_ms=retry_for_ms)
+            KafkaSettings(
+                bootstrap=list(self._settings.bootstrap),
+                security=self._settings.security.beside(self._context.directory),
+                retry_for_ms=retry_for_ms,
+            )
         )
 
     async def _topics(self, log: "KafkaLog") -> "list[TopicDescription]":

@@ -4,11 +4,17 @@ import asyncio
 import socket
 from asyncio import Future
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from core_log.client.retrying import TryAgain
+
+if TYPE_CHECKING:
+    import ssl
+
+    from core_log.client.tls import TlsSocket
 
 INBOX_BYTES = 64 << 10
 FRAMES_AT_ONCE = 64
@@ -52,8 +58,15 @@ class Connection:
     memory of its own, since readers keep views of the batches in it.
     """
 
-    def __init__(self, peer: socket.socket, *, response_bytes_max: int) -> None:
-        self._socket = peer
+    def __init__(
+        self,
+        peer: "socket.socket | TlsSocket",
+        *,
+        response_bytes_max: int,
+        held: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`held` tells how much has been received of which the event loop knows nothing."""
+        self._socket, self._held = peer, held
         self._loop = asyncio.get_running_loop()
         self._bytes_max = response_bytes_max
         self._inbox = memoryview(bytearray(INBOX_BYTES))
@@ -127,7 +140,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         taken = 0
-        while self.is_open and taken < READ_BYTES_MAX:
+        while self.is_open and (taken < READ_BYTES_MAX or self._held()):
             large = self._large
             room = self._inbox[self._filled :] if large is None else large[self._large_filled :]
             try:
@@ -184,7 +197,9 @@ class Connection:
             answer.set_result(frame[LENGTH_BYTES:])
 
 
-async def connect(host: str, port: int, *, response_bytes_max: int) -> Connection:
+async def connect(
+    host: str, port: int, *, response_bytes_max: int, tls: "ssl.SSLContext | None" = None
+) -> Connection:
     """Tries the addresses of `host` in turn; raises ConnectionLost when none accepts."""
     loop = asyncio.get_running_loop()
     reason = "host has no address"
@@ -198,7 +213,13 @@ async def connect(host: str, port: int, *, response_bytes_max: int) -> Connectio
         try:
             await loop.sock_connect(peer, address)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return Connection(peer, response_bytes_max=response_bytes_max)
+            if tls is None:
+                return Connection(peer, response_bytes_max=response_bytes_max)
+            from core_log.client.tls import shake_hands
+
+            wrapped = tls.wrap_socket(peer, server_hostname=host, do_handshake_on_connect=False)
+            secret = await shake_hands(wrapped, host=host)
+            return Connection(secret, response_bytes_max=response_bytes_max, held=secret.pending)
         except OSError as error:
             peer.close()
             reason = error.strerror or type(error).__name__

@@ -38,7 +38,7 @@ class KafkaLog:
         self, settings: KafkaSettings, *, dial: Dial | None = None, random: Random | None = None
     ) -> None:
         if dial is None:
-            dial = partial(connect, response_bytes_max=settings.response_bytes_max)
+            dial = dialling(settings)
         patience = Patience(settings, random or Random())
         self._cluster = Cluster(settings, patience, dial)
         self._coordinators = Coordinators(self._cluster)
@@ -114,3 +114,13 @@ class KafkaLog:
 
     async def close(self) -> None:
         self._cluster.close()
+
+
+def dialling(settings: KafkaSettings) -> Dial:
+    """How connections are made: plain, or by TLS, for which certificates must be sound."""
+    bytes_max = settings.response_bytes_max
+    if not settings.security.is_encrypted:
+        return partial(connect, response_bytes_max=bytes_max)
+    from core_log.client.tls import context_of
+
+    return partial(connect, response_bytes_max=bytes_max, tls=context_of(settings.security))

@@ -122,12 +122,16 @@ class Link:
 
 
 async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Link:
-    """Connects and agrees on versions within one bound."""
+    """Connects, agrees on versions and says who we are, within one bound."""
     try:
         async with asyncio.timeout(settings.connect_wait_ms_max / 1000):
             link = Link(await dial(host, port), settings)
             try:
                 await link.agree()
+                if settings.security.has_user:
+                    from core_log.client.authenticating import authenticate
+
+                    await authenticate(link, settings.security)
             except BaseException:
                 link.close()
                 raise

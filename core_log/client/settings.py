@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from core_log.settings import Settings
+from core_log.settings import SecuritySettings, Settings
 
 
 class KafkaSettings(Settings):
@@ -10,6 +10,8 @@ class KafkaSettings(Settings):
 
     bootstrap: list[str] = Field(min_length=1, examples=[["127.0.0.1:9092"]])
     """HOST:PORT of some brokers; the others are learnt from the first that answers."""
+    security: SecuritySettings = SecuritySettings()
+    """Whether connections are encrypted, and as whom the cluster knows us; the keys are below."""
     client_id: str = "headwater"
     """Name under which the cluster's own logs and quotas know this client."""
     connect_wait_ms_max: int = Field(5_000, ge=1)

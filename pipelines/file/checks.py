@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from core_log.patterns import Pattern
+from core_log.settings import SecuritySettings
 from pipelines.file.spec import LogSettings
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def problems_between(
             yield (
                 each,
                 f"its log is another one than that of {pipelines[0].path.name}",
-                "pipelines of one directory share type, path, listen, fsync and bootstrap of `log`",
+                "pipelines of one directory share type, path, listen, fsync, bootstrap and "
+                "security of `log`",
             )
 
 
@@ -101,6 +103,8 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
         yield ("log", "bootstrap"), "a Kafka cluster needs an address", "bootstrap: HOST:PORT"
     if log.type == "embedded" and log.bootstrap:
         yield ("log", "bootstrap"), "the embedded log has no bootstrap", "write `type: kafka`"
+    if log.type == "embedded" and log.security != SecuritySettings():
+        yield ("log", "security"), "the embedded log is on loopback", "write `type: kafka`"
     is_avro = log.value.endswith("avro")
     if is_avro and not log.registry:
         yield ("log", "value"), "Avro needs a schema registry", "registry: http://HOST:PORT"
@@ -125,5 +129,5 @@ def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]
 def _log_of(pipeline: "LoadedPipeline") -> tuple[object, ...]:
     log = pipeline.spec.log
     if log.type == "kafka":
-        return (log.type, log.bootstrap)
+        return (log.type, log.bootstrap, pipeline.log_security)
     return (log.type, pipeline.log_path, log.listen, log.fsync)

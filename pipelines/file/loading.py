@@ -14,6 +14,7 @@ from config.redaction import Redaction
 from config.substitution import Substituted, substitute
 from config.validation import Keys, Validator
 from core_log.errors import ConfigError
+from core_log.settings import SecuritySettings
 from pipelines.file.checks import problems_between, problems_within, remarks_between, remarks_within
 from pipelines.file.loaded_parts import SOURCE, load_part, named_parts, part_again, without
 from pipelines.file.loaded_parts import LoadedPart as LoadedPart
@@ -43,6 +44,14 @@ class LoadedPipeline:
     def log_path(self) -> Path:
         """The embedded log's directory."""
         return (self.directory / self.spec.log.path).resolve()
+
+    @property
+    def log_security(self) -> SecuritySettings:
+        """How the log's brokers are spoken to; our own openly, since it listens on loopback."""
+        log = self.spec.log
+        if log.type == "embedded":
+            return SecuritySettings()
+        return log.security.beside(self.directory)
 
     def to_wire(self) -> bytes:
         """For a worker process, over a pipe; secrets included, so never for a file or a topic."""

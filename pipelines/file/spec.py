@@ -14,6 +14,7 @@ from core_log.settings import (
     DurationMs,
     PatternText,
     PatternTexts,
+    SecuritySettings,
     SizeBytes,
     Texts,
     YamlSettings,
@@ -158,6 +159,8 @@ class LogSettings(YamlSettings):
     """`group`: nothing counts as written before it is on disk; `never`: the kernel decides when."""
     bootstrap: Texts = Field((), examples=[["kafka-1:9092", "kafka-2:9092"]])
     """HOST:PORT of some brokers of the cluster, for `type: kafka`."""
+    security: SecuritySettings = SecuritySettings()
+    """How that cluster is spoken to; openly and as nobody, unless it is said otherwise."""
     topic: Annotated[str, AfterValidator(check_format)] = "{pipeline}.{schema}.{table}"
     """How a table's topic is called; `{schema}.` is left out for tables without a schema."""
     partitions: int = Field(1, ge=1, le=8192)

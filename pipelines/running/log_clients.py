@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
     return KafkaSettings(
         bootstrap=list(bootstrap),
+        security=loaded.log_security,
         client_id=f"headwater-{loaded.name}",
         transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
     )

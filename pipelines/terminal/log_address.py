@@ -15,6 +15,7 @@ from pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
+    from core_log.settings import SecuritySettings
     from pipelines.running.owner_client import Owner
 
 DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
@@ -45,11 +46,13 @@ class LogAddress:
         self.file = file
         """The pipeline file, or the directory of them, that said where the log is."""
         self._data, self._bootstrap = data or DEFAULT_DATA, bootstrap
+        self._security: SecuritySettings | None = None
         if file is not None:
             from pipelines.terminal.log_place import place_in
 
             place = place_in(file)
             self._data, self._bootstrap = place.data, ",".join(place.bootstrap) or None
+            self._security = place.security
 
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
@@ -94,9 +97,11 @@ class LogAddress:
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
         from core_log.client import KafkaLog, KafkaSettings
+        from core_log.settings import SecuritySettings
 
         address = self.find()
-        probe = KafkaLog(KafkaSettings(bootstrap=address, retry_for_ms=PROBE_MS))
+        security = self._security or SecuritySettings()
+        probe = KafkaLog(KafkaSettings(bootstrap=address, security=security, retry_for_ms=PROBE_MS))
         try:
             await probe.is_exactly_once()
         except LogUnavailable as error:
@@ -106,6 +111,7 @@ class LogAddress:
         log = KafkaLog(
             KafkaSettings(
                 bootstrap=address,
+                security=security,
                 retry_for_ms=retry_for_ms,
                 unknown_topic_for_ms=UNKNOWN_TOPIC_MS,
             )

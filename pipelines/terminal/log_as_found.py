@@ -26,7 +26,9 @@ async def log_as_found(loaded: LoadedPipeline) -> AsyncIterator[KafkaLog | None]
 async def _open(loaded: LoadedPipeline) -> KafkaLog | None:
     settings = loaded.spec.log
     if settings.type == "kafka":
-        return KafkaLog(KafkaSettings(bootstrap=list(settings.bootstrap)))
+        return KafkaLog(
+            KafkaSettings(bootstrap=list(settings.bootstrap), security=loaded.log_security)
+        )
     data = loaded.directory / settings.path
     try:
         endpoint = decode_endpoint((data / FILE_NAME).read_bytes())

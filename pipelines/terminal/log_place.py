@@ -2,9 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core_log.errors import ConfigError
+
+if TYPE_CHECKING:
+    from core_log.settings import SecuritySettings
 
 
 class LogPlace(NamedTuple):
@@ -13,6 +16,8 @@ class LogPlace(NamedTuple):
 
     data: Path
     bootstrap: tuple[str, ...] = ()
+    security: "SecuritySettings | None" = None
+    """How a cluster is spoken to."""
 
 
 def place_in(path: Path) -> LogPlace:
@@ -45,5 +50,7 @@ def _place_of(path: Path) -> LogPlace:
         if found is None:
             raise MistakesFound(validator.mistakes)
         settings = found
-    bootstrap = tuple(settings.bootstrap) if settings.type == "kafka" else ()
-    return LogPlace(path.parent / settings.path, bootstrap)
+    data = path.parent / settings.path
+    if settings.type == "embedded":
+        return LogPlace(data)
+    return LogPlace(data, tuple(settings.bootstrap), settings.security.beside(path.parent))

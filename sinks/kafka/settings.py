@@ -5,16 +5,17 @@ from typing import Literal
 from pydantic import Field
 
 from core_log.rows.settings import ValueFormat, WireSettings
-from core_log.settings import DurationMs, SizeBytes, Texts, YamlSettings
+from core_log.settings import DurationMs, SecuritySettings, SizeBytes, Texts, YamlSettings
 
 
 class KafkaSinkSettings(YamlSettings):
     """Exactly once for readers of committed records, where the cluster has transaction.version 2
-    (Apache Kafka 4.0 and newer); at least once on older ones. Connections are plain: SASL and TLS
-    are not spoken yet."""
+    (Apache Kafka 4.0 and newer); at least once on older ones."""
 
     bootstrap: Texts = Field(min_length=1, examples=[["127.0.0.1:9092"]])
     """HOST:PORT of some brokers of the cluster."""
+    security: SecuritySettings = SecuritySettings()
+    """How the cluster is spoken to; openly and as nobody, unless it is said otherwise."""
     topic: str = "{pipeline}.{schema}.{table}"
     """Topic of a table; of tables without a namespace `{schema}.` is left out. Characters that no
     topic may have become underscores."""

@@ -27,10 +27,10 @@ class KafkaSink:
     fences the first.
 
     On older clusters it is at least once. What has been applied stands in a compacted topic
-    `headwater.PIPELINE.NAME.applied` of that cluster. Connections are plain so far: neither SASL
-    nor TLS is spoken. Of the `source` block only the time of the commit is the source's own, and
-    the connector is `headwater`. A truncate is a record with the key `{"__headwater":"truncate"}`
-    in every partition, since compacted topics take no record without a key.
+    `headwater.PIPELINE.NAME.applied` of that cluster. Of the `source` block only the time of the
+    commit is the source's own, and the connector is `headwater`. A truncate is a record with the
+    key `{"__headwater":"truncate"}` in every partition, since compacted topics take no record
+    without a key.
     """
 
     Settings = KafkaSinkSettings
@@ -229,6 +229,7 @@ class KafkaSink:
         return KafkaLog(
             KafkaSettings(
                 bootstrap=list(self._settings.bootstrap),
+                security=self._settings.security.beside(self._context.directory),
                 retry_for_ms=retry_for_ms,
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
             )

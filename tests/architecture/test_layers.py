@@ -48,7 +48,9 @@ CONFINED = {
     r"numba": r"connectors/postgres/wal/fast\.py|core_log/(rows/|record_walk\.py)",
     r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
-    r"secrets": r"core_log/(broker/running|storage/key_digests)\.py|pipelines/.*",
+    r"secrets": (
+        r"core_log/(broker/running|client/authenticating|storage/key_digests)\.py|pipelines/.*"
+    ),
     r"boto3|botocore": r"core_log/s3/",
     r"psycopg": r"connectors/postgres/|sinks/sql/dialects/postgresql\.py",
     r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pipelines/spark_source/",

@@ -1,0 +1,21 @@
+"""SaslHandshake (key 17), versions 0 to 1: a client names the mechanism by which it will prove who
+it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_log.protocol.fields import Int16
+from core_log.protocol.message import NEVER, Request, request, response
+
+
+@request(api_key=17, versions=(0, 1), flexible_from=NEVER)
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
+    mechanism: str = ""
+
+
+@response(versions=(0, 1), flexible_from=NEVER)
+class SaslHandshakeResponse:
+    error_code: Int16 = 0
+    mechanisms: Sequence[str] = ()

@@ -1,6 +1,7 @@
 """One Spark session for everything that this process does with Spark, opened when first needed."""
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -8,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +23,8 @@ from core_log.finding import Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 JAVA_MIN = 17
 JAVA_HINT = "apt install openjdk-17-jre-headless, or let JAVA_HOME say where a newer one is"
@@ -72,7 +77,10 @@ def open_session(choices: SessionChoices) -> "SparkSession":
     """
     held = _held()
     with held.lock:
-        if held.session is None or held.session.sparkContext._jsc is None:  # stopped by somebody
+        if held.session is not None and not _is_alive(held.session):
+            _give_up(held.session)
+            held.session = None
+        if held.session is None:
             held.session, held.choices = _start(choices), choices
         elif held.choices != choices:
             raise ConfigError(
@@ -118,6 +126,41 @@ class _Held:
 @cache
 def _held() -> _Held:
     return _Held()
+
+
+def _is_alive(session: "SparkSession") -> bool:
+    """Not once somebody has stopped it, its process has died, or a cluster has let it go."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    context = session.sparkContext
+    if context._jsc is None:
+        return False
+    assert context._gateway is not None, "a context has a gateway"
+    process = context._gateway.proc
+    if process is not None and process.poll() is not None:
+        return False
+    try:
+        return not context._jsc.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
+
+
+def _give_up(session: "SparkSession") -> None:
+    """PySpark never lets go of a process that has died, and would ask it for every next session."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
+    is_dead = process is not None and process.poll() is not None
+    with suppress(Py4JError, OSError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot be stopped cleanly
+        session.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SparkContext._active_spark_context = None
+    if is_dead:
+        SparkContext._gateway = SparkContext._jvm = None
+        logger.warning("Spark's process has ended by itself; another one is started")
 
 
 def _said(choices: SessionChoices | None) -> str:

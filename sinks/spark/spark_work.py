@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +63,11 @@ class SparkWork:
         self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
     ) -> Prepared:
         try:
-            return self._prepare(rewriting, files, all_files=all_files)
+            with alive():
+                return self._prepare(rewriting, files, all_files=all_files)
         except UnknownShape:
-            self._schemas = self._look()
+            with alive():
+                self._schemas = self._look()
             raise OtherShapes from None
 
     def _prepare(
@@ -253,8 +256,9 @@ def rewrite_elsewhere(
     import pickle
 
     rows = [(pickle.dumps((at, *task)),) for at, task in enumerate(tasks)]
-    frame = session().createDataFrame(rows, "task binary").repartition(len(rows))
-    written = collect(map_arrow(frame, RewriteTasks(rewriting), WRITTEN_DDL))
+    with alive():
+        frame = session().createDataFrame(rows, "task binary").repartition(len(rows))
+        written = collect(map_arrow(frame, RewriteTasks(rewriting), WRITTEN_DDL))
     return [written.get(at, []) for at in range(len(tasks))]
 
 
@@ -304,6 +308,17 @@ def rows_of(frame: "DataFrame") -> "list[Row]":
         if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
             raise BadRecords from error
         raise SinkUnavailable("Spark has failed", why=_last_line(said)) from error
+
+
+@contextmanager
+def alive() -> Iterator[None]:
+    """Spark's process may die under any call; the next session then is another one's."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, ConnectionError, EOFError) as error:
+        raise SinkUnavailable("Spark's process has died", kind=type(error).__name__) from error
 
 
 def ddl_of(schema: pa.Schema) -> Any:

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,17 +32,35 @@ PATIENCE_S = 60
 class CommandProcess:
     """What it says is kept in one file, over all of its lives."""
 
-    def __init__(self, arguments: Sequence[object], *, directory: Path, output: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[object],
+        *,
+        directory: Path,
+        output: Path,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        """`before` is called in the process, before the command is."""
         self._arguments = [str(each) for each in arguments]
-        self._directory, self._output = directory, output
+        self._directory, self._output, self._before = directory, output, before
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def start(self) -> None:
         assert self._process is None, "one process at a time"
         self._process = PROCESSES.Process(
-            target=_run, args=(self._arguments, self._directory, self._output), daemon=True
+            target=_run,
+            args=(self._arguments, self._directory, self._output, self._before),
+            daemon=True,
         )
         self._process.start()
+
+    @property
+    def is_started(self) -> bool:
+        return self._process is not None
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended by itself or by others."""
+        return None if self._process is None else self._process.exitcode
 
     def kill(self) -> None:
         """No handler runs, nothing is flushed."""
@@ -80,7 +98,9 @@ class CommandProcess:
         return self._output.read_text(errors="replace")[-4_000:]
 
 
-def _run(arguments: Sequence[str], directory: Path, output: Path) -> None:
+def _run(
+    arguments: Sequence[str], directory: Path, output: Path, before: Callable[[], None] | None
+) -> None:
     from pipelines.cli import main
 
     os.setsid()
@@ -89,4 +109,6 @@ def _run(arguments: Sequence[str], directory: Path, output: Path) -> None:
             os.dup2(said.fileno(), descriptor)
     os.chdir(directory)
     sys.argv = ["headwater", *arguments]
+    if before is not None:
+        before()
     main()

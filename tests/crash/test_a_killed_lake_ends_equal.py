@@ -1,19 +1,22 @@
-"""Killed at any step of a table's commit and started again, the lake equals its source."""
+"""Whoever is killed at any step of a table's commit, the lake ends equal to its source."""
 
+import os
 from pathlib import Path
+from random import Random
 
-import pyarrow as pa
 import pytest
 
 from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
-from scripts.shop_targets import Rows, rows_of_arrow
-from sinks.spark.column_types import take_back
+from tests.crash.lake_history import LakeHistory, lake_rows, true_rows
+from tests.crash.lake_kills import KILLS
 from tests.crash.lake_points import LAKE_POINTS
 from tests.crash.pipeline_points import Point
 from tests.crash.pipeline_process import run_pipeline
-from tests.sinks.spark.targets import LakeBench
+from tests.pipelines.spark_source.standalone_cluster import standalone_cluster
 
+LONG = pytest.mark.skipif(
+    os.environ.get("HEADWATER_BUDGET") != "long", reason="make crash has the time"
+)
 PIPELINE = """
 pipeline: shop
 source: {type: generator, size: 1000, total: 5500, rate: 0, batch_rows: 100, batch_wait: 0ms}
@@ -33,17 +36,38 @@ def test_killed_at_a_point_the_lake_ends_equal(point: Point, tmp_path: Path) -> 
     assert run_pipeline(file, point) == -9, "every point of the table is really reached"
     assert run_pipeline(file, None) == 0
 
-    bench = LakeBench(str(tmp_path / "lake"))
-    for table, expected in truth(SETTINGS).items():
-        found = bench.table(str(table))
-        assert found is not None
-        columns = {
-            field.name: take_back(found[field.name].combine_chunks(), field.type)
-            for field in expected.schema
-        }
-        rows = pa.Table.from_pydict(columns, schema=expected.schema)
-        assert in_order(rows) == in_order(expected), table
+    assert lake_rows(tmp_path / "lake", SETTINGS) == true_rows(SETTINGS)
 
 
-def in_order(rows: pa.Table) -> Rows:
-    return sorted(rows_of_arrow(rows), key=str)
+@pytest.mark.crash
+def test_one_of_each_killed_while_spark_works_the_lake_ends_equal(tmp_path: Path) -> None:
+    """The driver, an executor, a task and the broker, in and around the commits of the table."""
+    check(LakeHistory(tmp_path, KILLS[:4]))
+
+
+@LONG
+@pytest.mark.crash
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_is_killed_while_spark_works_the_lake_ends_equal(seed: int, tmp_path: Path) -> None:
+    check(LakeHistory(tmp_path, Random(seed).sample(KILLS, len(KILLS))))
+
+
+@LONG
+@pytest.mark.crash
+def test_whoever_is_killed_an_iceberg_lake_ends_equal(tmp_path: Path) -> None:
+    kills = [each for each in KILLS if each.moment != "linking"]  # which only Delta comes to
+    check(LakeHistory(tmp_path, kills, format="iceberg"))
+
+
+@LONG
+@pytest.mark.crash
+def test_whoever_is_killed_on_a_cluster_the_lake_ends_equal(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path, workers=2) as master:
+        check(LakeHistory(tmp_path, KILLS, master=master))
+
+
+def check(history: LakeHistory) -> None:
+    history.live_through()
+
+    found = lake_rows(history.directory / "lake", history.generator, format=history.format)
+    assert found == true_rows(history.generator)

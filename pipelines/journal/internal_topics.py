@@ -1,7 +1,7 @@
 """The topics that Headwater keeps for itself in the log, and which of their partitions is whose."""
 
 from core_log.log import TopicPartition
-from core_log.partitioning import partition_of
+from core_log.murmur2 import partition_of
 from core_log.settings import TopicSettings
 
 POSITIONS = "__headwater_positions"

@@ -18,7 +18,7 @@ from core_log.changes import Operation, TableChanges
 from core_log.compression import decompress
 from core_log.errors import ConfigError
 from core_log.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.partitioning import partition_of
+from core_log.murmur2 import partition_of
 from core_log.plain_records import encode_varint, iterate_batches
 from core_log.record_headers import header_column
 from core_log.records import Columns

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from struct import Struct
 from typing import Any
 
@@ -11,14 +11,22 @@ import pytest
 from core_log.broker.broker import Broker
 from core_log.broker.coordination import TICK_S
 from core_log.protocol import framing, message
+from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from core_log.protocol.messages.end_txn import EndTxnRequest
 from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from core_log.protocol.messages.heartbeat import HeartbeatRequest
 from tests.compat.coordinator_stories import STORIES, TRIES, Conversation, Story
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles, SimulatedClock
 
 LENGTH = Struct(">i")
+COMING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 TOPIC = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
 
 
@@ -56,14 +64,23 @@ class Node:
         return message.decode(message.response_type(type(request)), answer, version, body)
 
     async def prepare(self, name: str) -> None:
-        """Coordinators are ready a while after they were first asked for."""
+        """Coordinators are found a while after they were first asked for, and answer for a name
+        once they have read what is stored of it. What is asked here changes nothing."""
         await self(CreateTopicsRequest(topics=[TOPIC], timeout_ms=10_000), 7)
-        for key_type in (0, 1):
-            for _ in range(TRIES):
-                request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
-                if not (await self(request, 4)).coordinators[0].error_code:
-                    break
-                await asyncio.sleep(0.1)
+        for key_type, request in (
+            (0, HeartbeatRequest(group_id=name, member_id="nobody")),
+            (1, EndTxnRequest(transactional_id=name, producer_id=1, producer_epoch=0)),
+        ):
+            find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
+            await self._until_ready(find, 4, lambda said: said.coordinators[0].error_code)
+            await self._until_ready(request, 3, lambda said: said.error_code)
+
+    async def _until_ready(self, request: Any, version: int, code_of: Callable[[Any], int]) -> None:
+        for _ in range(TRIES):
+            if code_of(await self(request, version)) not in COMING:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("a coordinator is there by now")
 
 
 @pytest.mark.kafka

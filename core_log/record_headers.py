@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import DecodeError
+from core_log.joining import Column, Kind, Piece, join
 from core_log.plain_records import encode_varint
 from core_log.varint import Int64s, read_varints, write_varints
 
@@ -38,29 +39,27 @@ def encode_header_columns(
     """
     if 0 < rows <= FEW:
         return pa.array(_few_headers(headers, rows, where_valid), pa.binary())
-    pieces: list[pa.Scalar | pa.BinaryArray] = []
+    pieces: list[Piece] = []
     constant = encode_varint(len(headers))
     if where_valid:
         counts = np.full(rows, len(headers), dtype=np.int64)
         for column in where_valid.values():
             counts += column.is_valid().to_numpy(zero_copy_only=False)
-        pieces, constant = [write_varints(counts)], b""
+        pieces, constant = [_varints(counts)], b""
     for name, value in headers.items():
         constant += _encode_name(name)
         if isinstance(value, bytes | None):
             constant += encode_varint(-1 if value is None else len(value)) + (value or b"")
             continue
-        lengths = lengths_or_minus_one(value)
-        pieces += [pa.scalar(constant, pa.binary()), write_varints(lengths)]
-        pieces += [value.fill_null(b"")]
+        pieces += [constant, _varints(lengths_or_minus_one(value)), Column(value, Kind.RAW)]
         constant = b""
-    if not pieces:
-        return pa.repeat(pa.scalar(constant, pa.binary()), rows)
-    if where_valid:
-        pieces.append(pa.scalar(constant, pa.binary()))
-        pieces += [_whole_headers(name, column) for name, column in where_valid.items()]
-        constant = b""
-    return pc.binary_join_element_wise(*pieces, pa.scalar(constant, pa.binary()), NOTHING)
+    pieces.append(constant)
+    pieces += [Column(_whole_headers(*each), Kind.RAW) for each in where_valid.items()]
+    return join(pieces, rows, kind=pa.binary())
+
+
+def _varints(numbers: Int64s) -> Column:
+    return Column(pa.array(numbers), Kind.VARINT)
 
 
 def _few_headers(
@@ -110,7 +109,13 @@ def header_column(encoded: pa.BinaryArray, name: str) -> pa.BinaryArray:
 
 
 def lengths_or_minus_one(column: pa.BinaryArray) -> Int64s:
-    return np.asarray(pc.binary_length(column).fill_null(-1), dtype=np.int64)
+    if not len(column):
+        return np.zeros(0, np.int64)
+    bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
+    lengths = np.diff(bounds).astype(np.int64)
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return lengths
 
 
 def _encode_name(name: str) -> bytes:

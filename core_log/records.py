@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from core_log.batch import (
     HEADER_BYTES,
@@ -17,10 +16,11 @@ from core_log.batch import (
 )
 from core_log.compression import Buffer, compress, decompress
 from core_log.errors import DecodeError
+from core_log.joining import Column, Kind, join
 from core_log.plain_records import encode_varint, iterate_batches
-from core_log.record_headers import FEW, NO_HEADERS, NOTHING, lengths_or_minus_one, pack_stretches
+from core_log.record_headers import FEW, NO_HEADERS, lengths_or_minus_one, pack_stretches
 from core_log.record_layout import Fields, Sections, read_fields
-from core_log.varint import Int64s, varint_lengths, write_varints
+from core_log.varint import Int64s, varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20
 """Fits Kafka's default of max.message.bytes."""
@@ -95,8 +95,8 @@ def encode_records(
 ) -> Iterator[memoryview]:
     """Lays out one record per row, and yields the records sections of the given row ranges.
 
-    The join below writes every record into one shared buffer in C++, so that buffer already
-    is the records sections, one behind the other: no row ever becomes a Python object.
+    The join below writes every record into one shared buffer, so that buffer already is
+    the records sections, one behind the other: no row ever becomes a Python object.
     """
     key_bytes, value_bytes = lengths_or_minus_one(keys), lengths_or_minus_one(values)
     firsts = np.repeat(batches[:, 0], batches[:, 1] - batches[:, 0])
@@ -106,10 +106,15 @@ def encode_records(
     record_bytes = 1 + sum(map(varint_lengths, numbers))  # 1: attributes
     record_bytes += key_bytes.clip(0) + value_bytes.clip(0) + _header_bytes(headers)
     attributes: Int64s = np.zeros_like(offset_deltas)
-    head = write_varints(record_bytes, attributes, time_deltas, offset_deltas, key_bytes)
-    tail = pa.scalar(headers, pa.binary()) if isinstance(headers, bytes) else headers
-    pieces = (head, keys.fill_null(b""), write_varints(value_bytes), values.fill_null(b""), tail)
-    joined = pc.binary_join_element_wise(*pieces, NOTHING)
+    head = (record_bytes, attributes, time_deltas, offset_deltas, key_bytes)
+    pieces = [
+        *(Column(pa.array(each), Kind.VARINT) for each in head),
+        Column(keys, Kind.RAW),
+        Column(pa.array(value_bytes), Kind.VARINT),
+        Column(values, Kind.RAW),
+        headers if isinstance(headers, bytes) else Column(headers, Kind.RAW),
+    ]
+    joined = join(pieces, len(keys), kind=pa.binary())
     ends = np.frombuffer(joined.buffers()[1], np.int32)
     data = memoryview(joined.buffers()[2])
     for start, end in batches.tolist():

@@ -1,9 +1,11 @@
 """Whether decoders run as plain Python or as their compiled twins."""
 
+import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from core_log.errors import ConfigError
 
@@ -11,6 +13,10 @@ Speed = Literal["python", "fast"]
 
 VARIABLE = "HEADWATER_SPEED"
 INSTALL = "pip install 'headwater[fast]'"
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
@@ -29,3 +35,40 @@ def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
     raise ConfigError(
         f"{VARIABLE} is neither python nor fast", hint=f"unset {VARIABLE}", value=wanted
     )
+
+
+class Warming(Generic[T]):
+    """The plain way, until there has been enough to do for the compiled one to be worth loading.
+
+    The compiler takes a second to load, many where nothing is kept of an earlier run, and more
+    memory than a small pipeline all in all; meanwhile a thread sees to it and nobody waits.
+    """
+
+    def __init__(self, plain: T, load: Callable[[], T] | None, worth: int) -> None:
+        """`load` comes back with the compiled way when it has been called once, as it is then that
+        it is compiled; None where there is no compiler. `worth` is what `count` has to come to."""
+        self.now = plain
+        self._load, self._left = load, worth
+        self._thread: threading.Thread | None = None
+        self.is_warm = False
+
+    def count(self, amount: int) -> None:
+        self._left -= amount
+        if self._left <= 0 and self._thread is None and self._load is not None:
+            # No daemon: the compiler must not be torn down in the middle of its work.
+            self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until the compiled way is there, if it has been sent for."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _warm(self) -> None:
+        assert self._load is not None, "it is only sent for where there is one"
+        try:
+            self.now = self._load()
+        except Exception as error:
+            logger.warning("the compiled code does not start: %s", type(error).__name__)
+            return
+        self.is_warm = True

@@ -8,16 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Cell, Operation, TableChanges
-from core_log.rows.json_text import (
-    EMPTY,
-    NULL,
-    Piece,
-    constant,
-    join,
-    json_text,
-    quote,
-    value_pieces,
-)
+from core_log.rows.json_escapes import quote
+from core_log.rows.json_text import EMPTY, NULL, Piece, constant, join, json_text
 from core_log.rows.stretches import Mask
 
 CALM_MAX = 0.5
@@ -79,9 +71,9 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
         if not isinstance(cell, pa.Array):
             shared.append(constant(cell))
         elif runs.has(cell):
-            shared += value_pieces(json_text(runs.firsts(cell)))
+            shared.append(json_text(runs.firsts(cell)))
         else:
-            pieces += [*runs.spread(shared), *value_pieces(json_text(cell))]
+            pieces += [*runs.spread(shared), json_text(cell)]
             shared = []
     return [*pieces, *runs.spread([*shared, "}"])]
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from core_log.joining import Column
 from core_log.rows.connect_schema import key_schema, text_of
-from core_log.rows.json_text import JsonText, join, object_pieces
+from core_log.rows.json_text import join, object_pieces
 from core_log.rows.row_forms import RowForms
 
 Frame = tuple[str, str]
@@ -14,7 +15,7 @@ NO_FRAME = ("", "")
 
 
 def encode_keys(
-    forms: RowForms, texts: Mapping[str, JsonText], row_count: int, frame: Frame
+    forms: RowForms, texts: Mapping[str, Column], row_count: int, frame: Frame
 ) -> pa.BinaryArray:
     """Null for tables without a key."""
     names = forms.schema.key

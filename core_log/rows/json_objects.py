@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
 from core_log.rows.byte_text import from_base64
-from core_log.rows.json_text import quote
+from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
 from core_log.rows.scanning import ROWS_MIN, scanner_for
 from core_log.rows.stretches import stretches

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.rows.json_text import quote
+from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
 from core_log.rows.stretches import Bytes, Mask
 from core_log.rows.strict_json import INTEGER_BITS

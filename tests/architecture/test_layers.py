@@ -45,7 +45,7 @@ CONFINED = {
         r"core_log/(broker/(server|connection)|client/connection)\.py|pipelines/.*"
         r"|connectors/postgres/(wal/line|snapshot/copy_socket)\.py"
     ),
-    r"numba": r"connectors/postgres/wal/fast\.py|core_log/(rows/|record_walk\.py)",
+    r"numba": r"connectors/postgres/wal/fast\.py|core_log/(rows/|(record_walk|joining_fast)\.py)",
     r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
     r"secrets": (

@@ -1,0 +1,132 @@
+"""Cells of a row behind each other as bytes, row for row: JSON, records and their headers."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from functools import cache
+from itertools import groupby
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.rows.json_escapes import escape
+from core_log.speed import Warming, chosen_speed
+from core_log.varint import write_varints
+
+FEW_ROWS = 32
+"""For so few the compiled way needs longer to be told what to do than the other to do it."""
+WORTH_BYTES = 16 << 20
+
+
+class Kind(IntEnum):
+    """How a column's values become bytes."""
+
+    RAW = 0
+    """Text or bytes as they are."""
+    STRING = 1
+    """Text as a JSON string."""
+    INTEGER = 2
+    """In decimal digits."""
+    BOOLEAN = 3
+    """As JSON's true and false."""
+    VARINT = 4
+    """As Kafka writes numbers; never null."""
+
+
+class Column(NamedTuple):
+    values: pa.Array
+    kind: Kind
+
+
+Piece: TypeAlias = bytes | Column
+"""Bytes that every row has, or a value of each row's own."""
+
+
+Other = TypeVar("Other")
+
+
+class Join(Protocol):
+    def __call__(
+        self, pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes
+    ) -> pa.Array: ...
+
+
+def join(pieces: Sequence[Piece], rows: int, *, kind: pa.DataType, null: bytes = b"") -> pa.Array:
+    """A column of text or of bytes. `null` is what stands for a value that is not there."""
+    if rows <= FEW_ROWS:
+        return join_plainly(pieces, rows, kind, null)
+    chosen = _chosen()
+    found = chosen.now(pieces, rows, kind, null)
+    chosen.count(found.nbytes)
+    return found
+
+
+def join_plainly(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+    """Put together in C++: no Python object per value."""
+    parts = merged(part for some in _with_numbers_together(pieces) for part in _parts(some))
+    if len(parts) == 1 and isinstance(parts[0], bytes):
+        return pa.repeat(pa.scalar(parts[0], pa.binary()).cast(kind), rows)
+    return pc.binary_join_element_wise(
+        *(_of_kind(part, kind) for part in parts),
+        _of_kind(b"", kind),
+        null_handling="replace",
+        null_replacement=null.decode(),
+    )
+
+
+def merged(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
+    """What is the same in all rows becomes one part where it stands side by side."""
+    found: list[bytes | Other] = []
+    for part in parts:
+        if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
+            found[-1] += part
+        else:
+            found.append(part)
+    return found
+
+
+def _with_numbers_together(pieces: Iterable[Piece]) -> Iterator[Piece | list[pa.Array]]:
+    """Varints that stand side by side are written at once."""
+    for is_varint, some in groupby(
+        pieces, lambda each: isinstance(each, Column) and each.kind == Kind.VARINT
+    ):
+        if is_varint:
+            yield [each.values for each in some if isinstance(each, Column)]
+        else:
+            yield from some
+
+
+def _parts(piece: Piece | list[pa.Array]) -> list[bytes | pa.Array]:
+    if isinstance(piece, bytes):
+        return [piece]
+    if isinstance(piece, list):
+        return [write_varints(*(each.to_numpy() for each in piece))]
+    values, form = piece
+    match form:
+        case Kind.RAW:
+            return [values]
+        case Kind.STRING if values.null_count:
+            return [pc.binary_join_element_wise('"', escape(values), '"', "")]
+        case Kind.STRING:
+            return [b'"', escape(values), b'"']
+        case _:
+            return [values.cast(pa.string())]
+
+
+def _of_kind(part: bytes | pa.Array, kind: pa.DataType) -> pa.Array | pa.Scalar:
+    found = pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part
+    return found if found.type == kind else found.cast(kind)
+
+
+@cache
+def _chosen() -> Warming[Join]:
+    return Warming(join_plainly, _compiled if chosen_speed() == "fast" else None, WORTH_BYTES)
+
+
+def _compiled() -> Join:
+    from core_log.joining_fast import join_compiled
+
+    # It is compiled when it is first called.
+    some: list[Piece] = [Column(pa.array(["a"]), Kind.STRING), b"b"]
+    join_compiled(some, 1, pa.string(), b"null")
+    return join_compiled

@@ -1,0 +1,131 @@
+"""The compiled way and the plain one write the same bytes, which are those of a slow reference."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_log import joining
+from core_log.joining import Column, Join, Kind, Piece, join_plainly
+from core_log.plain_records import encode_varint
+from core_log.rows.json_escapes import SHORT_ESCAPES
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100)
+TEXTS = st.text(max_size=20) | st.text('"\\\b\t\n\f\r\0\x1f\x7f a', max_size=40)
+ROWS = 11
+NULLS = (b"null", b"")
+
+
+def ways() -> list[Join]:
+    pytest.importorskip("numba")
+    from core_log.joining_fast import join_compiled
+
+    return [join_plainly, join_compiled]
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Column:
+    """Some are slices of longer ones, so that they begin in the middle of a byte."""
+    kind = draw(st.sampled_from(Kind))
+    before = draw(st.integers(0, 9))
+    count = ROWS + before
+    match kind:
+        case Kind.RAW | Kind.STRING:
+            values = st.none() | TEXTS
+            values, held = draw(lists(values, count)), pa.string()
+        case Kind.BOOLEAN:
+            values, held = draw(lists(st.none() | st.booleans(), count)), pa.bool_()
+        case Kind.INTEGER:
+            held = draw(st.sampled_from([pa.int8(), pa.int16(), pa.int32(), pa.int64()]))
+            most = 2 ** (held.bit_width - 1)
+            values = draw(lists(st.none() | st.integers(-most, most - 1), count))
+        case Kind.VARINT:
+            values, held = draw(lists(INTEGERS, count)), pa.int64()
+    return Column(pa.array(values, held).slice(before), kind)
+
+
+def lists(values: st.SearchStrategy, count: int) -> st.SearchStrategy:
+    return st.lists(values, min_size=1, max_size=count).map(lambda some: (some * count)[:count])
+
+
+@given(st.lists(st.binary(max_size=12).map(bytes.hex) | columns(), max_size=6))
+def test_every_way_writes_what_the_reference_does(drawn: list[str | Column]) -> None:
+    pieces: list[Piece] = [each.encode() if isinstance(each, str) else each for each in drawn]
+    pieces.append(b"|")
+    kind = pa.string() if is_text(pieces) else pa.binary()
+
+    found = [way(pieces, ROWS, kind, null).cast(pa.binary()) for way in ways() for null in NULLS]
+
+    expected = [reference(pieces, row, null) for null in NULLS for row in range(ROWS)]
+    for way in range(len(ways())):
+        written = found[2 * way].to_pylist() + found[2 * way + 1].to_pylist()
+        assert written == expected
+
+
+def is_text(pieces: list[Piece]) -> bool:
+    return not any(isinstance(each, Column) and each.kind == Kind.VARINT for each in pieces)
+
+
+def reference(pieces: list[Piece], row: int, null: bytes) -> bytes:
+    return b"".join(
+        each if isinstance(each, bytes) else written(each, row, null) for each in pieces
+    )
+
+
+def written(column: Column, row: int, null: bytes) -> bytes:
+    value = column.values[row].as_py()
+    if value is None:
+        return null
+    match column.kind:
+        case Kind.RAW:
+            return bytes(value, "utf-8")
+        case Kind.VARINT:
+            return encode_varint(value)
+        case Kind.STRING:
+            return as_jackson(json.dumps(value, ensure_ascii=False)).encode()
+        case _:
+            return json.dumps(value).encode()
+
+
+def as_jackson(text: str) -> str:
+    """With the digits of its escapes in upper case."""
+    pieces = text.split("\\u00")
+    return pieces[0] + "".join(f"\\u00{each[:2].upper()}{each[2:]}" for each in pieces[1:])
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 100])
+@pytest.mark.parametrize("odd", [*map(chr, SHORT_ESCAPES), "\0", "\x1f", "é", "\x7f", "𝄞"])
+def test_an_escape_is_seen_wherever_it_stands(length: int, odd: str) -> None:
+    texts = ["x" * place + odd + "x" * (length - place) for place in range(length + 1)]
+    pieces = [Column(pa.array(texts), Kind.STRING)]
+
+    found = [way(pieces, len(texts), pa.string(), b"null").to_pylist() for way in ways()]
+
+    expected = [as_jackson(json.dumps(each, ensure_ascii=False)) for each in texts]
+    assert found == [expected, expected]
+
+
+def test_text_that_is_all_escapes_finds_its_room() -> None:
+    texts = ["\0" * 3_000, "a", "\1" * 100_000, None] * 20
+    pieces: list[Piece] = [b"<", Column(pa.array(texts), Kind.STRING), b">"]
+
+    plain, compiled = (way(pieces, len(texts), pa.string(), b"null") for way in ways())
+
+    assert compiled.equals(plain)
+    compiled.validate(full=True)
+
+
+def test_no_rows_are_no_rows() -> None:
+    pieces: list[Piece] = [b"a", Column(pa.array([], pa.string()), Kind.STRING)]
+
+    found = [way(pieces, 0, pa.string(), b"null") for way in ways()]
+
+    assert [each.to_pylist() for each in found] == [[], []]
+
+
+def test_a_column_of_one_constant_is_that_in_every_row() -> None:
+    found = joining.join([b"a", b"b"], 100, kind=pa.binary())
+
+    assert found.to_pylist() == [b"ab"] * 100

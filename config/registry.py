@@ -31,16 +31,34 @@ def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]
         if name not in known:
             raise ConfigError(f"there is no type {name!r}", hint=did_you_mean(name, list(known)))
         target = known[name]
+    component = _named(name, target)
+    settings = getattr(component, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        raise ConfigError(f"the type {name!r} has no Settings", component=target)
+    return component
+
+
+def load_settings(
+    name: str, settings: Mapping[str, str], targets: Mapping[str, str], *, group: str
+) -> type[Settings]:
+    """What may be set of a type. Of ours it is loaded without the class that does the work, and
+    all that comes with that."""
+    found: type[Settings]
+    if name in settings:
+        found = _named(name, settings[name])
+    else:
+        found = load_type(name, targets, group=group).Settings
+    return found
+
+
+def _named(name: str, target: str) -> type[Any]:
     module, _, attribute = target.partition(":")
     try:
-        component: type[Any] = getattr(import_module(module), attribute)
+        found: type[Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         missing = getattr(error, "name", None) or module
         raise ConfigError(
             f"the type {name!r} cannot be loaded, {missing} is missing",
             hint=_cure(missing),
         ) from error
-    settings = getattr(component, "Settings", None)
-    if not (isinstance(settings, type) and issubclass(settings, Settings)):
-        raise ConfigError(f"the type {name!r} has no Settings", component=target)
-    return component
+    return found

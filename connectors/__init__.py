@@ -9,3 +9,12 @@ SOURCES = {
 }
 """YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry
 points of the group `headwater.sources`."""
+
+SETTINGS = {
+    "files": "connectors.files.settings:FilesSettings",
+    "generator": "connectors.generator.settings:GeneratorSettings",
+    "kafka": "connectors.kafka.settings:KafkaSourceSettings",
+    "postgres": "connectors.postgres.settings:PostgresSettings",
+    "sql": "connectors.sql.settings:SqlSourceSettings",
+}
+"""The same to what may be set: whoever only reads pipeline files needs no more than that."""

@@ -5,7 +5,6 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from core_log.errors import DecodeError
-from core_log.rows.column_types import parse_type
 from core_log.s3.settings import S3Settings
 from core_log.settings import DurationMs, SizeBytes, Texts, YamlSettings
 
@@ -14,6 +13,8 @@ Compression = Literal["none", "gzip", "zstd"]
 
 
 def check_type(text: str) -> str:
+    from core_log.rows.column_types import parse_type
+
     try:
         parse_type(text)
     except DecodeError as error:

@@ -1,20 +1,23 @@
 """A source or a sink of a pipeline file: its class, and its settings checked."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from config.debezium import translate
 from config.document import MappingNode, Node, ScalarNode, plain
 from config.mistakes import MISTAKES_SHOWN_MAX, did_you_mean
 from config.model_keys import fields_of
-from config.registry import load_type
+from config.registry import load_settings, load_type
 from config.validation import Keys, Validator
+from connectors import SETTINGS as SOURCE_SETTINGS
 from connectors import SOURCES
 from core_log.errors import ConfigError
 from core_log.settings import Settings
 from pipelines.file.spec import SinkUnit, SourceUnit
 from pipelines.reports import VERIFY
+from sinks import SETTINGS as SINK_SETTINGS
 from sinks import SINKS
 
 SOURCE = "source"
@@ -23,14 +26,14 @@ SOURCE = "source"
 
 @dataclass(frozen=True, slots=True)
 class LoadedPart:
-    """A source or a sink: its class and its settings, nothing opened yet."""
+    """A source or a sink: how it is made, and its settings; nothing opened yet."""
 
     name: str
     """The unit's name: `source`, or a sink's own."""
     kind: str
     """What `type:` says."""
-    component: type[Any]
-    """Made as `component(settings, context)`."""
+    component: Callable[..., Any]
+    """Made as `component(settings, context)`, and its class loaded only then."""
     settings: Settings
     unit: SourceUnit | SinkUnit
     """The keys that do not depend on the type. A component that declares one of them itself, such
@@ -50,6 +53,17 @@ def component_of(kind: str, *, is_source: bool) -> type[Any]:
     return load_type(kind, SINKS, group="headwater.sinks")
 
 
+def settings_of(kind: str, *, is_source: bool) -> type[Settings]:
+    """What may be set of a `type:`."""
+    if is_source:
+        return load_settings(kind, SOURCE_SETTINGS, SOURCES, group="headwater.sources")
+    return load_settings(kind, SINK_SETTINGS, SINKS, group="headwater.sinks")
+
+
+def _made(kind: str, *arguments: Any, is_source: bool) -> Any:
+    return component_of(kind, is_source=is_source)(*arguments)
+
+
 def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) -> LoadedPart | None:
     """A source or a sink; what is wrong with it is told to `validator`."""
     word = "source" if is_source else "sink"
@@ -65,11 +79,11 @@ def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) ->
     if kind.is_unset:
         return None
     try:
-        component = component_of(kind.text, is_source=is_source)
+        model = settings_of(kind.text, is_source=is_source)
     except ConfigError as error:
         validator.tell(kind.place, error.problem, error.hint)
         return None
-    return _validated(validator, node, at, kind.text, component, is_source=is_source)
+    return _validated(validator, node, at, kind.text, model, is_source=is_source)
 
 
 def _validated(
@@ -77,13 +91,13 @@ def _validated(
     node: MappingNode,
     at: Keys,
     kind: str,
-    component: type[Any],
+    model: type[Settings],
     *,
     is_source: bool,
 ) -> LoadedPart | None:
     """Each key goes to the component if it declares it, else to what all units have."""
     unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
-    own = set(fields_of(component.Settings))
+    own = set(fields_of(model))
     shared = set(fields_of(unit_model)) - own | {"type"}
     if is_source:
         translated = translate(node, known=frozenset(own | shared))
@@ -99,19 +113,21 @@ def _validated(
         )
     unit = validator.validate(unit_model, without(node, *(set(node.values) - shared)), at)
     others = set(node.values) - own
-    settings = validator.validate(component.Settings, without(node, *others), at)
+    settings = validator.validate(model, without(node, *others), at)
     if unit is None or settings is None or left:
         return None
     name = SOURCE if is_source else (unit.name or kind)
+    component = partial(_made, kind, is_source=is_source)
     return LoadedPart(name, kind, component, settings, unit, content=plain(node))
 
 
 def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> LoadedPart:
-    component = component_of(content["type"], is_source=is_source)
+    kind = content["type"]
+    model = settings_of(kind, is_source=is_source)
     unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
-    own = set(fields_of(component.Settings))
+    own = set(fields_of(model))
     shared = set(fields_of(unit_model)) - own | {"type"}
-    settings = component.Settings.model_validate(
+    settings = model.model_validate(
         {key: value for key, value in content.items() if key in own}, by_alias=True, by_name=False
     )
     unit = unit_model.model_validate(
@@ -119,7 +135,8 @@ def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> Loaded
         by_alias=True,
         by_name=False,
     )
-    return LoadedPart(name, content["type"], component, settings, unit, content=content)
+    component = partial(_made, kind, is_source=is_source)
+    return LoadedPart(name, kind, component, settings, unit, content=content)
 
 
 def named_parts(

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.architecture.sources import (
     PRODUCT,
@@ -165,6 +166,26 @@ def test_the_broker_loads_nothing_heavy() -> None:
         "import sys, core_log.broker.running, core_log.broker.dispatch\n"
         "core_log.broker.dispatch.load_handlers()\n"
         f"print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_who_owns_a_run_loads_nothing_heavy_either(tmp_path: Path) -> None:
+    """Its workers do: what it loads itself, every run waits for, and keeps in memory twice."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "pipeline: shop\nsource: {type: files, path: rows.csv}\nsink: {type: sql, url: 'sqlite://'}"
+    )
+    program = (
+        "import os, pathlib, sys, pipelines.running.run, pipelines.file.loading\n"
+        "import core_log.embedded\n"
+        f"pipelines.file.loading.load(pathlib.Path({str(file)!r}), environment=os.environ)\n"
+        f"print(*sorted(set({HEAVY!r}) - {{'yaml'}} & sys.modules.keys()))"
     )
 
     done = subprocess.run(

@@ -12,6 +12,7 @@ from config.document import parse_document, plain
 from config.model_keys import annotation_of, fields_of, nested_models, unit_of
 from config.yaml_words import default_words, duration_words, size_words, value_words
 from core_log.settings import YamlSettings, parse_duration_ms, parse_size_bytes
+from pipelines.file.loaded_parts import settings_of
 from pipelines.file.reference import our_components
 from pipelines.file.spec import PipelineSpec, SinkUnit, SourceUnit
 
@@ -34,6 +35,14 @@ def fields() -> Iterator[tuple[type[BaseModel], str, str, FieldInfo]]:
     for model in models():
         for key, (name, field) in zip(fields_of(model), model.model_fields.items(), strict=True):
             yield model, key, name, field
+
+
+def test_what_may_be_set_of_a_type_is_what_its_class_wants() -> None:
+    parts = our_components()
+
+    found = [settings_of(each.kind, is_source=each.is_source) for each in parts]
+
+    assert found == [each.settings for each in parts]
 
 
 def test_every_key_is_explained() -> None:

@@ -8,12 +8,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from core_log import records
 from core_log.batch import Batch
 from core_log.changes import Operation, Positions, Reject, TableChanges
 from core_log.errors import ConfigError
+from core_log.joining import Column, Kind, Piece, join
 from core_log.log import Log, TopicPartition
 from core_log.partitioning import partitions_of
 from core_log.record_headers import encode_header_columns
@@ -33,7 +33,8 @@ from pipelines.loops.busy_work import beside, pieces_of
 from pipelines.loops.inexpressible import encoded_or_set_aside
 from pipelines.loops.topics import TopicRules
 
-SEPARATOR = pa.scalar("#")
+PIECE_ROWS_MAX = 8_000
+"""So that the log has something to do while most of a large batch is still encoded."""
 NEW_KEY_HEADER, OLD_KEY_HEADER = "__debezium.newkey", "__debezium.oldkey"
 """Of the two records of a changed key: what the key is afterwards, and what it was before."""
 
@@ -95,16 +96,20 @@ class Encoder:
         if is_new:
             for batch in encode_schema(stored):
                 yield Portion(schemas_home(route.topic), batch, is_data=False)
-        pieces = divided(changes)
-        made = await asyncio.gather(
-            *(
+        makings = [
+            asyncio.ensure_future(
                 beside(partial(self._portions, route, each, stored, now_ms), each.rows.nbytes)
-                for each in pieces
             )
-        )
-        for portions in made:
-            for portion in portions:
-                yield portion
+            for each in divided(changes)
+        ]
+        try:
+            for making in makings:  # the later ones are made while the first are appended
+                for portion in await making:
+                    yield portion
+        finally:
+            for making in makings:
+                making.cancel()
+            await asyncio.gather(*makings, return_exceptions=True)
 
     def _portions(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
@@ -197,8 +202,8 @@ class Encoder:
 
 
 def divided(changes: TableChanges) -> list[TableChanges]:
-    """Pieces of a large batch, as many as there are cores to encode them side by side."""
-    size = -(-len(changes) // pieces_of(len(changes)))
+    """Pieces of a large batch, at least as many as there are cores to encode them side by side."""
+    size = min(-(-len(changes) // pieces_of(len(changes))), PIECE_ROWS_MAX)
     starts = [_between_moves(changes, start) for start in range(0, len(changes), size)]
     ends = [*starts[1:], len(changes)]
     return [changes.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
@@ -251,9 +256,10 @@ def _at(changes: TableChanges) -> pa.BinaryArray | bytes:
         if isinstance(changes.commits, pa.Array):
             return changes.commits.cast(pa.binary())
         return str(changes.commits).encode()
-    commits = changes.commits
-    if not isinstance(commits, pa.Array):
-        commits = pa.scalar(str(commits))
-    return pc.binary_join_element_wise(commits, changes.indexes.cast(pa.string()), SEPARATOR).cast(
-        pa.binary()
+    commits: Piece = (
+        Column(changes.commits, Kind.RAW)
+        if isinstance(changes.commits, pa.Array)
+        else str(changes.commits).encode()
     )
+    indexes = Column(changes.indexes, Kind.INTEGER)
+    return join([commits, b"#", indexes], len(changes), kind=pa.binary())

@@ -200,6 +200,9 @@ class TransformRule(YamlSettings):
     that stops fulfilling it is deleted."""
     add: dict[str, str] = Field({}, examples=[{"order_day": "date(created_at)"}])
     """New column to the SQL expression that computes it."""
+    time_ms_max: DurationMs = Field(30_000, ge=1)
+    """How long `filter` and `add` may take for one batch of rows; a table for which they take
+    longer is quarantined."""
     rename: dict[str, str] = Field({}, examples=[{"fullname": "name"}])
     """Column to its new name."""
     cast: dict[str, str] = Field({}, examples=[{"total": "decimal(10,2)"}])

@@ -94,9 +94,9 @@ class AfterLog:
     ) -> Iterator[Step]:
         step: Step
         if rule.filter:
-            yield Filter(rule.filter, schema, self._expressions)
+            yield Filter(rule.filter, schema, self._expressions, ms_max=rule.time_ms_max)
         if rule.add:
-            yield (step := Add(rule.add, schema, self._expressions))
+            yield (step := Add(rule.add, schema, self._expressions, ms_max=rule.time_ms_max))
             schema = step.schema
         if names := tables.present(rule.rename, schema, use="rename"):
             yield (step := Rename({name: rule.rename[name] for name in names}, schema))

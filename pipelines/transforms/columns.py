@@ -11,7 +11,7 @@ from core_log.errors import ConfigError, DecodeError
 from core_log.rows.column_types import parse_type, type_text
 from core_log.table_schema import Column, TableSchema
 from pipelines.transforms.errors import at_table, rejection
-from pipelines.transforms.expressions import Expressions
+from pipelines.transforms.expressions import MS_MAX, Expressions
 from pipelines.transforms.filtering import answers_of
 from pipelines.transforms.rows import failing_rows, is_operation, put_columns, with_columns
 
@@ -20,7 +20,12 @@ class Add:
     """New columns, each computed from the row as it was before this step."""
 
     def __init__(
-        self, texts: Mapping[str, str], schema: TableSchema, expressions: Expressions
+        self,
+        texts: Mapping[str, str],
+        schema: TableSchema,
+        expressions: Expressions,
+        *,
+        ms_max: int = MS_MAX,
     ) -> None:
         if taken := [name for name in texts if name in schema.key]:
             raise ConfigError(
@@ -30,7 +35,8 @@ class Add:
                 column=taken[0],
             )
         self._names = list(texts)
-        self._values = expressions.prepare(texts, schema, what=f"add {', '.join(texts)}")
+        what = f"add {', '.join(texts)}"
+        self._values = expressions.prepare(texts, schema, what=what, ms_max=ms_max)
         added = [Column(name, kind) for name, kind in self._values.types.items()]
         self.schema = put_columns(schema, added)
 

@@ -1,6 +1,7 @@
 """SQL expressions over the columns of a batch, answered by a DuckDB that can reach nothing else."""
 
 from collections.abc import Mapping, Sequence
+from threading import Timer
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ SETTINGS: dict[str, str | int | bool] = {
     "lock_configuration": True,
 }
 """In this order: after the last one nothing can be set any more."""
+MS_MAX = 30_000
 NO_COLUMN = "headwater"
 PROBED_MAX = 20
 """Failing rows that are asked for their own reason; that many stop a table by default."""
@@ -60,13 +62,18 @@ class Expressions:
         return read_syntax(self._database, text)
 
     def prepare(
-        self, texts: Mapping[str, str], schema: TableSchema, *, what: str = "expression"
+        self,
+        texts: Mapping[str, str],
+        schema: TableSchema,
+        *,
+        what: str = "expression",
+        ms_max: int = MS_MAX,
     ) -> "Prepared":
         """The expressions as they apply to rows of this schema, in this order; `what` is what they
-        are called when they fail."""
+        are called when they fail, `ms_max` what they may take for one batch."""
         self._prepared_count += 1
-        view = f"rows {self._prepared_count}"
-        return Prepared(self._database, view, texts, self._used(texts, schema), schema, what=what)
+        view, used = f"rows {self._prepared_count}", self._used(texts, schema)
+        return Prepared(self._database, view, texts, used, schema, what=what, ms_max=ms_max)
 
     def _used(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
         """Only columns that are used are handed over: it is quicker, and the others may be of types
@@ -109,12 +116,14 @@ class Prepared:
         schema: TableSchema,
         *,
         what: str,
+        ms_max: int,
     ) -> None:
         import duckdb
 
         self._database, self._view, self._used = database, view, list(used)
         self._failure, self._table = duckdb.Error, str(schema.table)
-        self._what = what
+        self._interrupted = duckdb.InterruptException
+        self._what, self._ms_max = what, ms_max
         self._texts = [f"({text}\n)" for text in texts.values()]
         self._nothing = self._columns(pa.RecordBatch.from_pylist([], schema=schema.arrow))
         self._feed = Feed(self._nothing)
@@ -187,10 +196,24 @@ class Prepared:
         ]
 
     def _run(self, query: "duckdb.DuckDBPyRelation", rows: pa.RecordBatch) -> pa.Table:
+        """DuckDB looks whether it is interrupted between rows, some thousands at a time."""
         self._feed.table = self._columns(rows)
+        timer = Timer(self._ms_max / 1_000, self._database.interrupt)
+        timer.daemon = True
+        timer.start()
         try:
             return query.to_arrow_table()
+        except self._interrupted:
+            raise TransformFailed(
+                "an expression takes longer than it may",
+                hint="make it simpler, or raise `time_max` of its rule",
+                table=self._table,
+                rule=", ".join(self._texts),
+                rows=rows.num_rows,
+                time_max=f"{self._ms_max}ms",
+            ) from None
         finally:
+            timer.cancel()
             self._feed.table = self._nothing
 
     def _columns(self, rows: pa.RecordBatch) -> pa.Table:

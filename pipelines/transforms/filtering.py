@@ -9,7 +9,7 @@ from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError
 from core_log.table_schema import TableSchema
 from pipelines.transforms.errors import rejection
-from pipelines.transforms.expressions import Expressions, Prepared, Unanswered
+from pipelines.transforms.expressions import MS_MAX, Expressions, Prepared, Unanswered
 from pipelines.transforms.rows import is_operation
 
 DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
@@ -18,9 +18,13 @@ DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
 class Filter:
     """Deletes always pass: whether the row that goes had passed is no longer known."""
 
-    def __init__(self, text: str, schema: TableSchema, expressions: Expressions) -> None:
+    def __init__(
+        self, text: str, schema: TableSchema, expressions: Expressions, *, ms_max: int = MS_MAX
+    ) -> None:
         self.schema = schema
-        self._condition = expressions.prepare({"filter": text}, schema, what="filter")
+        self._condition = expressions.prepare(
+            {"filter": text}, schema, what="filter", ms_max=ms_max
+        )
         if not pa.types.is_boolean(self._condition.types["filter"]):
             raise ConfigError(
                 "a filter is a condition, and this is none",

@@ -165,6 +165,22 @@ def test_memory_is_bounded() -> None:
         prepared.evaluate(rows)
 
 
+def test_what_takes_too_long_is_interrupted_and_leaves_the_next_batch_alone() -> None:
+    slow = "levenshtein(status, status || status)"
+    expressions = Expressions()
+    prepared = expressions.prepare({"x": slow}, SCHEMA, ms_max=20)
+    one = changes_of(SCHEMA, (INSERT, {"id": 1, "status": "private" * 40})).rows
+    many = one.take(pa.array([0] * 20_000))
+
+    with pytest.raises(TransformFailed, match="takes longer than it may") as failed:
+        prepared.evaluate(many)
+
+    assert "private" not in str(failed.value)
+    assert expressions.prepare({"x": "length(status)"}, SCHEMA).evaluate(one)[0].to_pylist() == [
+        280
+    ]
+
+
 def test_answers_belong_to_the_batch_that_was_asked(expressions: Expressions) -> None:
     prepared = expressions.prepare({"doubled": "id * 2", "one": "1"}, SCHEMA)
 

@@ -40,6 +40,9 @@ HINTS = {
     r"password authentication failed|SASL authentication failed|no password supplied": (
         "correct user or password in `url` of the source"
     ),
+    r"no pg_hba\.conf entry.* no encryption": (
+        "add sslmode=require to `url` of the source, or let the role in without TLS in pg_hba.conf"
+    ),
     r"no pg_hba\.conf entry": (
         "let the role in with a line of pg_hba.conf for its database, then SELECT pg_reload_conf()"
     ),
@@ -52,7 +55,8 @@ HINTS = {
     r"unsupported startup parameter": (
         "point `url` at PostgreSQL itself: a pooler between cannot pass replication on"
     ),
-    r"server does not support SSL|SSL connection is required|certificate verify failed": (
+    r"server does not support SSL|SSL connection is required|certificate verify failed"
+    r"|does not match host name|root certificate file": (
         "correct sslmode or sslrootcert in `url` of the source"
     ),
     r"invalid connection option|invalid sslmode value|invalid integer value": (

@@ -126,7 +126,7 @@ class Following:
         if burst.events or len(burst.transactions.xids):
             async with aclosing(self._translator.translated(burst)) as parts:
                 async for part in parts:
-                    if self._backfill.has_work:
+                    if self._backfill.is_watching:
                         part = self._beside_rows_read(part, burst)
                     is_boundary = part.is_last and burst.position is not None
                     if part.tables or part.notices:
@@ -143,6 +143,11 @@ class Following:
         """Without what has to wait for the rows of its table."""
         kept = []
         for placed in part.tables:
+            commits = burst.transactions.commit_lsns[placed.transactions]
+            if stale := self._backfill.stale(placed.changes.schema.table, commits):
+                placed = placed.since(stale)
+                if not len(placed.transactions):
+                    continue
             if placed.changes.is_truncate:
                 self._backfill.truncated(placed.changes.schema.table)
                 kept.append(placed)

@@ -14,9 +14,10 @@ from connectors.postgres import slots
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings, SlotSettings
+from connectors.postgres.watching import Watch
 from connectors.source import Gauge, SourceContext
 from core_log.changes import ChangeBatch
-from core_log.errors import HeadwaterError, PositionLost, SourceRejected
+from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +75,23 @@ class Budget:
 class Heartbeat:
     """Beside the stream, on a connection of its own: that it cannot be had stops nothing."""
 
-    def __init__(self, settings: PostgresSettings, context: SourceContext, *, slot: str) -> None:
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        context: SourceContext,
+        *,
+        slot: str,
+        watch: Watch | None = None,
+    ) -> None:
+        """`watch`: what else to look at with every beat."""
         self._settings, self._context, self._slot = settings, context, slot
+        self._looks_at = watch
         self._budget = Budget(settings.slot.max_retained_wal)
         self._connection: Connection | None = None
         self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
 
     async def run(self, *, emits: bool = True) -> NoReturn:
-        """For as long as the stream goes on. Raises only when the budget says that it may not."""
+        """For as long as the stream goes on. Raises only when it may not, or would leave a gap."""
         try:
             while True:
                 await self.beat(emits=emits)
@@ -112,9 +122,14 @@ class Heartbeat:
             if emits:
                 await self._emit(self._connection)
             slot = await slots.look(self._connection, self._slot)
+            gap = None if self._looks_at is None else await self._looks_at.look(self._connection)
         except HeadwaterError:
             await self.close()  # the stream will say so if it is more than this connection
             return
+        if slot is None:
+            gap = SourceUnavailable("the replication slot is gone", slot=self._slot)
+        if gap is not None:
+            raise gap  # the next life finds out what that means, and says it
         if slot is not None and slot.retained_bytes is not None:
             await self._watch(self._connection, slot, slot.retained_bytes)
 

@@ -8,9 +8,14 @@ from psycopg import sql
 from connectors.postgres import publications, slots
 from connectors.postgres.catalog import CapturedTable, tables
 from connectors.postgres.connecting import Connection, connect, in_our_words
-from connectors.postgres.lsn import lsn_text
+from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
+
+WAL_END = """
+SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_receive_lsn()
+    ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
+"""
 
 
 @asynccontextmanager
@@ -35,6 +40,15 @@ async def look(
     with in_our_words("the tables cannot be looked up"):
         book = await TypeBook.load(connection, settings)
         return await tables(connection, settings.tables, settings.keys, book), book
+
+
+async def wal_end(connection: Connection) -> int:
+    """Where the write-ahead log ends: every commit before has written its record."""
+    with in_our_words("the server does not say where its write-ahead log ends"):
+        cursor = await connection.execute(WAL_END)
+        row = await cursor.fetchone()
+    assert row is not None, "a question for one value has one row as an answer"
+    return parse_lsn(row[0])
 
 
 async def advance(settings: PostgresSettings, slot: str, place: int) -> None:

@@ -1,6 +1,6 @@
 """The publication: which tables the server sends us, made and kept by us where our role may."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -15,12 +15,12 @@ NAME_BYTES_MAX = 63
 
 LOOK = """
 SELECT p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
-    pg_catalog.pg_has_role(p.pubowner, 'USAGE')
+    pg_catalog.pg_has_role(p.pubowner, 'USAGE'), p.oid::int8
 FROM pg_catalog.pg_publication p WHERE p.pubname = {name}
 """
 
 MEMBERS = """
-SELECT n.nspname, c.relname, to_jsonb(r) ->> 'prqual' IS NOT NULL,
+SELECT n.nspname, c.relname, r.oid::int8, to_jsonb(r) ->> 'prqual' IS NOT NULL,
     to_jsonb(r) ->> 'prattrs' IS NOT NULL
 FROM pg_catalog.pg_publication_rel r
 JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
@@ -71,12 +71,14 @@ class Publication:
     operations: frozenset[str]
     is_ours: bool
     """Whether our role is its owner, or acts for the owner."""
-    members: frozenset[TableId]
-    """Tables that were named one by one."""
+    members: Mapping[TableId, int]
+    """Tables that were named one by one, to the numbers of their entries."""
     covered: frozenset[TableId]
     """Tables that it publishes, by whatever way they came in."""
     filtered: frozenset[TableId]
     """Tables of which it leaves out rows, or columns."""
+    number: int
+    """Another one once it was dropped and made anew."""
 
 
 def publication_name(settings: PostgresSettings, pipeline: str) -> str:
@@ -95,7 +97,7 @@ async def look(connection: Connection, name: str) -> Publication | None:
         members = await found.fetchall()
         found = await connection.execute(sql.SQL(COVERED).format(**wanted))
         covered = await found.fetchall()
-    covers_all, goes_via_root, *sends, is_ours = row
+    covers_all, goes_via_root, *sends, is_ours, number = row
     return Publication(
         name=name,
         covers_all=covers_all,
@@ -104,11 +106,12 @@ async def look(connection: Connection, name: str) -> Publication | None:
             each for each, is_sent in zip(OPERATIONS, sends, strict=True) if is_sent
         ),
         is_ours=is_ours,
-        members=frozenset(TableId(schema, table) for schema, table, *_ in members),
+        members={TableId(schema, table): entry for schema, table, entry, *_ in members},
         covered=frozenset(TableId(schema, table) for schema, table in covered),
         filtered=frozenset(
-            TableId(schema, table) for schema, table, *narrowed in members if any(narrowed)
+            TableId(schema, table) for schema, table, _, *narrowed in members if any(narrowed)
         ),
+        number=number,
     )
 
 
@@ -152,9 +155,9 @@ def statements(
         changes.append(f"publish = '{', '.join(OPERATIONS)}'")
     told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(changes)})"] if changes else []
     # Without the root's way its partitions are covered in its stead, so membership counts as well.
-    if new := set(tables) - found.covered - found.members:
+    if new := set(tables) - found.covered - found.members.keys():
         told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {table_list(new)}")
-    if old := {each for each in found.members - set(tables) if str(each) not in spared}:
+    if old := {each for each in found.members.keys() - set(tables) if str(each) not in spared}:
         told.append(f"ALTER PUBLICATION {quoted} DROP TABLE {table_list(old)}")
     return told
 
@@ -183,7 +186,7 @@ async def keep(
             )
         check_covers(found, tables)
         return ()
-    new = tables if found is None else set(tables) - found.covered - found.members
+    new = tables if found is None else set(tables) - found.covered - found.members.keys()
     if unsafe := await unidentified(connection, new):
         raise SourceRejected(
             "once published, the server would refuse every UPDATE and DELETE of tables that have"

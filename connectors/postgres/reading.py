@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
-from connectors.postgres import publications, slots
+from connectors.postgres import publications, published, slots
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
+from connectors.postgres.examining_tables import few
 from connectors.postgres.following import Following
 from connectors.postgres.heartbeat import Heartbeat
-from connectors.postgres.looking import advance, look
+from connectors.postgres.looking import advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.publications import Publication
 from connectors.postgres.relations import Captures
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Created
@@ -23,16 +25,17 @@ from connectors.postgres.snapshot.leaving import gone, returned
 from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.source_block import Origin
-from connectors.postgres.standing import SERVER, STREAM, Standing, stand
+from connectors.postgres.standing import SERVER, STREAM, Standing, may_begin_again, stand
 from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import TransactionCounts
 from connectors.postgres.translating import Translator
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.unfit import SetAside
 from connectors.postgres.wal.stream import WalStream
+from connectors.postgres.watching import Watch
 from connectors.source import Control, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -67,40 +70,40 @@ class Reading:
                 raise SourceRejected(
                     "no table matches `tables`", hint="correct `tables` of the source"
                 )
-            names = [table.table for table in tables]
             left = gone(self._resume_from, tables)
-            await publications.keep(
-                connection,
-                self._settings,
-                self._publication,
-                names,
-                spared=[part.removeprefix(PREFIX) for part in left],
-            )
+            before = await publications.look(connection, self._publication)
+            standing = self._with_publication(standing, before)
+            back = [] if standing.start is None else self._back(before, tables)
+            entries = await self._publish(connection, tables, left, before)
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
             if start is not None and standing.slot is not None:
                 wanted = self._wants_failover(standing)
                 await slots.keep_failover(line, standing.slot, wanted=wanted)
-            back = [] if start is None else returned(positions, tables)
             if start is None:
                 created = await self._new_slot(line, connection, standing)
-                start, positions = created.consistent_lsn, {}
+                start, positions = created.consistent_lsn, {published.PART: entries}
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
-                first = heart.beside(self._first(created, standing, tables, reader))
+                first = heart.beside(self._first(created, standing, tables, reader, entries))
                 async with aclosing(first) as batches:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
-            if left or back:
-                changed = left | {part_of(each.table): Ledger().text() for each in back}
+            if left or back or positions.get(published.PART) != entries:
+                since = await wal_end(connection) if back else 0
+                again = Ledger(since=since).text()
+                changed = left | {part_of(each.table): again for each in back}
+                changed[published.PART] = entries
                 positions |= changed
                 yield ChangeBatch(self._emptied(back, reader, start), changed)
             translator = self._translator(connection, tables, book, reader)
             backfill = Backfill(
                 reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
             )
-            following = await self._follow(line, standing, translator, backfill, start)
+            names = [each.table for each in tables]
+            watch = Watch(self._settings, self._context, self._publication, names, entries)
+            following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
                 async for batch in batches:
@@ -150,6 +153,59 @@ class Reading:
         stack.push_async_callback(connection.close)
         return connection
 
+    async def _publish(
+        self,
+        connection: Connection,
+        tables: Sequence[CapturedTable],
+        left: Collection[str],
+        before: Publication | None,
+    ) -> str:
+        """Returns what is to stand in the position of it."""
+        names = [each.table for each in tables]
+        spared = [part.removeprefix(PREFIX) for part in left]
+        done = await publications.keep(
+            connection, self._settings, self._publication, names, spared=spared
+        )
+        now = await publications.look(connection, self._publication) if done else before
+        return published.told(now, names)
+
+    def _with_publication(self, standing: Standing, found: Publication | None) -> Standing:
+        why = published.why_lost(self._resume_from, found)
+        if standing.start is None or not why:
+            return standing
+        if not may_begin_again(self._settings):
+            raise PositionLost(
+                why,
+                publication=self._publication,
+                hint="changes have been missed. To read all rows again: write `position_mismatch:"
+                " resnapshot` into the source and run again; tables are emptied first",
+            )
+        return replace(standing, start=None, lost=why)
+
+    def _back(
+        self, found: Publication | None, tables: Sequence[CapturedTable]
+    ) -> list[CapturedTable]:
+        """Tables that are to be emptied and read again, as changes of them have been missed.
+        Raises where the file does not say so."""
+        back = returned(self._resume_from, tables)
+        others = [each.table for each in tables if each not in back]
+        missed = published.missed(self._resume_from, found, others)
+        if not missed:
+            return back
+        if self._settings.snapshot.mode == "never":
+            logger.warning("changes have been missed, as %s were not published", few(missed))
+            return back
+        if not may_begin_again(self._settings):
+            raise PositionLost(
+                "the publication was without captured tables for a while, whose changes of that"
+                " time have not been sent",
+                publication=self._publication,
+                tables=few(missed),
+                hint="write `position_mismatch: resnapshot` into the source and run again: these"
+                " tables are emptied and read anew",
+            )
+        return back + [each for each in tables if each.table in missed]
+
     async def _stand(self, line: Connection) -> Standing:
         """Waits a moment for a reader that was killed, since the server may not know it yet."""
         for pause in (*PAUSES_SECONDS, None):
@@ -183,9 +239,11 @@ class Reading:
         standing: Standing,
         tables: Sequence[CapturedTable],
         reader: Reader,
+        entries: str,
     ) -> AsyncGenerator[ChangeBatch, None]:
         """The rows that are there; the position of the stream comes before them."""
-        positions = {SERVER: standing.server.part, STREAM: lsn_text(created.consistent_lsn)}
+        stream = lsn_text(created.consistent_lsn)
+        positions = {SERVER: standing.server.part, STREAM: stream, published.PART: entries}
         if standing.lost:
             yield ChangeBatch(self._emptied(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
@@ -232,6 +290,7 @@ class Reading:
         translator: Translator,
         backfill: Backfill,
         start: int,
+        watch: Watch,
     ) -> Following:
         settings, clock = self._settings, self._context.clock
         end = standing.server.wal_end if self._context.until_end else None
@@ -247,11 +306,15 @@ class Reading:
             has_messages=settings.has_messages,
             origin=settings.origin,
         )
+        if stream.way == "libpq":
+            logger.info(
+                "the stream is encrypted, so it is read by way of libpq, at the plainer rate"
+            )
         return Following(
             stream,
             translator,
             backfill,
-            Heartbeat(settings, self._context, slot=self._slot),
+            Heartbeat(settings, self._context, slot=self._slot, watch=watch),
             pipeline=self._context.pipeline,
             server=standing.server.part,
             start=start,

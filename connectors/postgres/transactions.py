@@ -23,6 +23,11 @@ class Placed:
     changes: TableChanges
     transactions: Int64s
 
+    def since(self, start: int) -> "Placed":
+        """Without those before."""
+        count = len(self.transactions) - start
+        return Placed(self.changes.slice(start, count), self.transactions[start:])
+
     @property
     def lsns(self) -> Int64s:
         lsn = self.changes.source["lsn"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable
@@ -56,15 +57,26 @@ class Backfill:
         return is_reading or not self._outbox.is_empty
 
     @property
+    def is_watching(self) -> bool:
+        """Whether changes of the stream are to be shown to it."""
+        return bool(self._jobs.all()) or not self._outbox.is_empty
+
+    @property
     def awaits(self) -> int | None:
         """Where the stream has to come for the next rows to be handed on."""
         return self._outbox.awaits
+
+    def stale(self, table: TableId, commits: Int64s) -> int:
+        """How many of these changes, told by their commits, are of a time before the table was
+        emptied to be read as it was later."""
+        job = self._jobs.named(str(table))
+        return 0 if job is None else int(np.searchsorted(commits, job.ledger.since))
 
     def saw(self, changes: TableChanges, xids: Int64s) -> TableChanges | None:
         """Of changes from the stream those that are to be emitted now, which are all but for a
         table without a key that is being read. `xids` is each change's transaction."""
         job = self._jobs.named(str(changes.schema.table))
-        if job is None:
+        if job is None or job.ledger.is_paused:
             return changes
         job.watch.saw(changes, xids)
         if job.hold is None:

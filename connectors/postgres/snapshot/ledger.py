@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.snapshot.visibility import Snapshot
 from core_log.errors import DecodeError
 from core_log.table_schema import TableId
@@ -63,6 +64,9 @@ class Ledger:
     is_paused: bool = False
     has_left: bool = False
     """The table is not captured any more; should it be again, all of it is to be read."""
+    since: int = 0
+    """What the stream brings of earlier commits is left out: the table was emptied, as changes of
+    it were missed, and is read as it was later."""
     wish: str = ""
     """The id of the wish that wants it; empty when the table is read because it is new here."""
     where: str = ""
@@ -98,6 +102,8 @@ class Ledger:
             said["paused"] = True
         if self.has_left:
             said["left"] = True
+        if self.since:
+            said["since"] = lsn_text(self.since)
         if self.wish:
             said |= {"wish": self.wish, "where": self.where}
         return orjson.dumps(said).decode()
@@ -124,6 +130,7 @@ class Ledger:
                 is_done=said.get("done", False),
                 is_paused=said.get("paused", False),
                 has_left=said.get("left", False),
+                since=parse_lsn(said.get("since", "0/0")),
                 wish=said.get("wish", ""),
                 where=said.get("where", ""),
             )

@@ -1,0 +1,91 @@
+"""Looks, beside the stream, whether the server still sends what it was asked for."""
+
+from collections.abc import Sequence
+
+from connectors.postgres import publications, published
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.examining_tables import few
+from connectors.postgres.settings import PostgresSettings
+from connectors.source import Remark, SourceContext
+from core_log.errors import SourceUnavailable
+from core_log.finding import Finding
+from core_log.patterns import Patterns
+from core_log.table_schema import TableId
+
+NEW_TABLES, FILTERED = "new tables", "filtered tables"
+"""What its remarks are about."""
+LOOK_MS = 60_000
+"""How often it looks for new tables, of which a database may have many."""
+TABLES = """
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+    AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+"""
+
+
+class Watch:
+    """Over the tables that one life of the source captures."""
+
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        context: SourceContext,
+        publication: str,
+        tables: Sequence[TableId],
+        entries: str,
+    ) -> None:
+        """`entries`: what stands in the position of how the tables are published."""
+        self._context, self._publication = context, publication
+        self._chosen, self._tables = Patterns(settings.tables), tables
+        self._positions = {published.PART: entries}
+        self._said: dict[str, Finding | None] = {}
+        self._next_ms = context.clock.monotonic_ms()
+
+    async def look(self, connection: Connection) -> SourceUnavailable | None:
+        """What ends this life, since from now on changes are missed."""
+        found = await publications.look(connection, self._publication)
+        missed = published.missed(self._positions, found, self._tables)
+        now_ms = self._context.clock.monotonic_ms()
+        if missed or now_ms >= self._next_ms:
+            self._next_ms = now_ms + LOOK_MS
+            there = await self._there(connection)
+            if missed := [each for each in missed if each in there]:  # others were dropped
+                return SourceUnavailable(
+                    "somebody has changed the publication: it no longer sends all that it did",
+                    publication=self._publication,
+                    tables=few(missed),
+                )
+            self._say(NEW_TABLES, self._about_new(there))
+        if found is not None:
+            self._say(FILTERED, self._about_filters(found))
+        return None
+
+    async def _there(self, connection: Connection) -> set[TableId]:
+        with in_our_words("the server does not show its tables"):
+            rows = await (await connection.execute(TABLES)).fetchall()
+        return {TableId(*row) for row in rows}
+
+    def _about_filters(self, found: publications.Publication) -> Finding | None:
+        if not (narrowed := sorted(found.filtered & set(self._tables))):
+            return None
+        return Finding(
+            f"publication {found.name} leaves out rows or columns of {few(narrowed)}",
+            "headwater doctor prints the statement that cures it",
+            is_fatal=False,
+        )
+
+    def _about_new(self, there: set[TableId]) -> Finding | None:
+        new = sorted(each for each in there - set(self._tables) if self._chosen.matches(str(each)))
+        if not new:
+            return None
+        return Finding(
+            f"{few(new)} match `tables` and are not captured yet",
+            "run the pipeline anew; headwater doctor says what stands in the way",
+            is_fatal=False,
+        )
+
+    def _say(self, name: str, finding: Finding | None) -> None:
+        if self._said.get(name) != finding:
+            self._said[name] = finding
+            self._context.report(Remark(name, finding))

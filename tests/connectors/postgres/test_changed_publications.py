@@ -1,0 +1,173 @@
+"""What somebody does to the publication behind our back is noticed, at a start and in between, and
+nothing that was missed for it is passed over."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from connectors.postgres import publications, published
+from connectors.postgres.connecting import connect
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.watching import FILTERED, LOOK_MS, NEW_TABLES, Watch
+from connectors.source import Remark, SourceContext, SourceReport
+from core_log.errors import PositionLost, SourceUnavailable
+from core_log.table_schema import TableId
+from tests.connectors.postgres.stories import Story, story
+from tests.connectors.postgres.test_lost_positions import PIPELINE, rows_of, run_once
+from tests.databases import Guest
+from tests.fakes import SimulatedClock
+
+NAME = "headwater_shop"
+TABLES = (
+    "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+    "CREATE TABLE emptied (id int PRIMARY KEY, note text)",
+    "INSERT INTO orders SELECT g, 'seen' FROM generate_series(1, 30) g",
+    "INSERT INTO emptied SELECT g, 'seen' FROM generate_series(1, 30) g",
+)
+BEFORE = ("INSERT INTO orders VALUES (40, 'sent')", "INSERT INTO emptied VALUES (40, 'sent')")
+UNSEEN = (
+    "DELETE FROM orders WHERE id IN (1, 40)",
+    "UPDATE orders SET note = 'unseen' WHERE id = 7",
+    "INSERT INTO orders VALUES (41, 'unseen')",
+)
+MAKE = (
+    f"CREATE PUBLICATION {NAME} FOR TABLE orders, emptied WITH (publish_via_partition_root = true)"
+)
+ACCIDENTS = {
+    "out for a while": (
+        *BEFORE,
+        f"ALTER PUBLICATION {NAME} DROP TABLE orders",
+        *UNSEEN,
+        f"ALTER PUBLICATION {NAME} ADD TABLE orders",
+    ),
+    "made anew": (*BEFORE, f"DROP PUBLICATION {NAME}", *UNSEEN, MAKE),
+}
+
+
+@pytest.fixture
+def shop(guest: Guest) -> Guest:
+    guest.execute(*TABLES, MAKE)
+    return guest
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS.values(), ids=ACCIDENTS)
+async def test_what_was_not_published_is_said_and_read_again_where_the_file_says_so(
+    shop: Guest, tmp_path: Path, accident: tuple[str, ...]
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(url=shop.url, mismatch="stop"))
+    await run_once(file)
+    shop.execute(*accident)
+
+    with pytest.raises(PositionLost) as lost:
+        await run_once(file)
+    file.write_text(PIPELINE.format(url=shop.url, mismatch="resnapshot"))
+    await run_once(file)
+    shop.execute("UPDATE orders SET note = 'after' WHERE id = 9")
+    await run_once(file)
+
+    assert "publication" in lost.value.problem and "resnapshot" in lost.value.hint
+    assert rows_of(tmp_path) == {
+        table: shop.rows(f"SELECT id, note FROM {table} ORDER BY id")
+        for table in ("orders", "emptied")
+    }
+
+
+@pytest.mark.parametrize(
+    "accident",
+    [
+        f"ALTER PUBLICATION {NAME} DROP TABLE orders",
+        f"ALTER PUBLICATION {NAME} SET (publish = 'insert')",
+        f"DROP PUBLICATION {NAME}",
+        f"ALTER PUBLICATION {NAME} DROP TABLE orders;ALTER PUBLICATION {NAME} ADD TABLE orders",
+    ],
+)
+async def test_while_it_runs_it_is_noticed_with_the_next_heartbeat(
+    shop: Guest, accident: str
+) -> None:
+    async with story(shop, heartbeat="100ms") as told:
+        shop.execute(*accident.split(";"))
+
+        with pytest.raises(SourceUnavailable, match="somebody has changed the publication") as end:
+            await ending(told)
+
+    assert "public.orders" in str(end.value.facts["tables"])
+
+
+async def test_that_a_table_was_dropped_or_a_partition_attached_ends_nothing(shop: Guest) -> None:
+    clock = SimulatedClock(0)
+    tables = [TableId("public", "orders"), TableId("public", "emptied")]
+    watch, _ = await watching(shop, tables, clock)
+    shop.execute("DROP TABLE emptied")
+
+    async with await connect(settings_of(shop)) as connection:
+        assert await watch.look(connection) is None
+
+
+async def test_new_tables_and_filters_are_remarked_on_until_they_are_gone(shop: Guest) -> None:
+    clock = SimulatedClock(0)
+    watch, said = await watching(shop, [TableId("public", "orders")], clock)
+
+    async with await connect(settings_of(shop)) as connection:
+        assert await watch.look(connection) is None
+        shop.execute("DROP TABLE emptied")
+        clock.advance(LOOK_MS)
+        assert await watch.look(connection) is None
+
+    [first, second] = said
+    assert isinstance(first, Remark) and isinstance(second, Remark)
+    assert (first.name, second.name) == (NEW_TABLES, NEW_TABLES)
+    assert first.finding is not None and "public.emptied match" in first.finding.problem
+    assert second.finding is None
+
+
+async def test_rows_that_are_left_out_are_remarked_on(guest: Guest) -> None:
+    if guest.value("SELECT current_setting('server_version_num')::int") < 15_0000:
+        pytest.skip("row filters came with PostgreSQL 15")
+    guest.execute(*TABLES, MAKE.replace("orders,", "orders WHERE (id > 5),"))
+    tables = [TableId("public", "orders"), TableId("public", "emptied")]
+    watch, said = await watching(guest, tables, SimulatedClock(0))
+
+    async with await connect(settings_of(guest)) as connection:
+        assert await watch.look(connection) is None
+
+    [remark] = said
+    assert isinstance(remark, Remark) and remark.finding is not None
+    assert (remark.name, remark.finding.is_fatal) == (FILTERED, False)
+    assert "leaves out rows or columns of public.orders" in remark.finding.problem
+
+
+async def test_a_slot_that_somebody_drops_is_missed_with_the_next_heartbeat(shop: Guest) -> None:
+    async with story(shop, heartbeat="100ms") as told:
+        shop.execute(
+            "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots",
+            f"SELECT pg_drop_replication_slot('{NAME}')",
+        )
+
+        with pytest.raises(SourceUnavailable):
+            await ending(told)
+    with pytest.raises(PositionLost, match="the replication slot is gone"):
+        async with story(shop, positions=told.positions):
+            pass
+
+
+async def ending(told: Story) -> None:
+    while not isinstance(found := await told.batches.get(), Exception):
+        continue
+    raise found
+
+
+def settings_of(guest: Guest) -> PostgresSettings:
+    return PostgresSettings(url=SecretStr(guest.url), tables=("public.*",))
+
+
+async def watching(
+    guest: Guest, tables: list[TableId], clock: SimulatedClock
+) -> tuple[Watch, list[SourceReport]]:
+    said: list[SourceReport] = []
+    async with await connect(settings_of(guest)) as connection:
+        found = await publications.look(connection, NAME)
+    context = SourceContext("shop", Path(), clock, said.append)
+    entries = published.told(found, tables)
+    return Watch(settings_of(guest), context, NAME, tables, entries), said

@@ -65,7 +65,7 @@ class ServedLog:
                 pipeline,
                 source,
                 self.log,
-                new_encoder=lambda: self._encoder(pipeline, partitions, wire or WireSettings()),
+                new_encoder=lambda _: self._encoder(pipeline, partitions, wire or WireSettings()),
                 limits=IngestLimits(batch_wait_ms=0, transaction_bytes_max=1 << 30),
                 clock=SystemClock(),
                 report=lambda _: None,

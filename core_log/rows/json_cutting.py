@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from core_log.errors import RowsRejected
 
 EVENT = '{"before":"JSON","after":"JSON","op":"JSON","source":{"ts_us":"BIGINT","ts_ms":"BIGINT"}}'
+BLOCKS = '{"source":"JSON","transaction":"JSON"}'
 CUT = (
     "row.before AS before, row.after AS after, row.op AS op,"
     " coalesce(row.source.ts_us, row.source.ts_ms * 1000) AS committed_us"
@@ -29,6 +30,17 @@ def cut_events(texts: pa.StringArray, *, has_schemas: bool) -> Event:
     shape, place = (f'{{"payload":{EVENT}}}', ".payload") if has_schemas else (EVENT, "")
     table = _read(texts, f"from_json(value, '{shape}'){place} AS row", CUT)
     return Event(*(table.column(name).combine_chunks() for name in Event._fields))
+
+
+def cut_blocks(
+    texts: pa.StringArray, *, has_schemas: bool
+) -> tuple[pa.StringArray, pa.StringArray]:
+    """The `source` and the `transaction` blocks of events; null where there is none."""
+    shape, place = (f'{{"payload":{BLOCKS}}}', ".payload") if has_schemas else (BLOCKS, "")
+    columns = "nullif(row.source, 'null') AS source, nullif(row.transaction, 'null') AS transaction"
+    table = _read(texts, f"from_json(value, '{shape}'){place} AS row", columns)
+    source, transaction = table.column("source"), table.column("transaction")
+    return source.combine_chunks(), transaction.combine_chunks()
 
 
 def payloads(texts: pa.StringArray) -> pa.StringArray:

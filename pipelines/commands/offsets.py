@@ -111,6 +111,7 @@ def _parse(text: str) -> tuple[str, str | None]:
 
 
 async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
+    from pipelines.journal.generations import source_parts
     from pipelines.journal.inventory import GROUP_PREFIX, leavings_of
     from pipelines.journal.positions import load_positions
 
@@ -121,7 +122,7 @@ async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
         prefix = f"{GROUP_PREFIX}{pipeline}."
         return {
             "pipeline": pipeline,
-            "source": dict(await load_positions(log, pipeline)),
+            "source": source_parts(await load_positions(log, pipeline)),
             "sinks": {group.removeprefix(prefix): await _stands(log, group) for group in groups},
         }
 
@@ -149,6 +150,7 @@ async def _move(
 ) -> Mapping[str, str]:
     """Writes under the source's own name, which fences one that runs all the same; returns what
     was there before."""
+    from pipelines.journal.generations import is_of_source, source_parts
     from pipelines.journal.positions import encode_positions, load_positions, positions_home
 
     running = await running_pipelines(address)
@@ -156,9 +158,13 @@ async def _move(
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, running)
         writer = await log.writer(f"headwater.{pipeline}")
-        before = await load_positions(log, pipeline)
+        before = source_parts(await load_positions(log, pipeline))
         chosen = dict.fromkeys(before) if parts is None else parts
-        unknown = [part for part, at in chosen.items() if at is None and part not in before]
+        unknown = [
+            part
+            for part, at in chosen.items()
+            if not is_of_source(part) or (at is None and part not in before)
+        ]
         if unknown:
             raise ConfigError(
                 "the position has no such part",

@@ -57,7 +57,7 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
 
 def plan_data(found: "Plan") -> dict[str, Any]:
     """The plan as programs read it."""
-    return asdict(found) | {"statements": dict(found.statements)}
+    return asdict(found) | {"statements": dict(found.statements), "moves": dict(found.moves)}
 
 
 def plan_lines(found: "Plan") -> list[str]:
@@ -81,11 +81,16 @@ def plan_lines(found: "Plan") -> list[str]:
     if found.differences:
         lines += ["", "DIFFERENCES from what the log holds"]
         lines += [f"  {_difference_line(each)}" for each in found.differences]
+    if found.moves:
+        lines += ["", "headwater run FILE --migrate fills new topics from those that are there:"]
+        lines += [f"  {topic} -> {new}" for topic, new in found.moves.items()]
     return [*lines, *(f"note: {remark}" for remark in found.remarks)]
 
 
 def _difference_line(each: "Difference") -> str:
     line = f"{each.topic}: {each.what}: {each.found} -> {each.wanted}"
+    if each.hindrance:
+        return f"{line}   cannot be made of the old records: {each.hindrance}"
     return f"{line}   cannot share a topic with the old records" if each.needs_migration else line
 
 

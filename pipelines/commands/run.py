@@ -37,6 +37,12 @@ def interval_ms(text: str) -> int:
     help="End when everything that is there now has been delivered.",
 )
 @click.option(
+    "--migrate",
+    is_flag=True,
+    help="Where the file asks for other partitions, stricter masks or another value format, fill "
+    "the next generation of the topics before going on.",
+)
+@click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -52,7 +58,9 @@ def interval_ms(text: str) -> int:
 )
 @shared_options
 @click.pass_obj
-def run(output: Output, path: Path, once: bool, data: Path | None, log_every: int) -> None:
+def run(
+    output: Output, path: Path, once: bool, migrate: bool, data: Path | None, log_every: int
+) -> None:
     """Run a pipeline file, or all pipeline files of a directory.
 
     Where another run has this log already, the file is handed to it: what is new or edited is
@@ -60,6 +68,9 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
 
     Else the first Ctrl-C (or SIGTERM) drains: what is in flight is finished. The second ends at
     once, and nothing is lost or doubled by that either. Without PATH it is ./pipeline.yaml.
+
+    `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
+    without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
     """
     from config.log_format import set_up_logging
     from config.redaction import Redaction
@@ -102,7 +113,13 @@ def run(output: Output, path: Path, once: bool, data: Path | None, log_every: in
     shown: Show = show
     likely = data or (path if path.is_dir() else path.parent) / "data"
     wanted = Wanted(
-        load_files, shown, keep_unsaid=keep_unsaid, data=data, likely_data=likely, once=once
+        load_files,
+        shown,
+        keep_unsaid=keep_unsaid,
+        data=data,
+        likely_data=likely,
+        once=once,
+        migrates=migrate,
     )
     snapshot = run_until_signal(run_pipelines(wanted))
     output.result(snapshot, [])

@@ -43,6 +43,8 @@ class Commit:
     touched: Mapping[TopicPartition, Stretch]
     truncated: frozenset[str] = frozenset()
     """Topics of the tables that were truncated."""
+    switched: frozenset[str] = frozenset()
+    """Topics that were filled from former ones until here, and are their tables' from here on."""
 
 
 def commits_home(pipeline: str) -> TopicPartition:
@@ -65,6 +67,7 @@ def encode_commit(commit: Commit, *, now_ms: int) -> list[Batch]:
             },
             "truncated": sorted(commit.truncated),
         }
+        | ({"switched": sorted(commit.switched)} if commit.switched else {})
     )
     return small_batch([(commit.pipeline.encode(), value)], now_ms=now_ms)
 
@@ -96,4 +99,5 @@ def _commit_of(said: Mapping[str, Any]) -> Commit:
             for partition, stretch in parts.items()
         },
         truncated=frozenset(said["truncated"]),
+        switched=frozenset(said.get("switched", ())),
     )

@@ -24,7 +24,9 @@ FORMAT_VERSION = 1
 PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
 VERIFIED = "verified"
 """No wish, but what `verify` has found of a table; it is kept where `status` looks."""
-RUNTIME = {PAUSE, RESTART, DROPPED, VERIFIED}
+MIGRATE = "migrate"
+"""That topics may get new generations, for what its option names."""
+RUNTIME = {PAUSE, RESTART, DROPPED, VERIFIED, MIGRATE}
 """What the runtime itself obeys; every other kind is the source's business."""
 COMMITS_FROM = "commits_from"
 PAUSED, RUNNING = "paused", "running"

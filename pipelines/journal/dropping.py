@@ -10,7 +10,7 @@ from core_log import records
 from core_log.log import TopicPartition
 from pipelines.journal.commits import commits_home
 from pipelines.journal.control import COMMITS_FROM, DROPPED, Wish, forget_control, write_control
-from pipelines.journal.inventory import Leavings, schemas_of
+from pipelines.journal.inventory import Leavings, every_schema_of
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import read_schemas, schemas_home
 
@@ -46,7 +46,7 @@ async def drop_from_log(
     for topic in left.topics:
         await log.topics.delete(topic)
         yield f"topic {topic}"
-    for topic in await schemas_of(log, pipeline):
+    for topic in await every_schema_of(log, pipeline):
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
 

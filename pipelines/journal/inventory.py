@@ -12,7 +12,7 @@ from pipelines.journal.control import DROPPED
 from pipelines.journal.decided import read_decided
 from pipelines.journal.internal_topics import CONTROL, PARTITIONS, POSITIONS, SCHEMAS
 from pipelines.journal.notices import KINDS, notice_topic
-from pipelines.journal.schemas import StoredSchema, read_schemas, topics_of
+from pipelines.journal.schemas import StoredSchema, every_topic_of, read_schemas, topics_of
 from pipelines.letters.letters import dead_letter_topic
 
 if TYPE_CHECKING:
@@ -52,6 +52,14 @@ async def schemas_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
         return {}
 
 
+async def every_schema_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
+    """The same with topics that another one has taken the place of."""
+    try:
+        return await every_topic_of(log, pipeline)
+    except LogRejected:
+        return {}
+
+
 async def tables_of(log: Log, pipeline: str) -> frozenset[str]:
     return frozenset(
         str(stored.schema.table) for stored in (await schemas_of(log, pipeline)).values()
@@ -61,7 +69,7 @@ async def tables_of(log: Log, pipeline: str) -> frozenset[str]:
 async def leavings_of(log: "KafkaLog", pipeline: str) -> Leavings:
     existing = {topic.name for topic in await log.topics.all()}
     notices = [notice_topic(pipeline, kind).name for kind in KINDS]
-    wanted = [*await schemas_of(log, pipeline), dead_letter_topic(pipeline).name, *notices]
+    wanted = [*await every_schema_of(log, pipeline), dead_letter_topic(pipeline).name, *notices]
     prefix = f"{GROUP_PREFIX}{pipeline}."
     groups = [group.name for group in await log.groups.all() if group.name.startswith(prefix)]
     return Leavings(tuple(topic for topic in wanted if topic in existing), tuple(groups))

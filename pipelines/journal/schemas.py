@@ -13,6 +13,7 @@ from core_log.rows.schema_text import schema_from_json, schema_to_json
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableSchema
 from pipelines.journal.decided import read_decided
+from pipelines.journal.generations import load_generations
 from pipelines.journal.internal_topics import PARTITIONS, SCHEMAS, home_of
 from pipelines.journal.small_batches import small_batch
 
@@ -67,7 +68,15 @@ async def read_schemas(log: Log, home: TopicPartition) -> AsyncIterator[StoredSc
 
 
 async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
-    """Every topic that a pipeline has ever written, with its newest schema."""
+    """The topics that a pipeline's changes go to, each with its newest schema; of a table that has
+    had several the present one."""
+    newest = await every_topic_of(log, pipeline)
+    hidden = (await load_generations(log, pipeline, newest)).hidden
+    return {topic: stored for topic, stored in newest.items() if topic not in hidden}
+
+
+async def every_topic_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
+    """The same with those that another one has taken the place of."""
     newest: dict[str, StoredSchema] = {}
     for partition in range(PARTITIONS):
         async for stored in read_schemas(log, TopicPartition(SCHEMAS, partition)):

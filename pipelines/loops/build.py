@@ -11,6 +11,7 @@ from core_log.rows.settings import WireSettings
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.file.spec import LogSettings
 from pipelines.journal.control import Desired
+from pipelines.journal.generations import NONE, Generations
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.letters.letters import dead_letter_topic
 from pipelines.loops.deliver import Delivery, deliver
@@ -114,14 +115,15 @@ def _health_told(
     return tell
 
 
-def topic_rules(loaded: LoadedPipeline) -> TopicRules:
-    """What topics the pipeline's tables get."""
+def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> TopicRules:
+    """What topics the pipeline's tables get, and have now."""
     log = loaded.spec.log
     return TopicRules(
         pipeline=loaded.name,
         template=log.topic,
         partitions=log.partitions,
         config=topic_config(log),
+        generations=generations,
     )
 
 
@@ -182,10 +184,10 @@ async def _run_source(
             )
         )
 
-    def new_encoder() -> Encoder:
+    def new_encoder(generations: Generations) -> Encoder:
         return Encoder(
             log,
-            topics=topic_rules(loaded),
+            topics=topic_rules(loaded, generations),
             wire=wire_of(loaded),
             before_log=BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline)),
             compression=Compression[loaded.spec.log.compression.upper()],
@@ -254,7 +256,7 @@ def delivery_of(
         slicer=slicer,
         reader=reader,
         set_aside=set_aside,
-        topic_of=topic_rules(loaded).name_of,
+        topic_of=topic_rules(loaded).first_name_of,
         desired=desired,
         isolates_tables=topics is None and loaded.spec.errors.isolate == "table",
         keeps_group=topics is None,

@@ -107,7 +107,7 @@ class Decoder:
         self, partition: TopicPartition, columns: Columns, stored: StoredSchema
     ) -> TableChanges | None:
         if header_column(columns.headers[:1], OPERATION_HEADER)[0].as_py() == b"truncate":
-            return _truncate(partition, columns, stored)
+            return truncate_of(partition, columns, stored)
         if columns.values.null_count:
             columns = _chosen(columns, np.asarray(columns.values.is_valid()))
         if not len(columns):
@@ -172,7 +172,7 @@ def _between_truncates(columns: Columns) -> Iterator[Columns]:
         yield _sliced(columns, start, len(columns))
 
 
-def _truncate(partition: TopicPartition, columns: Columns, stored: StoredSchema) -> TableChanges:
+def truncate_of(partition: TopicPartition, columns: Columns, stored: StoredSchema) -> TableChanges:
     schema = stored.schema.arrow
     nothing = pa.RecordBatch.from_arrays(
         [pa.nulls(1, field.type) for field in schema], schema=schema

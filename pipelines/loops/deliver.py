@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from core_log.clock import Clock
-from core_log.errors import Cure, Fenced, HeadwaterError, PositionLost, RecordsRejected
+from core_log.errors import (
+    Cure,
+    Fenced,
+    HeadwaterError,
+    LogRejected,
+    PositionLost,
+    RecordsRejected,
+)
 from core_log.log import Log
 from core_log.table_schema import TableId
 from pipelines.journal.control import Desired
 from pipelines.journal.internal_topics import COMMITS
-from pipelines.journal.schemas import topics_of
+from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.finishing import finished
 from pipelines.loops.quarantine import Quarantine
 from pipelines.loops.reading import SliceReader
@@ -37,6 +44,7 @@ class Delivery:
     reader: SliceReader
     set_aside: SetAsideRecords
     topic_of: Callable[[TableId], str]
+    """The first one that a table has had."""
     desired: Callable[[], Desired]
     isolates_tables: bool
     keeps_group: bool
@@ -101,7 +109,7 @@ async def _deliver_one(delivery: Delivery, part: Slice) -> None:
 async def _learn_names(delivery: Delivery, part: Slice) -> None:
     """What tables are called that the sink has read by itself, in other processes."""
     if set(_unread(delivery, part)) - delivery.names.keys():
-        stored = await topics_of(delivery.log, delivery.pipeline)
+        stored = await every_topic_of(delivery.log, delivery.pipeline)
         delivery.names |= {topic: str(each.schema.table) for topic, each in stored.items()}
 
 
@@ -113,13 +121,21 @@ def _unread(delivery: Delivery, part: Slice) -> Mapping[str, Tally]:
 
 
 async def _stands(delivery: Delivery) -> Stands:
-    topics = [*await topics_of(delivery.log, delivery.pipeline), COMMITS]
+    topics = [*await every_topic_of(delivery.log, delivery.pipeline), COMMITS]
     found = await delivery.sink.applied(topics)
     if found is not None:
         return found
     offsets = await delivery.log.committed_offsets(delivery.group)
-    ids = {topic: await delivery.log.topic_id(topic) for topic in {each.topic for each in offsets}}
+    ids = {each.topic: await _id_of(delivery.log, each.topic) for each in offsets}
     return {each: Stand(ids[each.topic], offset) for each, offset in offsets.items()}
+
+
+async def _id_of(log: Log, topic: str) -> str:
+    """Of a topic that is not there any more no sink has anything to read."""
+    try:
+        return await log.topic_id(topic)
+    except LogRejected:
+        return ""
 
 
 def _held(delivery: Delivery) -> frozenset[str]:
@@ -133,8 +149,9 @@ def _held(delivery: Delivery) -> frozenset[str]:
         _tell_state(delivery, table, State.PAUSED if is_paused else State.RUNNING)
     delivery.paused = desired.paused_tables
     paused = {
-        delivery.topic_of(TableId(namespace, name))
+        topic
         for namespace, _, name in (table.rpartition(".") for table in desired.paused_tables)
+        for topic in delivery.slicer.generations_of(delivery.topic_of(TableId(namespace, name)))
     }
     return delivery.quarantine.topics | paused
 

@@ -8,6 +8,7 @@ from core_log.changes import ChangeBatch, TableChanges
 from core_log.clock import Clock
 from core_log.log import Log, TopicPartition, Transaction
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.generations import Generations, source_parts
 from pipelines.journal.notices import NoticeTopics
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.letters.letters import encode_rejects
@@ -37,7 +38,7 @@ async def ingest(
     source: Source,
     log: Log,
     *,
-    new_encoder: Callable[[], Encoder],
+    new_encoder: Callable[[Generations], Encoder],
     limits: IngestLimits,
     clock: Clock,
     report: Reporter,
@@ -49,10 +50,11 @@ async def ingest(
     The writer is opened before the position is read: that fences whoever could still move it.
     """
     writer = await log.writer(f"headwater.{pipeline}")
-    resume_from = await load_positions(log, pipeline)
+    positions = await load_positions(log, pipeline)
+    resume_from = source_parts(positions)
     report(Stood(pipeline, UNIT, resume_from))
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
-    encoder, last_commit_ms = new_encoder(), -limits.batch_wait_ms
+    encoder, last_commit_ms = new_encoder(Generations.of(positions)), -limits.batch_wait_ms
     notices = NoticeTopics(log, pipeline)
     async with (
         read_ahead(source.changes(resume_from)) as batches,

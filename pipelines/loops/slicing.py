@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 
 from core_log.changes import TableChanges
 from core_log.clock import Clock
-from core_log.errors import PositionLost
+from core_log.errors import LogRejected, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.journal.commits import Commit, commits_home
 from pipelines.journal.control import desired
-from pipelines.journal.schemas import topics_of
+from pipelines.journal.generations import Generations, load_generations
+from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.boundaries import Boundaries
+from pipelines.loops.crossing import Crossings
 from pipelines.loops.prehistory import prehistory_ends
-from pipelines.loops.standing import check_same_log, lost_topics
+from pipelines.loops.standing import REBUILD, check_same_log, lost_topics
 from sinks.sink import Cut, Slice, SplitReader, Stand, Stands, Tally
 
 POLL_MS = 500
@@ -53,6 +55,8 @@ class Slicer:
         self._stands: dict[TopicPartition, int] = {}
         self._boundary: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
+        self._topics: Collection[str] = ()
+        """Topics of which something may be sliced."""
         self._commits = Boundaries(log, pipeline, from_offset=0)
         self._cut: Cut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
@@ -65,6 +69,7 @@ class Slicer:
         """Topics that may hold truncates between their stand and their boundary."""
         self._lost: dict[str, PositionLost] = {}
         self._tables: dict[str, str] = {}
+        self._generations, self._crossings = Generations(), Crossings()
 
     @property
     def lost(self) -> Mapping[str, PositionLost]:
@@ -75,21 +80,34 @@ class Slicer:
         """What the source called its table at the start; the topic's own name if it came later."""
         return self._tables.get(topic, topic)
 
+    def generations_of(self, first: str) -> frozenset[str]:
+        """Every topic that a table has had, by the name of the first."""
+        return frozenset(self._generations.line_of([self._generations.present(first)]))
+
     def lose(self, topic: str, error: PositionLost) -> None:
         """Raises the error where there is no other topic to go on with."""
         self._lost[topic] = error
-        if self._topic_ids.keys() - self._lost.keys() <= {self._home.topic}:
+        if not set(self._topics) - self._lost.keys():
             raise error
 
     async def start(self, stands: Stands) -> None:
         """Takes up where the target stands; raises PositionLost where that cannot be done for any
         topic."""
-        stored = await topics_of(self._log, self._pipeline)
+        stored = await every_topic_of(self._log, self._pipeline)
         self._tables = {topic: str(each.schema.table) for topic, each in stored.items()}
-        topics = set(stored)
-        topics |= {partition.topic for partition in stands} - {self._home.topic}
+        self._stands = {part: stand.next_offset for part, stand in stands.items()}
+        self._topic_ids = {part.topic: stand.topic_id for part, stand in stands.items()}
+        self._generations = await load_generations(self._log, self._pipeline, stored)
+        self._crossings = Crossings()
+        self._crossings.add(self._generations, self._stands)
+        topics = {*stored, *self._topic_ids} - self._generations.hidden - {self._home.topic}
         if self._wanted is not None:
             topics &= set(self._wanted)
+        former, gone = await self._former_of(topics)
+        topics |= former
+        if self._wanted is not None:
+            self._wanted = topics
+        self._topics = topics
         partitions = [part for topic in sorted(topics) for part in await self._meet(topic)]
         await self._meet(self._home.topic)
         # First the data's ends and then the boundaries': what is below the former has its
@@ -100,7 +118,8 @@ class Slicer:
         self._lost = {}
         for topic, error in lost_topics(data, bounds, self._topic_ids).items():
             self.lose(topic, error)
-        self._stands = {part: stand.next_offset for part, stand in stands.items()}
+        for topic, error in gone.items():
+            self.lose(topic, error)
         if self._home in stands:
             check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
         self._decided = {part: each.stable for part, each in bounds.items()}
@@ -155,12 +174,46 @@ class Slicer:
         count = await self._log.partition_count(topic)
         return [TopicPartition(topic, partition) for partition in range(count)]
 
+    async def _former_of(self, topics: Collection[str]) -> tuple[set[str], dict[str, PositionLost]]:
+        """Topics before these that the target has not come to the end of; and of which it never
+        will, as they were dropped."""
+        found, gone = set[str](), dict[str, PositionLost]()
+        for switch in self._crossings.unfinished(self._stands):
+            present = self._generations.present(self._generations.first(switch.topic))
+            if present not in topics:
+                continue
+            try:
+                await self._log.topic_id(switch.former)
+                found.add(switch.former)
+            except LogRejected:
+                gone[present] = PositionLost(
+                    "the topic in which the target stands was dropped before its end",
+                    hint=REBUILD,
+                    topic=present,
+                    former=switch.former,
+                )
+        return found, gone
+
+    async def _switch(self, commit: Commit) -> None:
+        """Tables go on in other topics. Who was reading the former ones finishes them first."""
+        topics = commit.switched
+        self._generations = await load_generations(self._log, self._pipeline, topics)
+        self._crossings.add(self._generations, self._stands, at_work=self._topics)
+        if self._wanted is not None:
+            line = self._generations.line_of(topics)
+            self._wanted = {*self._wanted, *(topics if set(line) & set(self._wanted) else ())}
+
     async def _take(self, offset: int, commit: Commit) -> None:
+        if commit.switched:
+            await self._switch(commit)
         for partition, stretch in commit.touched.items():
             if self._wanted is not None and partition.topic not in self._wanted:
                 continue
-            if partition.topic not in self._topic_ids:
+            if partition.topic not in self._topics:
+                if partition.topic in self._generations.hidden:
+                    continue
                 await self._meet(partition.topic)
+                self._topics = {*self._topics, partition.topic}
             self._boundary[partition] = max(self._boundary.get(partition, 0), stretch.end)
             if stretch.end > self._stands.get(partition, 0):
                 self._records += stretch.records
@@ -191,6 +244,7 @@ class Slicer:
             if end > self._stands.get(partition, 0)
             and partition.topic not in held
             and partition.topic not in self._lost
+            and not self._crossings.waits(partition.topic, self._stands)
         }
 
     def _is_due(self) -> bool:

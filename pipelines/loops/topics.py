@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from core_log.errors import ConfigError
 from core_log.settings import TopicSettings
 from core_log.table_schema import TableId, TableSchema
+from pipelines.journal.generations import NONE, Generations
 
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 RESERVED = {"dlq", "transaction", "message", "heartbeat"}
@@ -23,8 +24,13 @@ class TopicRules:
     partitions: int
     config: Mapping[str, str]
     """By Kafka's names, such as `cleanup.policy`."""
+    generations: Generations = NONE
 
     def name_of(self, table: TableId) -> str:
+        """The topic that the table's changes go to now."""
+        return self.generations.present(self.first_name_of(table))
+
+    def first_name_of(self, table: TableId) -> str:
         """A table without a namespace leaves the part and its dot out. Characters that no topic
         may have become underscores, as Debezium does it."""
         template = self.template if table.namespace else self.template.replace("{schema}.", "")

@@ -1,6 +1,6 @@
 """What a pipeline would make and change, before it does: topics, tables, and what hinders it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core_log.clock import Clock
@@ -9,10 +9,13 @@ from core_log.log import Log
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableSchema
 from pipelines.file.loading import LoadedPipeline
-from pipelines.journal.schemas import StoredSchema, topics_of
+from pipelines.journal.generations import NONE, Generations, load_generations
+from pipelines.journal.schemas import StoredSchema, every_topic_of
 from pipelines.loops.build import make_sink, make_source, topic_rules, wire_of
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.transforms.masks import is_stricter
+from pipelines.transforms.tables import RuleTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Difference:
     wanted: str
     needs_migration: bool
     """Records of both kinds cannot share a topic: it needs a new generation."""
+    hindrance: str = ""
+    """Why the new records cannot be made of those that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class Plan:
     statements: Mapping[str, Sequence[str]]
     """Per sink what it would create or alter."""
     differences: tuple[Difference, ...] = ()
+    moves: Mapping[str, str] = field(default_factory=dict)
+    """Topics that `run --migrate` would fill anew, and what the next one is called."""
     remarks: tuple[str, ...] = field(default=())
 
 
@@ -54,8 +61,12 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
     """`log` is None when there is none yet."""
     tables = await make_source(loaded, clock=clock).discover()
     in_log = [before_log_of(loaded).schema(schema) for schema in tables]
-    rules = topic_rules(loaded)
-    stored = {} if log is None else await topics_of(log, loaded.name)
+    every = {} if log is None else await every_topic_of(log, loaded.name)
+    generations = NONE
+    if log is not None:
+        generations = await load_generations(log, loaded.name, every)
+    rules = topic_rules(loaded, generations)
+    stored = {topic: each for topic, each in every.items() if topic not in generations.hidden}
     topics = []
     for schema in in_log:
         topic = rules.topic_of(schema)
@@ -79,12 +90,14 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
             statements[part.name] = await sink.plan(targets)
         finally:
             await sink.close()
+    found = [] if log is None else await differences(loaded, in_log, stored, log, generations)
     return Plan(
         pipeline=loaded.name,
         topics=tuple(topics),
         statements=statements,
-        differences=() if log is None else tuple(await differences(loaded, in_log, stored, log)),
-        remarks=tuple(_remarks(in_log)),
+        differences=tuple(found),
+        moves=_moves(found, generations),
+        remarks=(*_remarks(in_log), *_of_former(loaded.name, generations, every)),
     )
 
 
@@ -97,9 +110,11 @@ async def differences(
     schemas: Sequence[TableSchema],
     stored: Mapping[str, StoredSchema],
     log: Log,
+    generations: Generations = NONE,
 ) -> list[Difference]:
     """What an edited file asks of topics that are there already."""
-    rules, wire, found = topic_rules(loaded), wire_of(loaded), []
+    rules, wire, found = topic_rules(loaded, generations), wire_of(loaded), []
+    droppings = [(RuleTables(rule), rule) for rule in loaded.spec.transform if rule.drop]
     for schema in schemas:
         topic = rules.topic_of(schema)
         before = stored.get(topic.name)
@@ -124,6 +139,7 @@ async def differences(
                     ", ".join(before.schema.key) or "none",
                     ", ".join(schema.key) or "none",
                     needs_migration=True,
+                    hindrance="a delete in the log says only the key of before",
                 )
             )
         if before.wire != wire:
@@ -137,7 +153,17 @@ async def differences(
                 )
             )
         found += _mask_differences(topic.name, before.schema, schema)
-        columns, before_columns = _unmasked(schema), _unmasked(before.schema)
+        gone = {
+            name
+            for tables, rule in droppings
+            if tables.match(schema.table)
+            for name in {*rule.drop} & {*before.schema.names}
+        }
+        found += [
+            Difference(topic.name, f"drop of {name}", "kept", "dropped", needs_migration=True)
+            for name in sorted(gone)
+        ]
+        columns, before_columns = _unmasked(schema), _unmasked(before.schema, without=gone)
         if before_columns.columns != columns.columns:
             found.append(
                 Difference(
@@ -163,11 +189,15 @@ def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> I
                 column.mask or "none",
                 wanted or "none",
                 needs_migration=True,
+                hindrance=""
+                if is_stricter(wanted, than=column.mask)
+                else "what a mask has hidden is not in the log",
             )
 
 
-def _unmasked(schema: TableSchema) -> TableSchema:
-    return replace(schema, columns=tuple(replace(each, mask="") for each in schema.columns))
+def _unmasked(schema: TableSchema, *, without: Collection[str] = ()) -> TableSchema:
+    kept = [each for each in schema.columns if each.name not in without]
+    return replace(schema, columns=tuple(replace(each, mask="") for each in kept))
 
 
 def check_needs_no_migration(found: Sequence[Difference]) -> None:
@@ -177,13 +207,46 @@ def check_needs_no_migration(found: Sequence[Difference]) -> None:
         first = hindering[0]
         raise ConfigError(
             f"the {first.what} of a topic cannot change while it holds records",
-            hint="headwater plan shows all of it; take the edit back, or give the pipeline another "
-            "name, which fills new topics",
+            hint="headwater plan shows all of it; take the edit back, or fill the next generation "
+            "of the topic: headwater run FILE --migrate",
             topic=first.topic,
             found=first.found,
             wanted=first.wanted,
             others=len(hindering) - 1,
         )
+
+
+def check_can_be_made(found: Sequence[Difference]) -> None:
+    """Raises ConfigError where a new generation cannot be made of what is there."""
+    hindered = [each for each in found if each.hindrance]
+    if hindered:
+        first = hindered[0]
+        raise ConfigError(
+            f"the {first.what} of a topic cannot be made from its records: {first.hindrance}",
+            hint="take the edit back, or give the pipeline another name, which reads the source "
+            "anew into new topics",
+            topic=first.topic,
+            found=first.found,
+            wanted=first.wanted,
+        )
+
+
+def _moves(found: Sequence[Difference], generations: Generations) -> dict[str, str]:
+    topics = {each.topic for each in found if each.needs_migration}
+    topics -= {each.topic for each in found if each.hindrance}
+    firsts = {topic: generations.first(topic) for topic in sorted(topics)}
+    return {topic: generations.next_topic(first) for topic, first in firsts.items()}
+
+
+def _of_former(
+    pipeline: str, generations: Generations, every: Mapping[str, StoredSchema]
+) -> Iterator[str]:
+    for topic, present in sorted(generations.former.items()):
+        if topic in every:
+            yield (
+                f"{topic} is a former generation of {present}, and stays until "
+                f"headwater drop {pipeline} --generations"
+            )
 
 
 def wire_text(wire: WireSettings, other: WireSettings) -> str:

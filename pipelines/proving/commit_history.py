@@ -48,9 +48,12 @@ class History:
         async for offset, commit in self._commits(first[0]):
             for partition in open_ & commit.touched.keys():
                 stretch = commit.touched[partition]
-                is_first = offset == first[0]
+                # What was filled into a topic from a former one is older than its boundary.
+                is_divided = offset == first[0] or partition.topic in commit.switched
                 ends[partition] = (
-                    await self._straddled(as_of, partition, stretch) if is_first else stretch.first
+                    await self._straddled(as_of, partition, stretch)
+                    if is_divided
+                    else stretch.first
                 )
             open_ -= commit.touched.keys()
             if not open_:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from core_log.errors import ConfigError, PositionLost
 from core_log.log import Bounds, Log, TopicPartition
+from pipelines.journal.generations import carried_marks
 from pipelines.proving.as_of import AsOf, OffsetsAsOf, parse_as_of
 from pipelines.proving.commit_history import History
 from pipelines.terminal.starting_points import EARLIEST, LATEST
@@ -86,6 +87,7 @@ async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: boo
     """Once before a moment is read, and once after, since compaction goes on meanwhile. A recent
     moment is one that somebody has just come to: our topics let nobody compact what is as new."""
     bounds = await log.bounds(moment.ends)
+    marks = await carried_marks(log, pipeline, moment.ends)
     for partition, end in moment.ends.items():
         held = bounds[partition]
         if held.start > 0:
@@ -100,6 +102,14 @@ async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: boo
             raise PositionLost(
                 "this log does not say what compaction has taken, so that no past state is sure",
                 hint="on Headwater's own log every moment within log.history can be told",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        if end < marks.get(partition, 0):
+            raise PositionLost(
+                "that moment is before the topic's present generation, and was not carried over",
+                hint="every moment since `run --migrate` can be told",
+                asked=moment.meant,
                 topic=partition.topic,
                 partition=partition.partition,
             )

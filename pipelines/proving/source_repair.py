@@ -17,6 +17,7 @@ from core_log.rows.codecs import codec_for
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.decided import read_decided
+from pipelines.journal.generations import load_generations
 from pipelines.journal.schemas import StoredSchema
 from pipelines.letters.overtaking import is_overtaken, records_of
 from pipelines.loops.build import topic_rules, wire_of
@@ -220,7 +221,10 @@ async def _append(
     now_ms = clock.now_ms()
     encoder = Encoder(
         log,
-        topics=topic_rules(repair.loaded),
+        topics=topic_rules(
+            repair.loaded,
+            await load_generations(log, repair.loaded.name, [repair.stored.topic]),
+        ),
         wire=wire_of(repair.loaded),
         before_log=before_log,
         compression=Compression.ZSTD,

@@ -13,9 +13,11 @@ from core_log.clock import Clock
 from core_log.errors import HeadwaterError, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
+from pipelines.journal.generations import load_generations, source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.loops.build import make_sink, make_source
 from pipelines.loops.busy_work import beside
+from pipelines.loops.crossing import carried
 from pipelines.proving.comparing import Compared, Comparison, Kind
 from pipelines.proving.folding import Fold, Shape
 from pipelines.proving.moments import Moment, check_exact, newest_moment
@@ -138,7 +140,7 @@ class Verifier:
             kind = self._loaded.source.kind
             self._tell(f"a source of type {kind} cannot be read at one position: it is left out")
             return None
-        reached = await load_positions(self._log, self._loaded.name)
+        reached = source_parts(await load_positions(self._log, self._loaded.name))
         snapshot = await stack.enter_async_context(source.snapshot(reached))
         return SourceSide(
             self._loaded,
@@ -156,10 +158,16 @@ class Verifier:
         async with AsyncExitStack() as stack:
             opened: dict[str, Contents] = {}
             problems: list[Verdict] = []
+            generations = await load_generations(self._log, self._loaded.name, subject.topics)
+            ids = {topic: await self._log.topic_id(topic) for topic in subject.topics}
             for name, sink in sinks.items():
                 try:
-                    contents = sink.contents(subject.schema, subject.topics)
-                    opened[name] = await stack.enter_async_context(contents)
+                    topics = generations.line_of(subject.topics)
+                    contents = await stack.enter_async_context(
+                        sink.contents(subject.schema, topics)
+                    )
+                    stands = carried(generations, contents.stands, ids)
+                    opened[name] = replace(contents, stands=stands)
                 except HeadwaterError as error:
                     problems.append(failed(subject, name, error))
             verdicts: list[Verdict] = []
@@ -263,7 +271,7 @@ class Verifier:
             if not compared.differing:
                 break
             await of_source.pause()
-            reached = await load_positions(self._log, self._loaded.name)
+            reached = source_parts(await load_positions(self._log, self._loaded.name))
             async with of_source.source.snapshot(reached) as snapshot:
                 partitions = await subject.partitions(self._log)
                 ends = (await newest_moment(self._log, partitions)).ends

@@ -1,16 +1,28 @@
 """What is looked at once before a source runs: whether its topics can take what the file asks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core_log.clock import Clock
+from core_log.compression import Compression
 from core_log.log import Log
+from core_log.table_schema import TableSchema
 from pipelines.journal.control import Desired
+from pipelines.journal.generations import NONE, Generations, load_generations
 from pipelines.journal.schemas import topics_of
-from pipelines.loops.build import ensure_topics, make_source, run_unit
-from pipelines.preview.plan import before_log_of, check_needs_no_migration, differences
+from pipelines.loops.build import ensure_topics, make_source, run_unit, topic_rules, wire_of
+from pipelines.preview.plan import (
+    Difference,
+    before_log_of,
+    check_can_be_made,
+    check_needs_no_migration,
+    differences,
+)
 from pipelines.reports import Reporter
+from pipelines.running.agreeing import is_agreed
 from pipelines.running.units import SOURCE, RunUnit
+from pipelines.transforms.before_log import BeforeLog, salt_of
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline
@@ -18,7 +30,7 @@ if TYPE_CHECKING:
 
 def checked_first() -> RunUnit:
     """`run_unit`, but a source whose changes may not share topics with the records that lie there
-    does not begin."""
+    does not begin before these have a next generation, or somebody agrees to that."""
     checked: set[bytes] = set()
 
     async def run(
@@ -32,7 +44,11 @@ def checked_first() -> RunUnit:
         until_end: bool = False,
     ) -> None:
         if unit == SOURCE and (wire := loaded.to_wire()) not in checked:
-            await refuse_migration(loaded, log, clock=clock)
+            asked = await asked_of_topics(loaded, log, clock=clock)
+            if is_agreed(loaded, desired()) and asked.needs_migration:
+                await _migrate(loaded, log, asked, clock=clock, report=report)
+                asked = await asked_of_topics(loaded, log, clock=clock)
+            check_needs_no_migration(asked.differences)
             checked.add(wire)
         await run_unit(
             loaded, unit, log, desired=desired, clock=clock, report=report, until_end=until_end
@@ -41,12 +57,56 @@ def checked_first() -> RunUnit:
     return run
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the file asks of the topics that are there."""
+
+    differences: Sequence[Difference] = ()
+    schemas: Sequence[TableSchema] = ()
+    """Of all tables of the source, as they enter the log."""
+    generations: Generations = NONE
+
+    @property
+    def needs_migration(self) -> bool:
+        return any(each.needs_migration for each in self.differences)
+
+
+async def asked_of_topics(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> Asked:
+    await ensure_topics(loaded, log)
+    stored = await topics_of(log, loaded.name)
+    if not stored:
+        return Asked()
+    generations = await load_generations(log, loaded.name, stored)
+    schemas = await make_source(loaded, clock=clock).discover()
+    in_log = [before_log_of(loaded).schema(schema) for schema in schemas]
+    found = await differences(loaded, in_log, stored, log, generations)
+    return Asked(found, in_log, generations)
+
+
 async def refuse_migration(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> None:
     """Raises `ConfigError` when the file asks for another key, value format or number of
     partitions than a topic that it would write to has."""
-    await ensure_topics(loaded, log)
-    stored = await topics_of(log, loaded.name)
-    if stored:
-        schemas = await make_source(loaded, clock=clock).discover()
-        in_log = [before_log_of(loaded).schema(schema) for schema in schemas]
-        check_needs_no_migration(await differences(loaded, in_log, stored, log))
+    check_needs_no_migration((await asked_of_topics(loaded, log, clock=clock)).differences)
+
+
+async def refuse_impossible(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> None:
+    """Raises `ConfigError` when new records cannot be made of those that are there."""
+    check_can_be_made((await asked_of_topics(loaded, log, clock=clock)).differences)
+
+
+async def _migrate(
+    loaded: "LoadedPipeline", log: Log, asked: Asked, *, clock: Clock, report: Reporter
+) -> None:
+    from pipelines.loops.migrating import Move, Rules, migrate
+
+    check_can_be_made(asked.differences)
+    topics = {each.topic for each in asked.differences if each.needs_migration}
+    names = topic_rules(loaded, asked.generations)
+    moves = [
+        Move(names.first_name_of(schema.table), topic.name, topic, schema)
+        for schema in asked.schemas
+        if (topic := names.topic_of(schema)).name in topics
+    ]
+    masks = BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline), is_again=True)
+    rules = Rules(wire_of(loaded), masks, Compression[loaded.spec.log.compression.upper()])
+    await migrate(loaded.name, log, moves, rules, clock=clock, report=report)

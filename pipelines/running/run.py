@@ -19,6 +19,7 @@ from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnav
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.reports import Moved, Report, State
+from pipelines.running.agreeing import agree
 from pipelines.running.claim import COMING, Claim, claim, find_owner, join_broker
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.processes import WorkerProcesses
@@ -59,6 +60,8 @@ class Wanted:
     likely_data: Path | None = None
     """Where the log probably is, before any file was read."""
     once: bool = False
+    migrates: bool = False
+    """Whether topics may get new generations where the files ask for that."""
 
 
 async def run(wanted: Wanted) -> Snapshot:
@@ -148,6 +151,9 @@ class _Run:
         watching = self._tasks.create_task(self._watch(claimed))
         try:
             logger.info("the log is at %s", ",".join(claimed.bootstrap))
+            if self._wanted.migrates:
+                for each in loaded:
+                    await agree(each, claimed.log, now_ms=self._clock.now_ms())
             await self._pipelines.apply(loaded, until_end=self._wanted.once)
             await _prepare_log(claimed, loaded)
             ended = await self._pipelines.until_over()
@@ -232,7 +238,7 @@ async def attend(
 
     showing: asyncio.Future[None] | None = None
     try:
-        await _refuse_migration(endpoint, loaded)
+        await _check_topics(endpoint, loaded, migrates=wanted.migrates)
         applied = await asyncio.to_thread(owner.ask, "POST", "/run", body)
         logger.info("process %d runs the pipelines of this log", endpoint.pid)
         for word in ("started", "stopped"):
@@ -253,15 +259,21 @@ async def attend(
                 logger.debug("progress is not shown any more: %s", failure)
 
 
-async def _refuse_migration(endpoint: Endpoint, loaded: Sequence[LoadedPipeline]) -> None:
+async def _check_topics(
+    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], *, migrates: bool
+) -> None:
     """Before a running pipeline is stopped for the sake of an edit that cannot be obeyed."""
     from core_log.client import KafkaLog
-    from pipelines.running.first_checks import refuse_migration
+    from pipelines.running.first_checks import refuse_impossible, refuse_migration
 
     for each in loaded:
         log = KafkaLog(kafka_settings(each, [endpoint.kafka]))
         try:
-            await refuse_migration(each, log, clock=SystemClock())
+            if migrates:
+                await refuse_impossible(each, log, clock=SystemClock())
+                await agree(each, log, now_ms=SystemClock().now_ms())
+            else:
+                await refuse_migration(each, log, clock=SystemClock())
         except ConfigError:
             raise
         except HeadwaterError as error:  # of which the running pipeline will speak itself

@@ -1,6 +1,6 @@
 """The transforms that come before the log, because what they take away must never enter it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -25,7 +25,11 @@ class BeforeLog:
     """Masks and drops columns of rows and of the rows before them. What it does belongs to the
     topics' identity: changing it changes what rows of the same name mean."""
 
-    def __init__(self, rules: Sequence[TransformRule], *, salt: bytes) -> None:
+    def __init__(
+        self, rules: Sequence[TransformRule], *, salt: bytes, is_again: bool = False
+    ) -> None:
+        """`is_again`: the rows come from the log, so that some of it has been done to them."""
+        self._is_again = is_again
         self._rules = [(RuleTables(rule), rule) for rule in rules if rule.mask or rule.drop]
         self._salt = salt
         self._plans = BySchema(self._plan)
@@ -44,6 +48,14 @@ class BeforeLog:
         )
         before = None if changes.before is None else self._before(changes.before, plan)
         return replace(changes, schema=plan.schema, rows=rows, before=before)
+
+    def _present(
+        self, tables: RuleTables, wanted: Iterable[str], schema: TableSchema, *, use: str
+    ) -> list[str]:
+        """A column that is gone from the log needs no hiding."""
+        if self._is_again:
+            return [name for name in wanted if name in schema.names]
+        return tables.present(wanted, schema, use=use)
 
     def _before(self, before: pa.StructArray, plan: "_Plan") -> pa.StructArray:
         present = {field.name for field in before.type}
@@ -68,7 +80,7 @@ class BeforeLog:
             if not tables.match(schema.table):
                 continue
             shown = replace(schema, columns=tuple(columns.values()))
-            for name in tables.present(rule.mask, shown, use="mask"):
+            for name in self._present(tables, rule.mask, shown, use="mask"):
                 columns[name] = masked_column(
                     columns[name],
                     rule.mask[name],
@@ -76,7 +88,7 @@ class BeforeLog:
                     table=str(schema.table),
                 )
                 kept[name].masks.append(rule.mask[name])
-            for name in tables.present(rule.drop, shown, use="drop"):
+            for name in self._present(tables, rule.drop, shown, use="drop"):
                 if name in schema.key:
                     raise ConfigError(
                         "a column of the key cannot be dropped, since rows must stay apart",
@@ -88,8 +100,11 @@ class BeforeLog:
                 kept.pop(name, None)
         for name, each in kept.items():
             if each.masks:
-                mask = mask_text(each.masks, salt=self._salt)
+                mask, before = mask_text(each.masks, salt=self._salt), schema.column(name)
                 columns[name] = replace(columns[name], mask=mask)
+                if before.mask == mask:
+                    columns[name] = before
+                    each.masks.clear()
         return _Plan(replace(schema, columns=tuple(columns.values())), list(kept.values()), schema)
 
 

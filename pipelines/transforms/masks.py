@@ -49,6 +49,14 @@ def mask_text(masks: Sequence[str], *, salt: bytes) -> str:
     return ", ".join(f"hash of salt {used}" if mask == "hash" else mask for mask in masks)
 
 
+def is_stricter(mask: str, *, than: str) -> bool:
+    """Whether values under the one can be made of values under the other."""
+    if not than or mask.rpartition(", ")[2] in ("redact", "null"):
+        return bool(mask)
+    now, before = TRUNCATE.fullmatch(mask), TRUNCATE.fullmatch(than)
+    return now is not None and before is not None and int(now[1]) <= int(before[1])
+
+
 def masked_values(values: pa.Array, mask: str, *, salt: bytes) -> pa.Array:
     """The same for the values; nulls stay nulls."""
     if mask == "null":

@@ -12,6 +12,7 @@ from starlette.routing import Route, Router
 
 from core_log.errors import Cure, DirectoryInUse, Fenced, HeadwaterError
 from pipelines.journal.control import RESTART, Wish, pause_wish, write_control
+from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.terminal.table_names import find_table
 from pipelines.watching.http_api import Answering
@@ -153,7 +154,7 @@ class _Routes:
         return _json(
             {
                 "pipeline": pipeline,
-                "source": dict(await load_positions(self._to.log, pipeline)),
+                "source": source_parts(await load_positions(self._to.log, pipeline)),
                 "sinks": {name: unit.positions for name, unit in units.items() if name != SOURCE},
             }
         )

@@ -1,6 +1,7 @@
 """A small world for the two loops: a scripted source, a target in memory, and one fuse for all."""
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column, TableId, TableSchema
 from pipelines.file.spec import StopAfter
 from pipelines.journal.control import Desired
+from pipelines.journal.generations import NONE, Generations
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver import Delivery, deliver
 from pipelines.loops.encoding import Encoder
@@ -225,10 +227,10 @@ class World:
     def new_source(self, fuse: Fuse) -> ScriptedSource:
         return ScriptedSource(self.script, fuse)
 
-    def encoder(self) -> Encoder:
+    def encoder(self, generations: Generations = NONE) -> Encoder:
         return Encoder(
             self.log,
-            topics=self.rules,
+            topics=replace(self.rules, generations=generations),
             wire=WireSettings(),
             before_log=Untouched(),
             compression=Compression.NONE,

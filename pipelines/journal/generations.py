@@ -1,0 +1,228 @@
+"""Which topic a table's changes go to now, where several have followed one another."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from core_log.changes import Positions
+from core_log.errors import DecodeError
+from core_log.log import Log, TopicPartition
+from pipelines.journal.positions import load_positions
+
+GENERATION, FILLING = "generation/", "migration/"
+"""Before the name of a table's first topic, the parts of a position that say which topics have
+followed it, and how far the next one has been filled."""
+NUMBERED = re.compile(r"\.g\d+$")
+FORMAT_VERSION = 1
+
+Offsets = Mapping[int, int]
+"""By partition of one topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """From one topic to the next: no change of the source is in both."""
+
+    former: str
+    topic: str
+    former_ends: Offsets
+    """Everything of the former topic is below."""
+    ends: Offsets
+    """Below is what was filled in from the former topic."""
+    cleaned_to: Offsets
+    """Of the new topic: compaction may have taken older values below this before they came here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The topics of one table, by the name of the first."""
+
+    switches: tuple[Switch, ...] = ()
+    given_up: tuple[str, ...] = ()
+    """Topics that were begun to be filled, for what is not wanted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How far a topic that nobody reads yet has been filled."""
+
+    topic: str
+    wanted: str
+    """Names what it is made for."""
+    read: Offsets
+    """Of the former topic."""
+    ends: Offsets = field(default_factory=dict)
+    marks: Offsets = field(default_factory=dict)
+    """What will be `Switch.cleaned_to`."""
+    cleaned_to: Offsets = field(default_factory=dict)
+    deletes_dropped_to: Offsets = field(default_factory=dict)
+    """Of the former topic, both, when the filling began."""
+    records: Offsets = field(default_factory=dict)
+    bytes: Offsets = field(default_factory=dict)
+    newest_ms: int = 0
+    has_truncates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Generations:
+    """Of all tables of a pipeline; those that never had but one topic are not mentioned."""
+
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    filled: Mapping[str, Filled] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, positions: Positions) -> "Generations":
+        lines, filled = dict[str, Line](), dict[str, Filled]()
+        for part, text in positions.items():
+            if part.startswith(GENERATION):
+                said = _loads(text)
+                switches = tuple(_switch(each) for each in said["switches"])
+                lines[part.removeprefix(GENERATION)] = Line(switches, tuple(said["given_up"]))
+            elif part.startswith(FILLING):
+                filled[part.removeprefix(FILLING)] = _filled(_loads(text))
+        return cls(lines, filled)
+
+    def present(self, first: str) -> str:
+        """Where changes go of the table whose first topic was called so."""
+        line = self.lines.get(first)
+        return line.switches[-1].topic if line and line.switches else first
+
+    def first(self, topic: str) -> str:
+        """What the first topic of a table was called, by any of its topics."""
+        return next((each.first for each in self._steps() if each.switch.topic == topic), topic)
+
+    def next_topic(self, first: str) -> str:
+        line = self.lines.get(first, Line())
+        return f"{first}.g{len(line.switches) + len(line.given_up) + 2}"
+
+    @property
+    def switches(self) -> list[Switch]:
+        """Of each table in their order."""
+        return [each.switch for each in self._steps()]
+
+    @property
+    def former(self) -> Mapping[str, str]:
+        """Topics that nothing is appended to any more, and the present one instead of each. Those
+        that were given up are among them."""
+        found = {each.switch.former: self.present(each.first) for each in self._steps()}
+        for first, line in self.lines.items():
+            found |= dict.fromkeys(line.given_up, self.present(first))
+        return found
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Topics that do not count, since another one does."""
+        return frozenset(self.former) | {each.topic for each in self.filled.values()}
+
+    def line_of(self, topics: Collection[str]) -> list[str]:
+        """These topics, and all that came before them."""
+        chosen = {self.first(topic) for topic in topics}
+        before = [each.switch.former for each in self._steps() if each.first in chosen]
+        return [*dict.fromkeys([*before, *topics])]
+
+    def _steps(self) -> Iterator["_Step"]:
+        for first, line in self.lines.items():
+            for switch in line.switches:
+                yield _Step(first, switch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    first: str
+    switch: Switch
+
+
+NONE = Generations()
+"""Of tables that have never had but one topic."""
+
+
+async def load_generations(log: Log, pipeline: str, topics: Collection[str]) -> Generations:
+    """Looked for only where one of the topics is called like a later generation."""
+    if not any(NUMBERED.search(topic) for topic in topics):
+        return NONE
+    return Generations.of(await load_positions(log, pipeline))
+
+
+async def carried_marks(
+    log: Log, pipeline: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    """Below which offsets compaction may have taken older values before they came to a topic."""
+    found = await load_generations(log, pipeline, {each.topic for each in partitions})
+    return {
+        TopicPartition(switch.topic, partition): offset
+        for switch in found.switches
+        for partition, offset in switch.cleaned_to.items()
+    }
+
+
+def is_of_source(part: str) -> bool:
+    """Whether a part of a position says where the source stands."""
+    return not part.startswith((GENERATION, FILLING))
+
+
+def source_parts(positions: Positions) -> dict[str, str]:
+    return {part: at for part, at in positions.items() if is_of_source(part)}
+
+
+def line_part(first: str, line: Line) -> dict[str, str | None]:
+    switches = [
+        {
+            "former": each.former,
+            "topic": each.topic,
+            "former_ends": _written(each.former_ends),
+            "ends": _written(each.ends),
+            "cleaned_to": _written(each.cleaned_to),
+        }
+        for each in line.switches
+    ]
+    said = {"version": FORMAT_VERSION, "switches": switches, "given_up": line.given_up}
+    return {f"{GENERATION}{first}": orjson.dumps(said).decode()}
+
+
+def filled_part(first: str, filled: Filled | None) -> dict[str, str | None]:
+    if filled is None:
+        return {f"{FILLING}{first}": None}
+    said: dict[str, Any] = {"version": FORMAT_VERSION}
+    said |= {name: _written(getattr(filled, name)) for name in COUNTED}
+    said |= {name: getattr(filled, name) for name in PLAIN}
+    return {f"{FILLING}{first}": orjson.dumps(said).decode()}
+
+
+PLAIN = ("topic", "wanted", "newest_ms", "has_truncates")
+COUNTED = ("read", "ends", "marks", "cleaned_to", "deletes_dropped_to", "records", "bytes")
+
+
+def _loads(text: str) -> dict[str, Any]:
+    said: dict[str, Any] = orjson.loads(text)
+    if said["version"] > FORMAT_VERSION:
+        raise DecodeError(
+            "which topics a table has was written by a newer Headwater",
+            hint="upgrade Headwater here",
+        )
+    return said
+
+
+def _switch(said: Mapping[str, Any]) -> Switch:
+    return Switch(
+        said["former"],
+        said["topic"],
+        _read(said["former_ends"]),
+        _read(said["ends"]),
+        _read(said["cleaned_to"]),
+    )
+
+
+def _filled(said: Mapping[str, Any]) -> Filled:
+    fields: dict[str, Any] = {name: _read(said[name]) for name in COUNTED}
+    return Filled(**fields, **{name: said[name] for name in PLAIN})
+
+
+def _written(offsets: Offsets) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _read(said: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in said.items()}

@@ -1,0 +1,417 @@
+"""Fills the next generation of a topic from the last one, and lets the pipeline go on there."""
+
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log import records
+from core_log.batch import Batch
+from core_log.clock import Clock
+from core_log.errors import ConfigError, DecodeError
+from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
+from core_log.partitioning import partitions_of
+from core_log.record_headers import header_column
+from core_log.records import Columns
+from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
+from core_log.rows.schema_text import schema_to_json
+from core_log.rows.settings import WireSettings
+from core_log.settings import TopicSettings
+from core_log.table_schema import TableSchema
+from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits, encode_commit
+from pipelines.journal.decided import read_decided
+from pipelines.journal.generations import (
+    Filled,
+    Generations,
+    Line,
+    Switch,
+    filled_part,
+    line_part,
+)
+from pipelines.journal.positions import encode_positions, load_positions, positions_home
+from pipelines.journal.schemas import StoredSchema, encode_schema, read_schemas, schemas_home
+from pipelines.loops.busy_work import beside
+from pipelines.loops.decoding import truncate_of
+from pipelines.loops.recoding import BeforeLog, Recoded, Recoder
+from pipelines.loops.truncates import Range, find_barriers
+from pipelines.reports import Read, Reporter
+
+logger = logging.getLogger(__name__)
+
+UNIT = "source"
+LIMIT = FetchLimit(bytes_max=4 << 20)
+"""How much of the former topic goes over in one transaction."""
+DIGEST_DIGITS = 32
+TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table whose topic has to be another one, and what that has to be like."""
+
+    first: str
+    """What the table's first topic was called."""
+    former: str
+    settings: TopicSettings
+    """Of the next topic, but for its name."""
+    schema: TableSchema
+    """As the table enters the log now."""
+
+    def wanted(self, wire: WireSettings) -> str:
+        said = [self.settings.partitions, schema_to_json(self.schema, wire)]
+        return hashlib.sha256(orjson.dumps(said)).hexdigest()[:DIGEST_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for all topics of a pipeline."""
+
+    wire: WireSettings
+    masks: BeforeLog
+    compression: int
+
+
+async def migrate(
+    pipeline: str, log: Log, moves: Sequence[Move], rules: Rules, *, clock: Clock, report: Reporter
+) -> None:
+    """One table after the other; what was done before a crash is not done again.
+
+    Opening the source's writer fences whoever still appends, so that the former topics end here.
+    """
+    writer = await log.writer(f"headwater.{pipeline}")
+    await log.writer(f"headwater.{pipeline}.repair")
+    for move in moves:
+        moving = _Moving(pipeline, log, writer, move, rules, clock, report)
+        await moving.run(Generations.of(await load_positions(log, pipeline)))
+
+
+@dataclass(slots=True)
+class _Moving:
+    pipeline: str
+    log: Log
+    writer: Writer
+    move: Move
+    rules: Rules
+    clock: Clock
+    report: Reporter
+    turn: int = 0
+    """Of records without a key, which go round."""
+
+    async def run(self, generations: Generations) -> None:
+        move = self.move
+        line = generations.lines.get(move.first, Line())
+        filled = generations.filled.get(move.first)
+        schemas = await self._schemas()
+        while True:
+            if filled is not None and filled.wanted != move.wanted(self.rules.wire):
+                line, filled = _given_up(line, filled), None
+            filled = await self._begun(line, filled, schemas)
+            recoder = self._recoder(filled.topic)
+            filled = await self._fill(filled, recoder, schemas)
+            if await self._is_whole(filled, recoder, schemas):
+                break
+            logger.warning("compaction has overtaken the filling of %s: anew", filled.topic)
+            line, filled = _given_up(line, filled), None
+        await self._switch(line, filled)
+        logger.info(
+            "%s goes on in %s; %s stays until headwater drop %s --generations",
+            move.schema.table, filled.topic, move.former, self.pipeline,
+        )  # fmt: skip
+
+    def _recoder(self, topic: str) -> Recoder:
+        return Recoder(self.move.former, topic, self.rules.wire, self.rules.masks)
+
+    async def _schemas(self) -> dict[int, StoredSchema]:
+        home = schemas_home(self.move.former)
+        found = [each async for each in read_schemas(self.log, home)]
+        return {each.id: each for each in found if each.topic == self.move.former}
+
+    async def _partitions(self) -> list[TopicPartition]:
+        count = await self.log.partition_count(self.move.former)
+        return [TopicPartition(self.move.former, each) for each in range(count)]
+
+    async def _begun(
+        self, line: Line, filled: Filled | None, schemas: Mapping[int, StoredSchema]
+    ) -> Filled:
+        """The topic with its schemas, and a ledger of what is in it."""
+        if filled is None:
+            bounds = await self.log.bounds(await self._partitions())
+            number = len(line.switches) + len(line.given_up) + 2
+            filled = Filled(
+                topic=f"{self.move.first}.g{number}",
+                wanted=self.move.wanted(self.rules.wire),
+                read={part.partition: held.start for part, held in bounds.items()},
+                cleaned_to=_numbered(bounds, "cleaned_to"),
+                deletes_dropped_to=_numbered(bounds, "deletes_dropped_to"),
+            )
+        recoder = self._recoder(filled.topic)
+        self._check_possible(filled, recoder, schemas)
+        await self.log.ensure_topic(self.move.settings.model_copy(update={"name": filled.topic}))
+        logger.info("%s is filled from %s", filled.topic, self.move.former)
+        async with self.writer.transaction() as transaction:
+            for stored in schemas.values():
+                for batch in encode_schema(recoder.schema(stored)):
+                    await transaction.append(schemas_home(filled.topic), batch)
+            parts = line_part(self.move.first, line) | filled_part(self.move.first, filled)
+            for batch in encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms()):
+                await transaction.append(positions_home(self.pipeline), batch)
+        return filled
+
+    def _check_possible(
+        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> None:
+        is_told = all(offset >= 0 for offset in filled.cleaned_to.values())
+        is_compacted = "compact" in self.move.settings.config.get("cleanup.policy", "")
+        if is_compacted and not is_told and not all(map(recoder.keeps_keys, schemas.values())):
+            raise ConfigError(
+                "this log does not say what compaction takes while a topic with other keys is made",
+                hint="take the edit back, or give the pipeline another name: it fills new topics",
+                topic=self.move.former,
+            )
+
+    async def _fill(
+        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> Filled:
+        partitions = await self._partitions()
+        bounds = await self.log.bounds(partitions)
+        ends = {part: held.end for part, held in bounds.items()}
+        total = sum(held.end - held.start for held in bounds.values())
+        stops: list[Mapping[TopicPartition, int]] = [ends]
+        if len(partitions) > 1:
+            ranges = {part: Range(filled.read[part.partition], end) for part, end in ends.items()}
+            stops = [*await find_barriers(self.log, ranges), ends]
+        for stop in stops:
+            async for partition, columns in self._pieces(filled.read, stop):
+                found = list(self._stretches(columns, schemas, has_many=len(partitions) > 1))
+                filled = await self._append(filled, recoder, {partition: columns}, found)
+                read = sum(filled.read.values()) - sum(held.start for held in bounds.values())
+                self._tell(read, total, filled)
+            if stop is not ends:
+                markers = {part: await self._record_at(part, at) for part, at in stop.items()}
+                first = next(iter(markers.values()))
+                marker = list(self._stretches(first, schemas, has_many=False))
+                filled = await self._append(filled, recoder, markers, marker)
+        self._tell(total, total, filled, is_done=True)
+        return filled
+
+    async def _pieces(
+        self, read: Mapping[int, int], stop: Mapping[TopicPartition, int]
+    ) -> AsyncIterator[tuple[TopicPartition, Columns]]:
+        """What each fetch brings; waits for what is still undecided."""
+        for partition, end in stop.items():
+            offset = read[partition.partition]
+            while offset < end:
+                fetched = await self.log.fetch(
+                    {partition: offset}, limit=LIMIT, isolation=Isolation.COMMITTED
+                )
+                if not fetched:
+                    if (await self.log.bounds([partition]))[partition].stable >= end:
+                        break  # compaction has taken all that was left
+                    continue
+                columns = records.decode(fetched[0].data, from_offset=offset)
+                offset = fetched[0].next_offset
+                columns = _first(columns, int(np.searchsorted(columns.offsets, end)))
+                if len(columns):
+                    yield partition, columns
+
+    async def _record_at(self, partition: TopicPartition, offset: int) -> Columns:
+        limit = FetchLimit(bytes_max=1)
+        fetched = await self.log.fetch(
+            {partition: offset}, limit=limit, isolation=Isolation.COMMITTED
+        )
+        return _first(records.decode(fetched[0].data, from_offset=offset), 1)
+
+    def _stretches(
+        self, columns: Columns, schemas: Mapping[int, StoredSchema], *, has_many: bool
+    ) -> Iterator[tuple[Columns, StoredSchema, bool]]:
+        """Neighbours under one schema, and truncates alone. With `has_many` partitions these are
+        left out: what belongs together was found before, and stands for what does not."""
+        ids = header_column(columns.headers, SCHEMA_HEADER)
+        if ids.null_count:
+            raise DecodeError(
+                "a record has no schema, so it was not written by a pipeline",
+                hint="only pipelines may write to their topics",
+                topic=self.move.former,
+            )
+        is_mark = np.asarray(pc.equal(columns.keys, TRUNCATE).fill_null(False))
+        operations = header_column(columns.headers, OPERATION_HEADER)
+        is_mark &= np.asarray(pc.equal(operations, b"truncate").fill_null(False))
+        codes = ids.dictionary_encode().indices.to_numpy()
+        is_edge = np.append(True, (np.diff(codes) != 0) | is_mark[1:] | is_mark[:-1])
+        starts = np.flatnonzero(is_edge).tolist()
+        for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
+            if is_mark[start] and has_many:
+                continue
+            stored = schemas[int(ids[start].as_py())]
+            yield _between(columns, start, end), stored, bool(is_mark[start])
+
+    async def _append(
+        self,
+        filled: Filled,
+        recoder: Recoder,
+        read: Mapping[TopicPartition, Columns],
+        stretches: Sequence[tuple[Columns, StoredSchema, bool]],
+    ) -> Filled:
+        """A piece of the topic, and how far the former one has been read, in one transaction."""
+        size = sum(columns.values.nbytes for columns, _, _ in stretches)
+        batches, newest_ms = await beside(
+            partial(self._recoded, recoder, stretches, filled.newest_ms), size
+        )
+        ends, counts, sizes = dict(filled.ends), dict(filled.records), dict(filled.bytes)
+        now_read = dict(filled.read)
+        for part, columns in read.items():
+            now_read[part.partition] = int(columns.offsets[-1]) + 1
+        was_cleaned = any(
+            int(columns.offsets[0]) < filled.cleaned_to[part.partition]
+            for part, columns in read.items()
+        )
+        async with self.writer.transaction() as transaction:
+            for number, batch in batches:
+                first = await transaction.append(TopicPartition(filled.topic, number), batch)
+                ends[number] = first + batch.record_count
+                counts[number] = counts.get(number, 0) + batch.record_count
+                sizes[number] = sizes.get(number, 0) + len(batch.data)
+            filled = replace(
+                filled, read=now_read, ends=ends, records=counts, bytes=sizes, newest_ms=newest_ms,
+                marks=dict(ends) if was_cleaned else filled.marks,
+                has_truncates=filled.has_truncates or any(mark for _, _, mark in stretches),
+            )  # fmt: skip
+            part_of_it = filled_part(self.move.first, filled)
+            for batch in encode_positions(self.pipeline, part_of_it, now_ms=self.clock.now_ms()):
+                await transaction.append(positions_home(self.pipeline), batch)
+        return filled
+
+    def _recoded(
+        self,
+        recoder: Recoder,
+        stretches: Sequence[tuple[Columns, StoredSchema, bool]],
+        newest_ms: int,
+    ) -> tuple[list[tuple[int, Batch]], int]:
+        batches: list[tuple[int, Batch]] = []
+        now_us = self.clock.now_ms() * 1_000
+        for columns, stored, is_truncate in stretches:
+            if is_truncate:
+                place = TopicPartition(self.move.former, 0)
+                made = recoder.truncate(columns, truncate_of(place, columns, stored), stored)
+            else:
+                made = recoder.recode(columns, stored, now_us=now_us)
+            if not len(made.keys):
+                continue
+            times = np.maximum(np.maximum.accumulate(made.timestamps_ms), newest_ms)
+            newest_ms = int(times[-1])
+            made = made._replace(timestamps_ms=times)
+            for number, rows in self._spread(made, is_truncate=is_truncate):
+                batches += [(number, each) for each in self._encoded(made, rows)]
+        return batches, newest_ms
+
+    def _spread(
+        self, made: Recoded, *, is_truncate: bool
+    ) -> Iterator[tuple[int, pa.Int64Array | None]]:
+        """Partitions of the next topic and the records that belong there; None for all."""
+        count = self.move.settings.partitions
+        if is_truncate:
+            yield from ((number, None) for number in range(count))
+        elif count == 1:
+            yield 0, None
+        elif made.keys.null_count:
+            self.turn += 1
+            yield self.turn % count, None
+        else:
+            places = partitions_of(made.keys, count)
+            for number in range(count):
+                rows = np.flatnonzero(places == number)
+                if len(rows):
+                    yield number, pa.array(rows)
+
+    def _encoded(self, made: Recoded, rows: pa.Int64Array | None) -> list[Batch]:
+        keys, values, times, headers = made
+        if rows is not None:
+            keys, values, headers = keys.take(rows), values.take(rows), headers.take(rows)
+            times = times[rows.to_numpy()]
+        return records.encode(
+            keys, values, timestamps_ms=times, headers=headers, compression=self.rules.compression
+        )
+
+    async def _is_whole(
+        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> bool:
+        """Whether compaction has taken nothing that was not read yet and had to be: deletes that
+        came after rows which had been read, and tombstones that only say the old bytes of a key."""
+        bounds = await self.log.bounds(await self._partitions())
+        if _numbered(bounds, "deletes_dropped_to") != filled.deletes_dropped_to:
+            return False
+        if all(map(recoder.keeps_keys, schemas.values())):
+            return True
+        return _numbered(bounds, "cleaned_to") == filled.cleaned_to
+
+    async def _switch(self, line: Line, filled: Filled) -> None:
+        """From here on the table's topic is the next one."""
+        bounds = await self.log.bounds(await self._partitions())
+        numbers = range(self.move.settings.partitions)
+        ends = {number: filled.ends.get(number, 0) for number in numbers}
+        is_in_order = len(bounds) == 1
+        is_known = _numbered(bounds, "cleaned_to") == filled.cleaned_to
+        marks = filled.marks if is_in_order and is_known else ends
+        switch = Switch(self.move.former, filled.topic, filled.read, ends, marks)
+        parts = line_part(self.move.first, replace(line, switches=(*line.switches, switch)))
+        commit = Commit(
+            pipeline=self.pipeline,
+            committed_ms=await self._newest_commit_ms(),
+            positions={},
+            touched={
+                TopicPartition(filled.topic, number): Stretch(
+                    0, end, filled.records[number], filled.bytes[number]
+                )
+                for number, end in filled.ends.items()
+            },
+            truncated=frozenset({filled.topic} if filled.has_truncates else ()),
+            switched=frozenset({filled.topic}),
+        )
+        now_ms = self.clock.now_ms()
+        async with self.writer.transaction() as transaction:
+            parts |= filled_part(self.move.first, None)
+            for batch in encode_positions(self.pipeline, parts, now_ms=now_ms):
+                await transaction.append(positions_home(self.pipeline), batch)
+            for batch in encode_commit(commit, now_ms=now_ms):
+                await transaction.append(commits_home(self.pipeline), batch)
+
+    async def _newest_commit_ms(self) -> int:
+        """Of the source, so that boundaries stay in the order of its time."""
+        newest_ms = 0
+        async for columns in read_decided(self.log, commits_home(self.pipeline)):
+            for _, commit in decode_commits(columns, self.pipeline):
+                newest_ms = max(newest_ms, commit.committed_ms)
+        return newest_ms
+
+    def _tell(self, read: int, total: int, filled: Filled, *, is_done: bool = False) -> None:
+        table, size = str(self.move.schema.table), sum(filled.bytes.values())
+        self.report(Read(self.pipeline, UNIT, table, read, total, size, None, is_done))
+
+
+def _given_up(line: Line, filled: Filled) -> Line:
+    return replace(line, given_up=(*line.given_up, filled.topic))
+
+
+def _numbered(bounds: Mapping[TopicPartition, Bounds], name: str) -> dict[int, int]:
+    return {part.partition: getattr(held, name) for part, held in bounds.items()}
+
+
+def _first(columns: Columns, count: int) -> Columns:
+    return _between(columns, 0, count)
+
+
+def _between(columns: Columns, start: int, end: int) -> Columns:
+    rows = slice(start, end)
+    return Columns(
+        columns.offsets[rows],
+        columns.timestamps_ms[rows],
+        columns.keys[rows],
+        columns.values[rows],
+        columns.headers[rows],
+    )

@@ -42,6 +42,16 @@ class Tally(NamedTuple):
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """One truncate of a table of the source."""
+
+    change: TableChanges
+    """As the target gets it."""
+    markers: Mapping[TopicPartition, int]
+    """Where in each partition of its topic it stands."""
+
+
 class SplitReader(Protocol):
     """Reads parts of a slice in other processes, on other machines: it can be pickled, and makes
     its own connection to the log. Reading the same part twice gives the same.
@@ -53,6 +63,10 @@ class SplitReader(Protocol):
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
         """Every shape that the topic's table has had, oldest first, as the target sees it; what
         was read of a slice has one of them."""
+        ...
+
+    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+        """Those of whole topics, in the order in which `Slice.changes` comes to them."""
         ...
 
     def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:

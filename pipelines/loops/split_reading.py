@@ -15,8 +15,9 @@ from core_log.table_schema import TableSchema
 from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.journal.schemas import read_schemas, schemas_home
 from pipelines.loops.reading import Skipped, SliceReader
+from pipelines.loops.truncates import Range, find_barriers
 from pipelines.transforms.after_log import AfterLog
-from sinks.sink import Slice, Stands
+from sinks.sink import Slice, Stand, Stands, Truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,26 @@ class LogSplitReader:
                 async for stored in read_schemas(log, schemas_home(topic))
                 if stored.topic == topic
             ]
+
+    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+        found: list[Truncate] = []
+        async with self._open() as log:
+            await _check_same_topics(log, end)
+            bounds = await log.bounds(end)
+            for topic in sorted({part.topic for part in end}):
+                ranges = {
+                    part: Range(max(start[part].next_offset, bounds[part].start), stand.next_offset)
+                    for part, stand in end.items()
+                    if part.topic == topic
+                }
+                for barrier in await find_barriers(log, ranges):
+                    part, offset = next(iter(barrier.items()))
+                    place, behind = (Stand(end[part].topic_id, at) for at in (offset, offset + 1))
+                    found += [
+                        Truncate(change, barrier)
+                        async for change in self._changes({part: place}, {part: behind})
+                    ]
+        return found
 
     def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
         changes = self._changes(start, end)

@@ -3,6 +3,7 @@ one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import pyarrow.compute as pc
 
 Places = npt.NDArray[np.int64]
 Bound = int | str
-"""A value of the key's first column, exactly as it was written."""
+"""A value of the key's first column, exactly as it was written: text, or a number. Days, moments
+and times of day are counted from their zero, decimals in their smallest step."""
 
 TEXT_LETTERS_MAX = 200
 """Longer keys have no range: they could not be told from one another by what readers keep."""
+EXACT = Context(prec=80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class Cell:
 
 def has_ranges(kind: pa.DataType) -> bool:
     """Whether values are kept exactly enough to tell where one belongs."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
+    is_text = pa.types.is_string(kind)
+    return bool(is_text or pa.types.is_integer(_counted(kind)) or pa.types.is_decimal128(kind))
 
 
 def cells_of(files: Sequence[DataFile]) -> list[Cell]:
@@ -88,7 +92,7 @@ def divided(cells: Sequence[Cell], sample: pa.Array, *, rows: int, rows_max: int
 
 def _parts(cell: Cell, sample: pa.Array, coming: int, parts: int) -> list[Cell]:
     """Cut where the changes and the files that are there have about as many rows on both sides."""
-    weighted = [(value, coming / max(len(sample), 1)) for value in sample.to_pylist()]
+    weighted = [(value, coming / max(len(sample), 1)) for value in bounds_in(sample)]
     for each in cell.files:
         if each.low is not None:
             weighted += [(each.low, each.rows / 2), (each.high, each.rows / 2)]
@@ -105,25 +109,27 @@ def _parts(cell: Cell, sample: pa.Array, coming: int, parts: int) -> list[Cell]:
 
 def assign(keys: pa.Array, cells: Sequence[Cell]) -> Places:
     """The number of the cell that each key falls into."""
-    bounds = [cell.low for cell in cells[1:]]
+    bounds = [cell.low for cell in cells[1:] if cell.low is not None]
     if not bounds:
         return np.zeros(len(keys), dtype=np.int64)
+    keys = _in_numbers(keys)
     if pa.types.is_integer(keys.type):
-        values = np.asarray(keys.cast(pa.int64()).fill_null(0))
+        values = np.asarray(keys.fill_null(0))
         return np.searchsorted(np.array(bounds, dtype=np.int64), values, side="right")
     found: Places = np.zeros(len(keys), dtype=np.int64)
     for bound in bounds:
-        found += np.asarray(pc.greater_equal(keys, pa.scalar(bound, keys.type)).fill_null(False))
+        found += np.asarray(pc.greater_equal(keys, _scalar(bound, keys.type)).fill_null(False))
     return found
 
 
 def within(keys: pa.ChunkedArray, cell: Cell) -> pa.ChunkedArray | None:
     """Which keys fall into the cell; None when there is no bound."""
     masks = []
+    keys = _in_numbers(keys)
     if cell.low is not None:
-        masks.append(pc.greater_equal(keys, pa.scalar(cell.low, keys.type)))
+        masks.append(pc.greater_equal(keys, _scalar(cell.low, keys.type)))
     if cell.high is not None:
-        masks.append(pc.less(keys, pa.scalar(cell.high, keys.type)))
+        masks.append(pc.less(keys, _scalar(cell.high, keys.type)))
     if not masks:
         return None
     return masks[0] if len(masks) == 1 else pc.and_(*masks)
@@ -133,11 +139,46 @@ def range_of(keys: pa.ChunkedArray) -> tuple[Bound | None, Bound | None]:
     """The smallest and the largest; None where they cannot be kept exactly."""
     if not len(keys) or not has_ranges(keys.type) or keys.null_count:
         return None, None
-    found = pc.min_max(keys)
-    low, high = found["min"].as_py(), found["max"].as_py()
-    if isinstance(low, str) and max(len(low), len(high)) > TEXT_LETTERS_MAX:
-        return None, None
+    found = pc.min_max(_in_numbers(keys))
+    low, high = (bound_of(found[name].as_py(), keys.type) for name in ("min", "max"))
+    if isinstance(low, str) and isinstance(high, str):
+        return (None, None) if max(len(low), len(high)) > TEXT_LETTERS_MAX else (low, high)
     return low, high
+
+
+def bounds_in(column: Any) -> list[Bound | None]:
+    """Its values as bounds."""
+    return [
+        None if each is None else bound_of(each, column.type)
+        for each in _in_numbers(column).to_pylist()
+    ]
+
+
+def bound_of(value: int | str | Decimal, kind: pa.DataType) -> Bound:
+    """`value` is one that Arrow made of a value of that type, counted where it can be counted."""
+    return int(value.scaleb(kind.scale, EXACT)) if isinstance(value, Decimal) else value
+
+
+def decimal_of(bound: int, kind: pa.DataType) -> Decimal:
+    return Decimal(bound).scaleb(-kind.scale, EXACT)
+
+
+def _counted(kind: pa.DataType) -> pa.DataType:
+    """The type in which values of this one are counted, where it has one."""
+    is_moment = pa.types.is_date32(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+    return pa.int64() if is_moment or pa.types.is_integer(kind) else kind
+
+
+def _in_numbers(keys: Any) -> Any:
+    """The same in the same order; 64 bits where they can be counted."""
+    if pa.types.is_date32(keys.type) or pa.types.is_time32(keys.type):
+        keys = keys.cast(pa.int32())
+    return keys.cast(_counted(keys.type))
+
+
+def _scalar(bound: Bound, kind: pa.DataType) -> pa.Scalar:
+    is_decimal = pa.types.is_decimal(kind) and isinstance(bound, int)
+    return pa.scalar(decimal_of(bound, kind) if is_decimal else bound, kind)  # type: ignore[arg-type]
 
 
 def _order(value: Any) -> Any:

@@ -42,6 +42,7 @@ from sinks.spark.reader.splits import splits_of
 from sinks.spark.settings import SparkSettings
 from sinks.spark.spark_work import BadRecords, SparkWork, rewrite_elsewhere
 from sinks.spark.table import Feed, TableState
+from sinks.spark.truncates import truncates_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,7 +232,7 @@ class SparkSink:
         found: dict[TableId, frozenset[str]] = {}
         room = self._settings.small_rows * SMALL_TOGETHER
         for topic, count in sorted(records.items(), key=lambda pair: pair[1]):
-            if topic.startswith(INTERNAL) or topic in part.truncated:
+            if topic.startswith(INTERNAL):
                 continue
             room -= count
             if count <= self._settings.small_rows and room >= 0:
@@ -251,7 +252,11 @@ class SparkSink:
         bounds = await part.log.bounds(mine.end)
         splits = splits_of(mine.start, mine.end, bounds, records=self._settings.split_rows)
         newest = [(await part.split_reader.schemas(topic))[-1] for topic in sorted(topics)]
-        work = SparkWork(self._session, part.split_reader, splits, newest[-1])
+        emptied = _of_topics(mine, part.truncated, are_wanted=True)
+        found = await part.split_reader.truncates(emptied.start, emptied.end)
+        work = SparkWork(
+            self._session, part.split_reader, splits, newest[-1], truncates=truncates_of(found)
+        )
         return Portion(work, topics, bounds=bounds)
 
     def _session(self) -> "SparkSession":

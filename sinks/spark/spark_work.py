@@ -14,10 +14,11 @@ from core_log.table_schema import TableSchema
 from sinks.sink import SplitReader
 from sinks.spark.columns import map_arrow
 from sinks.spark.kept_table import CellTask, OtherShapes, Prepared
-from sinks.spark.keyspace import Bound, Cell, DataFile, cells_of, divided, has_ranges
+from sinks.spark.keyspace import Bound, Cell, DataFile, cells_of, decimal_of, divided, has_ranges
 from sinks.spark.layout import OFFSET, Layout
 from sinks.spark.reader.splits import Split
 from sinks.spark.rewriting import Rewriting
+from sinks.spark.truncates import EPOCH, Truncates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -30,6 +31,7 @@ SHAPES = pa.schema(
 SHAPES_DDL = "topic string, part int, at bigint, shape binary"
 CELL = "_headwater_cell"
 SAMPLE_POINTS, SAMPLE_RECORDS = 8, 500
+NONE = Truncates()
 LARGEST = 2
 """So many times the wanted size of a file one task holds at most, about."""
 
@@ -51,9 +53,12 @@ class SparkWork:
         reader: SplitReader,
         splits: Sequence[Split],
         newest: TableSchema,
+        *,
+        truncates: Truncates = NONE,
     ) -> None:
         """`newest` is the schema that all changes most likely have."""
         self._session, self._reader, self._splits = session, reader, splits
+        self._truncates = truncates
         self._schemas: Sequence[TableSchema] = (newest,)
 
     def schemas(self) -> Sequence[TableSchema]:
@@ -77,13 +82,16 @@ class SparkWork:
         events = self.events(spark, layout)
         if layout.mode == "append":
             return self._append(events, rewriting, files, all_files=all_files)
-        cells = self._cells(layout, files)
+        emptied = files if self._truncates.emptied_by(layout) else ()
+        left = self._truncates.left(layout)
+        cells = self._cells(layout, () if emptied else files)
         changed = newest(events, layout) if layout.mode != "scd2" else events
         keyed = changed.withColumn(CELL, _cell_of(changed, layout, cells))
         placed = keyed.repartition(max(len(cells), 1), CELL).sortWithinPartitions(CELL)
-        written = collect(map_arrow(placed, RewriteCells(rewriting, tuple(cells)), WRITTEN_DDL))
-        touched = {file for number in written for file in cells[number].files}
-        if all_files:
+        task = RewriteCells(rewriting, tuple(cells), self._truncates)
+        written = collect(map_arrow(placed, task, WRITTEN_DDL))
+        touched = {file for number in written for file in cells[number].files} | set(emptied)
+        if all_files or left:
             touched |= set(files)
         missed = [
             number
@@ -92,7 +100,7 @@ class SparkWork:
         ]
         # Parts of a cell share its files: what nothing fell into is written anew all the same.
         for number in missed:
-            written[number] = rewriting.cell(cells[number], ())
+            written[number] = rewriting.cell(cells[number], left)
         return Prepared(
             added=[file for mine in written.values() for file in mine],
             removed=[file for file in files if file in touched],
@@ -100,8 +108,8 @@ class SparkWork:
 
     def events(self, spark: "SparkSession", layout: Layout) -> "DataFrame":
         """All changes, in columns of the table."""
-        read = ReadEvents(self._reader, layout, tuple(self._schemas))
-        return map_arrow(self._parts(spark), read, ddl_of(layout.events))
+        read = ReadEvents(self._reader, layout, tuple(self._schemas), self._truncates)
+        return map_arrow(self._parts(spark), read, ddl_of(read.columns))
 
     def _parts(self, spark: "SparkSession") -> "DataFrame":
         import pickle
@@ -159,6 +167,7 @@ class SparkWork:
             found += [
                 layout.conform(changes).column(key)
                 for changes in self._reader.read(part.starts, part.ends)
+                if not changes.is_truncate
             ]
         return pa.concat_arrays(found)
 
@@ -169,7 +178,8 @@ def newest(events: "DataFrame", layout: Layout) -> "DataFrame":
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    by_key = Window.partitionBy(*[events[name] for name in layout.key])
+    names = [*layout.key, *({EPOCH} & set(events.columns))]
+    by_key = Window.partitionBy(*[events[name] for name in names])
     rank = f.row_number().over(by_key.orderBy(f.desc(OFFSET)))
     name = "_headwater_rank"
     return events.withColumn(name, rank).where(f.col(name) == 1).drop(name)
@@ -183,13 +193,30 @@ class ReadEvents:
     layout: Layout
     schemas: tuple[TableSchema, ...]
     """For which the layout was made."""
+    truncates: Truncates = NONE
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Of what it makes."""
+        events = self.layout.events
+        return events.append(pa.field(EPOCH, pa.int32())) if self._has_epochs else events
+
+    @property
+    def _has_epochs(self) -> bool:
+        return bool(self.truncates) and self.layout.mode != "append"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for changes in _changes(self.reader, batches):
             if changes.schema not in self.schemas:
                 raise UnknownShape
-            if self.layout.mode == "append" or not changes.is_truncate:
-                yield self.layout.conform(changes)
+            if changes.is_truncate:
+                if self.layout.mode == "append" and self.truncates.stands_for_all(changes):
+                    yield self.layout.conform(changes)
+                continue
+            events = self.layout.conform(changes)
+            if self._has_epochs:
+                events = self.truncates.placed(events, changes, self.layout)
+            yield events
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +255,13 @@ class RewriteCells:
 
     rewriting: Rewriting
     cells: tuple[Cell, ...]
+    truncates: Truncates = NONE
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, events in _by_cell(batches, self.rewriting.layout):
-            yield _written(number, self.rewriting.cell(self.cells[number], [events]))
+        layout = self.rewriting.layout
+        for number, events in _by_cell(batches, layout):
+            steps = self.truncates.between(events, layout) if self.truncates else [events]
+            yield _written(number, self.rewriting.cell(self.cells[number], steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,15 +362,35 @@ def _cell_of(frame: "DataFrame", layout: Layout, cells: Sequence[Cell]) -> "Colu
     from pyspark.sql import functions as f
 
     key = frame[layout.key[0]]
+    kind = layout.columns.field(layout.key[0]).type
 
     def between(first: int, end: int) -> "Column":
         if end - first == 1:
             return f.lit(first)
         middle = (first + end) // 2
-        bound: Bound | None = cells[middle].low
-        return f.when(key < f.lit(bound), between(first, middle)).otherwise(between(middle, end))
+        bound = cells[middle].low
+        assert bound is not None, "only the first cell has no lower bound"
+        below = key < _literal(bound, kind)
+        return f.when(below, between(first, middle)).otherwise(between(middle, end))
 
     return between(0, len(cells)).cast("int")
+
+
+def _literal(bound: Bound, kind: pa.DataType) -> "Column":
+    from pyspark.sql import functions as f
+
+    if isinstance(bound, str) or pa.types.is_integer(kind):
+        return f.lit(bound)
+    if pa.types.is_decimal(kind):
+        said = f"{decimal_of(bound, kind):f}"
+        return f.lit(said).cast(f"decimal({kind.precision},{kind.scale})")
+    if pa.types.is_date(kind):
+        return f.date_from_unix_date(f.lit(bound))
+    assert pa.types.is_timestamp(kind), "times of day are text to Spark"
+    if kind.tz is not None:
+        return f.timestamp_micros(f.lit(bound))
+    # By its text, so that no time zone has a say in it.
+    return f.lit(str(pa.scalar(bound, kind).cast(pa.string()))).cast("timestamp_ntz")
 
 
 def _by_cell(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[tuple[int, pa.Table]]:
@@ -371,6 +421,8 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 def _events(held: Sequence[pa.RecordBatch], layout: Layout) -> pa.Table:
     schema = layout.events
+    if EPOCH in held[0].schema.names:
+        schema = schema.append(pa.field(EPOCH, pa.int32()))
     return pa.Table.from_batches([each.select(schema.names).cast(schema) for each in held])
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.errors import SchemaRefused
 from core_log.log import TopicPartition
 from sinks.sink import Cut, Stands
-from sinks.spark.keyspace import DataFile
+from sinks.spark.keyspace import Bound, DataFile, decimal_of
 from sinks.spark.table import Feed, Owner
 
 ENGINE = "headwater"
@@ -30,6 +30,9 @@ PLAIN = {
 }
 ARROW = {text: kind for kind, text in PLAIN.items()}
 NTZ = "timestampNtz"
+DAY_US = 86_400_000_000
+FIRST_US, LAST_US = -719_162 * DAY_US, 2_932_897 * DAY_US
+"""From the year 1 to the year 9999."""
 
 
 def protocol(schema: pa.Schema) -> dict[str, Any]:
@@ -92,12 +95,13 @@ def owner_in(configuration: Mapping[str, str]) -> Owner | None:
 
 
 def add(
-    file: DataFile, *, key: str | None, partition_by: Sequence[str], now_ms: int, is_new: bool
+    file: DataFile,
+    *,
+    key: pa.Field | None,
+    partition_by: Sequence[str],
+    now_ms: int,
+    is_new: bool,
 ) -> dict[str, Any]:
-    stats: dict[str, Any] = {"numRecords": file.rows}
-    if key is not None and file.low is not None:
-        stats |= {"minValues": {key: file.low}, "maxValues": {key: file.high}}
-        stats |= {"nullCount": {key: 0}}
     return {
         "add": {
             "path": file.path,
@@ -105,9 +109,39 @@ def add(
             "size": file.size,
             "modificationTime": now_ms,
             "dataChange": is_new,
-            "stats": json.dumps(stats, ensure_ascii=False),
+            "stats": _stats(file, key),
         }
     }
+
+
+def _stats(file: DataFile, key: pa.Field | None) -> str:
+    """What readers may know of a file without opening it. Written by hand, since a decimal is a
+    number that JSON knows and its writer does not."""
+    found = [f'"numRecords":{file.rows}']
+    if key is not None and file.low is not None and file.high is not None:
+        low, high = _said(file.low, key.type), _said(file.high, key.type)
+        name = json.dumps(key.name, ensure_ascii=False)
+        if low is not None and high is not None:
+            found += [f'"minValues":{{{name}:{low}}}', f'"maxValues":{{{name}:{high}}}']
+            found += [f'"nullCount":{{{name}:0}}']
+    return f"{{{','.join(found)}}}"
+
+
+def _said(bound: Bound, kind: pa.DataType) -> str | None:
+    """In JSON, as Delta has values of this type; None where it has no word for it."""
+    if isinstance(bound, str):
+        return json.dumps(bound, ensure_ascii=False)
+    if pa.types.is_decimal(kind):
+        return f"{decimal_of(bound, kind):f}"
+    if not pa.types.is_date(kind) and not pa.types.is_timestamp(kind):
+        return str(bound)
+    moment = bound * DAY_US if pa.types.is_date(kind) else bound
+    if not FIRST_US <= moment < LAST_US:  # readers know years of four digits
+        return None
+    text = str(pa.scalar(moment, pa.timestamp("us")).as_py().isoformat(timespec="microseconds"))
+    if pa.types.is_date(kind):
+        return f'"{text[:10]}"'
+    return f'"{text}"' if kind.tz is None else f'"{text}Z"'
 
 
 def remove(

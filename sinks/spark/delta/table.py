@@ -9,7 +9,7 @@ from core_log.errors import SinkRejected, SinkUnavailable
 from core_log.log import TopicPartition
 from sinks.sink import Stand
 from sinks.spark.delta import actions
-from sinks.spark.keyspace import DataFile
+from sinks.spark.keyspace import Bound, DataFile, bounds_in, has_ranges
 from sinks.spark.place import Place
 from sinks.spark.table import (
     Change,
@@ -255,7 +255,7 @@ class DeltaLakeTable:
             *(
                 actions.add(
                     each,
-                    key=like.key or None,
+                    key=like.schema.field(like.key) if like.key else None,
                     partition_by=like.partition_by,
                     now_ms=now_ms,
                     is_new=not change.keeps_rows,
@@ -279,8 +279,8 @@ def _log_name(version: int) -> str:
 def _files(table: "DeltaTable", partition_by: Sequence[str]) -> list[DataFile]:
     found = pa.table(table.get_add_actions(flatten=True))
     key = table.metadata().configuration.get(f"{actions.PREFIX}key")
-    lows = _column(found, f"min.{key}")
-    highs = _column(found, f"max.{key}")
+    lows = _bounds(found, f"min.{key}")
+    highs = _bounds(found, f"max.{key}")
     values = [_texts(found, f"partition.{name}") for name in partition_by]
     rows = _column(found, "num_records")
     return [
@@ -302,6 +302,12 @@ def _column(table: pa.Table, name: str) -> list[Any]:
     if name not in table.schema.names:
         return [None] * table.num_rows
     return list(table[name].to_pylist())
+
+
+def _bounds(table: pa.Table, name: str) -> list[Bound | None]:
+    if name not in table.schema.names or not has_ranges(table[name].type):
+        return [None] * table.num_rows
+    return bounds_in(table[name])
 
 
 def _texts(table: pa.Table, name: str) -> list[str | None]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
 from core_log.log import TopicPartition
 from sinks.sink import Stand, Stands
-from sinks.spark.keyspace import DataFile
+from sinks.spark.keyspace import Bound, DataFile, bound_of, has_ranges
 from sinks.spark.place import Place
 from sinks.spark.table import (
     Change,
@@ -367,18 +367,22 @@ def _stands(
 
 
 def _file(table: "Table", path: str, file: "IcebergFile", key: str) -> DataFile:
-    low, high = None, None
+    low: Bound | None = None
+    high: Bound | None = None
     if key:
         from pyiceberg.conversions import from_bytes
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         field = table.schema().find_field(key)
         lower = (file.lower_bounds or {}).get(field.field_id)
         upper = (file.upper_bounds or {}).get(field.field_id)
         if lower is not None and upper is not None:
-            low = from_bytes(field.field_type, lower)  # type: ignore[arg-type]
-            high = from_bytes(field.field_type, upper)  # type: ignore[arg-type]
-            if not isinstance(low, int | str) or not isinstance(high, int | str):
-                low, high = None, None
+            kind = plain(schema_to_pyarrow(field.field_type))
+            if has_ranges(kind):
+                low, high = (
+                    bound_of(from_bytes(field.field_type, each), kind)  # type: ignore[arg-type]
+                    for each in (lower, upper)
+                )
     values = tuple(None if each is None else str(each) for each in _partition(file))
     return DataFile(path, file.record_count, file.file_size_in_bytes, low, high, values)
 

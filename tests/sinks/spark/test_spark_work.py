@@ -57,8 +57,14 @@ class Orders:
     def wider(self) -> TableSchema:
         return schema_of(self.table, id=pa.int64(), note=pa.string(), total=pa.int32())
 
-    def write(self, *changes: Change, schema: TableSchema | None = None) -> None:
-        self.served.write([changes_of(schema or self.schema, *changes)], partitions=2)
+    def write(
+        self,
+        *changes: Change,
+        schema: TableSchema | None = None,
+        committed_us: int = COMMITTED_US,
+    ) -> None:
+        made = changes_of(schema or self.schema, *changes, committed_us=committed_us)
+        self.served.write([made], partitions=2)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +109,13 @@ async def slices(served: ServedLog, start: Stands | None, topic: str) -> AsyncIt
     begin = served.stands(topic, at_end=False) if start is None else start
     try:
         yield Slice(
-            log=log, start=begin, end=end, cut=None, read=reader.read, split_reader=split_reader
+            log=log,
+            start=begin,
+            end=end,
+            cut=None,
+            read=reader.read,
+            truncated=frozenset({topic}),
+            split_reader=split_reader,
         )
     finally:
         await log.close()
@@ -154,6 +166,38 @@ async def test_the_table_is_the_same_first_and_after_an_increment(
     sink = by_spark.sink()
     state = Lake(sink._settings, sink._context).table(orders.schema.table).load()
     assert state is not None and len(state.files) > 2
+
+
+@pytest.mark.parametrize("mode", ["mirror", "soft_delete", "scd2", "append"])
+async def test_truncates_leave_what_they_leave_in_this_process(
+    served: ServedLog, orders: Orders, tmp_path: Path, mode: str
+) -> None:
+    tables = {"*": {"file_rows": 70, "mode": mode}}
+    by_spark = LakeBench(str(tmp_path / "spark"), chosen={**ALL_BY_SPARK, "tables": tables})
+    here = LakeBench(str(tmp_path / "here"), chosen={"tables": tables})
+    for bench in (by_spark, here):
+        reached = await applied(bench, served, orders.topic)
+    hour_us = 3_600_000_000
+    for hour, keys in enumerate([range(5), range(3, 9), range(200, 400), range(250, 300)], 1):
+        at = COMMITTED_US + hour * hour_us
+        orders.write(*[("u", row(key, f"after {hour}")) for key in keys], committed_us=at)
+        orders.write(("d", {"id": keys[0]}), committed_us=at + 1)
+        if hour in (2, 3):
+            orders.write(("t", {}), committed_us=at + 2)
+
+    for bench in (by_spark, here):
+        await applied(bench, served, orders.topic, reached)
+
+    assert all_rows(by_spark, orders) == all_rows(here, orders)
+    if mode == "mirror":
+        assert notes(by_spark, orders) == dict.fromkeys(range(251, 300), "after 4")
+
+
+def all_rows(bench: LakeBench, orders: Orders) -> list[str]:
+    """With the columns that are ours."""
+    found = bench.table(orders.table)
+    assert found is not None
+    return sorted(str(each) for each in found.to_pylist())
 
 
 async def test_a_table_that_changes_its_shape_in_the_midst_gets_both(

@@ -42,7 +42,7 @@ class Schedule(YamlSettings):
         """When it next begins, in Unix time; `last_ms`: when it last began."""
         if not self.cron:
             wanted = now_ms if last_ms is None else max(now_ms, last_ms + self.every_ms)
-            return self._in_window(wanted)
+            return opening_ms(self.between, wanted)
         due = self._next(max(now_ms, 0 if last_ms is None else last_ms + 1))
         assert due is not None, "checked when it was read"
         return due
@@ -57,27 +57,28 @@ class Schedule(YamlSettings):
             if found is None:
                 return None
             due = max(from_ms, round(found.timestamp() * 1_000))
-            from_ms = self._in_window(due)
+            from_ms = opening_ms(self.between, due)
             if from_ms == due:
                 return due
         return None
 
-    def _in_window(self, at_ms: int) -> int:
-        """The first moment from then on at which it may begin."""
-        match = re.fullmatch(WINDOW, self.between)
-        if match is None:
-            return at_ms
-        hours, minutes, end_hours, end_minutes = map(int, match.groups())
-        start, end = hours * 60 + minutes, end_hours * 60 + end_minutes
-        moment = _moment(at_ms)
-        minute = moment.hour * 60 + moment.minute
-        if (minute - start) % MINUTES_PER_DAY < (end - start) % MINUTES_PER_DAY or start == end:
-            return at_ms
-        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        opening = midnight + timedelta(minutes=start)
-        if opening <= moment:
-            opening += timedelta(days=1)
-        return round(opening.timestamp() * 1_000)
+
+def opening_ms(between: str, at_ms: int) -> int:
+    """The first moment from then on that lies in those hours, as 22:00-06:00; empty for always."""
+    match = re.fullmatch(WINDOW, between)
+    if match is None:
+        return at_ms
+    hours, minutes, end_hours, end_minutes = map(int, match.groups())
+    start, end = hours * 60 + minutes, end_hours * 60 + end_minutes
+    moment = _moment(at_ms)
+    minute = moment.hour * 60 + moment.minute
+    if (minute - start) % MINUTES_PER_DAY < (end - start) % MINUTES_PER_DAY or start == end:
+        return at_ms
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    opening = midnight + timedelta(minutes=start)
+    if opening <= moment:
+        opening += timedelta(days=1)
+    return round(opening.timestamp() * 1_000)
 
 
 def _moment(at_ms: int) -> datetime:

@@ -82,7 +82,7 @@ class Reading:
                 wanted = self._wants_failover(standing)
                 await slots.keep_failover(line, standing.slot, wanted=wanted)
             if start is None:
-                created = await self._new_slot(line, connection, standing)
+                created = await self._new_slot(line, connection, standing, reader)
                 start, positions = created.consistent_lsn, {published.PART: entries}
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
                 first = heart.beside(self._first(created, standing, tables, reader, entries))
@@ -222,7 +222,7 @@ class Reading:
         return slots.wants_failover(self._settings, server.version, is_standby=server.is_standby)
 
     async def _new_slot(
-        self, line: Connection, connection: Connection, standing: Standing
+        self, line: Connection, connection: Connection, standing: Standing, reader: Reader
     ) -> Created:
         if standing.slot is not None:
             await slots.drop(connection, self._slot)
@@ -230,7 +230,7 @@ class Reading:
             line,
             self._slot,
             has_failover=self._wants_failover(standing),
-            exports=self._settings.snapshot.mode != "never",
+            exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
         )
 
     async def _first(

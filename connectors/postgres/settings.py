@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from core_log.schedule import WINDOW
 from core_log.settings import (
     DurationMs,
     PatternTexts,
@@ -55,6 +56,9 @@ class SnapshotSettings(YamlSettings):
     """Rows, about, that are read at a time."""
     max_rows_per_second: int | None = Field(None, ge=1)
     """How fast rows are read at most, over all connections; as fast as it goes when unset."""
+    between: str = Field("", pattern=rf"^({WINDOW})?$", examples=["22:00-06:00"])
+    """Hours in which rows are read, from-to in UTC, over midnight as well; at any time when
+    empty. Changes are streamed at all hours."""
     where: dict[Annotated[str, AfterValidator(check_pattern)], str] = Field(
         {}, examples=[{"public.orders": "created_at > now() - interval '1 year'"}]
     )

@@ -39,9 +39,15 @@ class Fetching:
 
     async def run(self) -> None:
         """Until there is nothing that can be read just now."""
+        while self.jobs.next() is not None:
+            await self.reader.hours.coming(tables=len(self.jobs.all()))
+            await self._run()
+
+    async def _run(self) -> None:
+        """As long as the hours are on."""
         connection = await self.reader.connect()
         try:
-            while (job := self.jobs.next()) is not None:
+            while self.reader.hours.are_on and (job := self.jobs.next()) is not None:
                 try:
                     await self._advance(connection, job)
                 except HeadwaterError as error:

@@ -166,7 +166,7 @@ class _Plan:
                 await self._ready.put(None)
 
     async def _work(self, copier: Copier) -> None:
-        while self.tasks:
+        while self.tasks and self.reader.hours.are_on:  # the rest is read beside the stream
             task = self.tasks.popleft()
             statement = statement_of(
                 task.table.captured, task.size, task.pages, where=task.table.where

@@ -14,6 +14,7 @@ from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.copying import Copier, Stop
+from connectors.postgres.snapshot.hours import Hours
 from connectors.postgres.snapshot.leaves import Size
 from connectors.postgres.snapshot.ledger import Pages
 from connectors.postgres.snapshot.throttle import Throttle
@@ -47,9 +48,12 @@ class Reader:
     set_aside: SetAside = field(default_factory=SetAside)
     kernels: Kernels = field(default_factory=chosen_kernels)
     throttle: Throttle = field(init=False)
+    hours: Hours = field(init=False)
 
     def __post_init__(self) -> None:
-        self.throttle = Throttle(self.context.clock, self.settings.snapshot.max_rows_per_second)
+        snapshot = self.settings.snapshot
+        self.throttle = Throttle(self.context.clock, snapshot.max_rows_per_second)
+        self.hours = Hours(snapshot.between, self.context)
 
     async def connect(self) -> Connection:
         return await connect(self.settings, name=f"headwater {self.context.pipeline} snapshot")

@@ -8,6 +8,7 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.source import Progress, SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Operation, TableChanges
+from core_log.clock import Clock
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 
@@ -59,11 +60,16 @@ class Folded:
 
 
 def source_of(
-    guest: Guest, *, report: Any = None, until_end: bool = False, **settings: Any
+    guest: Guest,
+    *,
+    report: Any = None,
+    until_end: bool = False,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> PostgresSource:
     snapshot = {"chunk_rows": 50, **settings.pop("snapshot", {})}
     given = {"url": guest.url, "tables": ["public.*"], "snapshot": snapshot, **settings}
-    context = source_context(until_end=until_end)
+    context = source_context(until_end=until_end, clock=clock)
     if report is not None:
         context = SourceContext(
             context.pipeline, context.directory, context.clock, report, until_end=until_end

@@ -158,8 +158,9 @@ class MemoryFiles:
         return Held(self, path)
 
     def _names(self, directory: Path) -> "Names":
-        names: Names = {path: file for path, file in self.files.items() if path.parent == directory}
-        return names | dict.fromkeys(p for p in self.directories if p.parent == directory != p)
+        files, directories = list(self.files.items()), list(self.directories)  # threads change them
+        names: Names = {path: file for path, file in files if path.parent == directory}
+        return names | dict.fromkeys(p for p in directories if p.parent == directory != p)
 
     def _changed(self, directory: Path) -> None:
         self._since.setdefault(directory, []).append(self._names(directory))

@@ -213,9 +213,17 @@ class Broker:
                 self._drop(topic.name, topic_id, index)
             if self._coordination is not None:
                 self._coordination.on_removed(topic)
+        added = []
         for (topic_id, _), record in changes.partitions_added.items():
             known = self.image.topic_by_id(topic_id)
             assert known is not None, "an added partition belongs to a topic"
+            added.append((known, record))
+        self.store.announce(
+            TopicPartition(topic.name, record.partition)
+            for topic, record in added
+            if record.leader == self.node_id
+        )
+        for known, record in added:
             self._try_to_lead(known, record)
         for (topic_id, index), record in changes.partitions_changed.items():
             led = self._by_id.get((topic_id.bytes, index))

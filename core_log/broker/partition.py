@@ -59,7 +59,7 @@ class Partition:
         reader may have passed them, and would take an epoch that ends below it for a loss.
         """
         self.is_recovering = False
-        self.log.epochs.assign(self.leader_epoch, self.log.end_offset)
+        self.log.begin_epoch(self.leader_epoch)
 
     @property
     def leader_epoch(self) -> int:

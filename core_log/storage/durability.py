@@ -93,6 +93,10 @@ class Durability:
         self._files += files
         self._directories += directories
 
+    def will_sync(self, directory: Path) -> bool:
+        """Whether a job yet to come does, and none is under way that may have come too early."""
+        return directory in self._directories and not self._running
+
     def job(self, active: File, end_offset: int) -> SyncJob:
         """Proves everything below `end_offset`, the end of the active file."""
         if self._is_trusting:

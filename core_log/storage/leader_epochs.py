@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core_log.errors import DecodeError
-from core_log.storage.checkpoints import read_checkpoint, write_checkpoint
-from core_log.storage.files import Files
+from core_log.storage.checkpoints import encode_checkpoint, read_checkpoint, write_checkpoint
+from core_log.storage.files import File, Files, write_all
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = -1
@@ -19,7 +19,8 @@ class EpochStart(NamedTuple):
 
 
 class EpochCache:
-    """Epochs and where each began, both growing. Every change is on disk when it returns."""
+    """Epochs and where each began, both growing. Every change but the first is on disk when it
+    returns."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files, self._path = files, directory / FILE_NAME
@@ -45,6 +46,17 @@ class EpochCache:
             return
         kept = [start for start in self._starts if start.start_offset < start_offset]
         self._store([*kept, EpochStart(epoch, start_offset)])
+
+    def open_first(self, epoch: int) -> File:
+        """The same for a log in which nothing is yet, not synced: nothing is lost with it, as long
+        as the file is on disk before the first batch counts."""
+        assert not self._starts, "an epoch was there before"
+        file = self._files.open(self._path, create=True)
+        file.truncate(0)
+        starts = [EpochStart(epoch, 0)]
+        write_all(file, 0, encode_checkpoint(starts))
+        self._starts, self.latest = starts, epoch
+        return file
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch`, and where it ended: what a follower may keep.

@@ -13,7 +13,7 @@ from core_log.storage.durability import Durability, RemovalJob
 from core_log.storage.durability import SyncJob as SyncJob
 from core_log.storage.files import Bytes, File, FileRange, Files
 from core_log.storage.growth import Growth
-from core_log.storage.leader_epochs import EpochCache
+from core_log.storage.leader_epochs import UNDEFINED, EpochCache
 from core_log.storage.log_config import LogConfig
 from core_log.storage.producers import ProducerStates, is_data
 from core_log.storage.replay import mend_aborted, replay_marker, restore_producers
@@ -301,6 +301,16 @@ class PartitionLog:
             self.sync_failed(error)
             raise self._refusal(error) from error
         self.synced(job)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """What is appended from now on was written by this leader."""
+        if self.end_offset == 0 and self.epochs.latest == UNDEFINED:
+            is_new = self._durability.will_sync(self.directory)
+            with self._refusing():
+                file = self.epochs.open_first(epoch)
+            self.sync_with_next([file], [] if is_new else [self.directory])
+        else:
+            self.epochs.assign(epoch, self.end_offset)
 
     def sync_with_next(self, files: list[File], directories: list[Path]) -> None:
         """What else must be on disk before anything counts as durable."""

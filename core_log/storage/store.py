@@ -91,6 +91,13 @@ class Store:
         """Those that lie in the directory, open or not."""
         return frozenset(self._found)
 
+    def announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that are about to be made: what the disk has to know of each before is
+        written for all together. Where that fails, their openings say so."""
+        fresh = [each for each in partitions if each not in self._found]
+        with suppress(OSError):
+            self.checkpoints.begin(fresh)
+
     def open_partition(
         self, topic: str, partition: int, *, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
@@ -105,7 +112,7 @@ class Store:
             is_new = key not in self._found
             if is_new:
                 self.files.make_directory(directory)
-                self.checkpoints.begin(*key)
+                self.checkpoints.begin([key])
             if is_new or read_topic_id(self.files, directory) is None:
                 fresh_files.append(write_topic_id(self.files, directory, topic_id))
             log = self._recover(key, directory, config, is_new=is_new)

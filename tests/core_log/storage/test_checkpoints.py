@@ -97,7 +97,7 @@ def test_a_new_partition_inherits_nothing_from_an_older_one_of_its_name() -> Non
         checkpoint.set("a", 0, 5)
         checkpoint.set("b", 0, 6)
     checkpoints.forget("a", 0)
-    checkpoints.begin("a", 0)
+    checkpoints.begin([("a", 0)])
 
     for seed in range(10):
         again = Checkpoints(files.after_power_cut(Random(seed)), Path("/log"))
@@ -222,3 +222,20 @@ def test_a_whole_checkpoint_with_a_wrong_count_is_an_error() -> None:
     files.open(PATH).content[2:3] = b"5"
     with pytest.raises(DecodeError, match="what it counts"):
         read_checkpoint(files, PATH, columns=2)
+
+
+def test_partitions_that_begin_together_begin_from_nothing_each() -> None:
+    files = empty_directory()
+    checkpoints = Checkpoints(files, Path("/log"))
+    for checkpoint in (checkpoints.recovery_points, checkpoints.cleaned_to):
+        checkpoint.set("a", 0, 5)
+        checkpoint.set("b", 0, 6)
+    checkpoints.forget("a", 0)
+
+    checkpoints.begin([("a", 0), ("a", 1), ("a", 2)])
+
+    for seed in range(10):
+        again = Checkpoints(files.after_power_cut(Random(seed)), Path("/log"))
+        assert dict(again.recovery_points) == {("a", 0): 0, ("a", 1): 0, ("a", 2): 0, ("b", 0): 6}
+        assert dict(again.cleaned_to) == {("a", 0): 0, ("b", 0): 6}
+        assert not again.recovery_points.is_damaged

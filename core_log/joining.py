@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.rows.decimals import decimal_to_text
 from core_log.rows.json_escapes import escape
+from core_log.rows.time_text import UNIT_DIGITS, moments_to_text
 from core_log.speed import Warming, chosen_speed
 from core_log.varint import write_varints
 
@@ -22,7 +24,7 @@ class Kind(IntEnum):
     """How a column's values become bytes."""
 
     RAW = 0
-    """Text or bytes as they are."""
+    """Text or bytes as they are; dictionaries of them spare writing again what rows share."""
     STRING = 1
     """Text as a JSON string."""
     INTEGER = 2
@@ -31,6 +33,10 @@ class Kind(IntEnum):
     """As JSON's true and false."""
     VARINT = 4
     """As Kafka writes numbers; never null."""
+    DECIMAL = 5
+    """A JSON string with every digit of the scale."""
+    MOMENT = 6
+    """A moment in UTC as a JSON string with every digit of its unit."""
 
 
 class Column(NamedTuple):
@@ -101,7 +107,7 @@ def _parts(piece: Piece | list[pa.Array]) -> list[bytes | pa.Array]:
         return [piece]
     if isinstance(piece, list):
         return [write_varints(*(each.to_numpy() for each in piece))]
-    values, form = piece
+    values, form = as_text(piece)
     match form:
         case Kind.RAW:
             return [values]
@@ -111,6 +117,20 @@ def _parts(piece: Piece | list[pa.Array]) -> list[bytes | pa.Array]:
             return [b'"', escape(values), b'"']
         case _:
             return [values.cast(pa.string())]
+
+
+def as_text(column: Column) -> Column:
+    """The same in text where it is of a kind that only the compiled way writes by itself."""
+    values, kind = column
+    match kind:
+        case Kind.RAW if pa.types.is_dictionary(values.type):
+            return Column(values.dictionary_decode(), kind)
+        case Kind.DECIMAL:
+            return Column(decimal_to_text(values), Kind.STRING)
+        case Kind.MOMENT:
+            digits = UNIT_DIGITS[values.type.unit]
+            return Column(moments_to_text(values, digits=digits), Kind.STRING)
+    return column
 
 
 def _of_kind(part: bytes | pa.Array, kind: pa.DataType) -> pa.Array | pa.Scalar:

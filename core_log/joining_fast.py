@@ -6,21 +6,24 @@ from typing import Any
 import numba
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from core_log.joining import Kind, Piece, join_plainly, merged
+from core_log.joining import Column, Kind, Piece, as_text, join_plainly, merged
 from core_log.rows.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
+from core_log.rows.time_text import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
 from core_log.varint import Int64s
 
-KIND, DATA, OFFSETS, VALID, FIRST, SIZE = range(6)
+KIND, DATA, OFFSETS, VALID, FIRST, SIZE, INDEXES, SCALE = range(8)
 """Of a piece: what it is; addresses of its bytes or numbers, of its offsets, and of the bitmap of
-what is not null; the first value's place in bitmaps; of what all rows share how long it is."""
+what is not null; the first value's place in bitmaps; how long it is, if all rows share it, or else
+the most that a value takes beside its text; where the places of a dictionary's values stand; and
+digits behind the point."""
 CONSTANT = max(Kind) + 1
-RAW, STRING, INTEGER, BOOLEAN, VARINT = (int(each) for each in Kind)
-ROOM = {RAW: 4, STRING: 4, INTEGER: 20, BOOLEAN: 5, VARINT: 10}
-"""The most that a value takes, beside its text."""
+RAW, STRING, INTEGER, BOOLEAN, VARINT, DECIMAL, MOMENT = (int(each) for each in Kind)
+ROOM = {RAW: 4, STRING: 4, INTEGER: 20, BOOLEAN: 5, VARINT: 10, DECIMAL: 44, MOMENT: 32}
 BYTES_MAX = 2**31 - 1
 SLACK_BYTES = 64
 """A word may be written whole where only a part of it counts."""
@@ -39,7 +42,10 @@ NULL, TRUE, FALS, E = (
     np.uint8(ord("e")),
 )
 PAIRS = np.array([int.from_bytes(b"%02d" % each, "little") for each in range(100)], np.uint16)
-SCRATCH_BYTES = 24
+SCRATCH_BYTES = 48
+POINT, COLON, HYPHEN, LARGE_T, LARGE_Z = (np.uint8(each) for each in b".:-TZ")
+DAY_S, DAY_0, CYCLE_DAYS = 86_400, 719_468, 146_097
+"""From the first of March in the year 0 to 1970; the calendar repeats after 400 years."""
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
     cache=True, nogil=True, boundscheck=False
@@ -83,7 +89,7 @@ def join_compiled(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: b
     held, about = _about(merged(pieces))
     texts = int(_text_bytes(about, rows))
     size = int(about[:, SIZE].sum()) * rows + texts
-    offsets, scratch = np.empty(rows + 1, np.int32), np.empty(SCRATCH_BYTES, np.uint8)
+    offsets, scratch = np.zeros(rows + 1, np.int32), np.empty(SCRATCH_BYTES, np.uint8)
     out, row, at, spare = np.empty(0, np.uint8), 0, 0, GROWTH_MIN
     while row < rows:
         if size + spare > BYTES_MAX:
@@ -103,43 +109,85 @@ def join_compiled(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: b
 def _about(pieces: Sequence[Piece]) -> tuple[list[Any], Int64s]:
     """What each piece is; and what must be kept until they are written."""
     held: list[Any] = []
-    about = np.zeros((len(pieces), 6), np.int64)
+    about = np.zeros((len(pieces), 8), np.int64)
     for place, piece in enumerate(pieces):
         if isinstance(piece, bytes):
             constant = np.frombuffer(piece + bytes(8), np.uint8)
             held.append(constant)
-            about[place] = (CONSTANT, constant.ctypes.data, 0, 0, 0, len(piece))
+            about[place, :SIZE] = (CONSTANT, constant.ctypes.data, 0, 0, 0)
+            about[place, SIZE] = len(piece)
             continue
-        column, kind = piece
-        if kind in (INTEGER, VARINT) and column.type != pa.int64():
-            column = column.cast(pa.int64())
+        column, kind = _as_the_loop_has_it(piece)
+        about[place, KIND], about[place, SIZE] = kind, ROOM[kind]
+        if pa.types.is_dictionary(column.type):
+            places = column.indices.cast(pa.int64())
+            about[place, INDEXES] = places.buffers()[1].address + 8 * places.offset
+            column = column.dictionary
+            about[place, SIZE] = pc.max(pc.binary_length(column)).as_py() or 0
+            held.append(places)
         held.append(column)
-        buffers = column.buffers()
+        valid, *buffers = column.buffers()
         first = column.offset
-        valid = buffers[0].address if column.null_count else 0
+        about[place, FIRST] = first
+        about[place, VALID] = valid.address if column.null_count else 0
         if kind in (RAW, STRING):
-            data = buffers[2].address if buffers[2] is not None else 0
-            offsets = buffers[1].address + 4 * first
-            about[place] = (kind, data, offsets, valid, first, ROOM[kind])
-        elif kind == BOOLEAN:
-            about[place] = (kind, buffers[1].address, 0, valid, first, ROOM[kind])
-        else:
-            about[place] = (kind, buffers[1].address + 8 * first, 0, valid, first, ROOM[kind])
+            about[place, OFFSETS] = buffers[0].address + 4 * first
+            about[place, DATA] = 0 if buffers[1] is None else buffers[1].address
+            continue
+        width = {BOOLEAN: 0, DECIMAL: 16}.get(kind, 8)
+        about[place, DATA] = buffers[0].address + width * first
+        if kind == DECIMAL:
+            about[place, SCALE] = column.type.scale
+        elif kind == MOMENT:
+            about[place, SCALE] = UNIT_DIGITS[column.type.unit]
     return held, about
+
+
+def _as_the_loop_has_it(piece: Column) -> Column:
+    """Numbers of 64 bits, and as text what is beyond what the loop can write."""
+    values, kind = piece
+    if kind in (INTEGER, VARINT) and values.type != pa.int64():
+        return Column(values.cast(pa.int64()), kind)
+    if kind == DECIMAL and not _is_short(values):
+        return as_text(piece)
+    if kind == MOMENT and not _has_four_digits(values):
+        return as_text(piece)
+    return piece
+
+
+def _is_short(values: pa.Array) -> bool:
+    """Whether every number stands in the lower half of its sixteen bytes."""
+    kind = values.type
+    if not pa.types.is_decimal128(kind) or kind.scale < 0 or not len(values):
+        return False
+    halves = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)
+    lower, upper = halves[values.offset : values.offset + len(values)].T
+    return bool((lower >> 63 == upper).all())
+
+
+def _has_four_digits(values: pa.Array) -> bool:
+    unit = values.type.unit
+    if unit not in ("ms", "us"):
+        return False
+    numbers = pc.min_max(values.view(pa.int64()))
+    least, most = numbers["min"].as_py(), numbers["max"].as_py()
+    if least is None:
+        return True
+    return bool(YEAR_0 * PER_SECOND[unit] <= least and most < YEAR_10000 * PER_SECOND[unit])
 
 
 @_compiled
 def _text_bytes(about: Int64s, rows: int) -> Any:
     total = 0
     for piece in range(len(about)):
-        if about[piece, KIND] == RAW or about[piece, KIND] == STRING:
+        if about[piece, OFFSETS] and not about[piece, INDEXES]:
             offsets = about[piece, OFFSETS]
             total += load32(offsets + 4 * rows) - load32(offsets)
     return total
 
 
 @_compiled
-def _join(  # noqa: C901 - another call for every value would cost more than the value
+def _join(  # noqa: C901, PLR0915 - another call for every value would cost more than the value
     about: Int64s, rows: int, row: int, at: int, out: int, limit: int, offsets: Any,
     scratch: int, has_null: bool,
 ) -> Any:  # fmt: skip
@@ -149,7 +197,7 @@ def _join(  # noqa: C901 - another call for every value would cost more than the
     spare = limit - at
     for piece in range(len(about)):
         spare -= about[piece, SIZE] * (rows - row)
-        if about[piece, KIND] == RAW or about[piece, KIND] == STRING:
+        if about[piece, OFFSETS] and not about[piece, INDEXES]:
             ends = about[piece, OFFSETS]
             spare -= load32(ends + 4 * rows) - load32(ends + 4 * row)
     for each in range(row, rows):
@@ -169,8 +217,13 @@ def _join(  # noqa: C901 - another call for every value would cost more than the
                     at += 4
                 continue
             if kind == RAW:
-                begin = load32(about[piece, OFFSETS] + 4 * each)
-                size = load32(about[piece, OFFSETS] + 4 * each + 4) - begin
+                value = about[piece, OFFSETS] + 4 * each
+                if about[piece, INDEXES]:
+                    value = about[piece, OFFSETS] + 4 * np.int64(
+                        load64(about[piece, INDEXES] + 8 * each)
+                    )
+                begin = load32(value)
+                size = load32(value + 4) - begin
                 _copy(data + begin, out + at, size)
                 at += size
             elif kind == STRING:
@@ -194,8 +247,13 @@ def _join(  # noqa: C901 - another call for every value would cost more than the
                     store32(out + at, FALS)
                     store8(out + at + 4, E)
                     at += 5
-            else:
+            elif kind == VARINT:
                 at += _varint(load64(data + 8 * each), out + at)
+            elif kind == DECIMAL:
+                number = load64(data + 16 * each)
+                at += _decimal(number, about[piece, SCALE], out + at, scratch)
+            else:
+                at += _moment(np.int64(load64(data + 8 * each)), about[piece, SCALE], out + at)
     offsets[rows] = at
     return rows, at
 
@@ -267,13 +325,8 @@ def _escape(source: int, to: int, count: int) -> Any:
 
 
 @_compiled
-def _digits(number: Any, to: int, scratch: int) -> Any:
-    """From the last pair of digits on into the scratch, and from there to their place."""
-    sign = 0
-    if np.int64(number) < 0:
-        store8(to, MINUS)
-        number = np.uint64(0) - number
-        sign = 1
+def _backwards(number: Any, scratch: int) -> Any:
+    """Where the digits begin, which end with the scratch."""
     at = SCRATCH_BYTES
     while number >= np.uint64(100):
         rest = number // np.uint64(100)
@@ -286,9 +339,88 @@ def _digits(number: Any, to: int, scratch: int) -> Any:
     else:
         at -= 1
         store8(scratch + at, ZERO + np.uint8(number))
-    count = SCRATCH_BYTES - at
-    _copy(scratch + at, to + sign, count)
-    return sign + count
+    return at
+
+
+@_compiled
+def _digits(number: Any, to: int, scratch: int) -> Any:
+    sign = 0
+    if np.int64(number) < 0:
+        store8(to, MINUS)
+        number = np.uint64(0) - number
+        sign = 1
+    at = _backwards(number, scratch)
+    _copy(scratch + at, to + sign, SCRATCH_BYTES - at)
+    return sign + SCRATCH_BYTES - at
+
+
+@_compiled
+def _decimal(number: Any, scale: int, to: int, scratch: int) -> Any:
+    store8(to, QUOTE_BYTE)
+    end = to + 1
+    if np.int64(number) < 0:
+        store8(end, MINUS)
+        number = np.uint64(0) - number
+        end += 1
+    at = _backwards(number, scratch)
+    point = SCRATCH_BYTES - scale
+    while at >= point:
+        at -= 1
+        store8(scratch + at, ZERO)
+    _copy(scratch + at, end, point - at)
+    end += point - at
+    if scale:
+        store8(end, POINT)
+        _copy(scratch + point, end + 1, scale)
+        end += 1 + scale
+    store8(end, QUOTE_BYTE)
+    return end + 1 - to
+
+
+@_compiled
+def _moment(number: int, digits: int, to: int) -> Any:
+    """The years of four digits only. Months are counted from March on, so that the day that may
+    be missing is the last."""
+    per_second = 1_000_000 if digits == 6 else 1_000
+    seconds = number // per_second
+    fraction = number - seconds * per_second
+    days = seconds // DAY_S
+    clock = seconds - days * DAY_S
+    days += DAY_0
+    cycle = days // CYCLE_DAYS
+    day = days - cycle * CYCLE_DAYS
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5 - 1
+    month += 3 if month < 10 else -9
+    year += 400 * cycle + (1 if month <= 2 else 0)
+    store8(to, QUOTE_BYTE)
+    store16(to + 1, PAIRS[year // 100])
+    store16(to + 3, PAIRS[year % 100])
+    store8(to + 5, HYPHEN)
+    store16(to + 6, PAIRS[month])
+    store8(to + 8, HYPHEN)
+    store16(to + 9, PAIRS[day])
+    store8(to + 11, LARGE_T)
+    store16(to + 12, PAIRS[clock // 3_600])
+    store8(to + 14, COLON)
+    store16(to + 15, PAIRS[clock // 60 % 60])
+    store8(to + 17, COLON)
+    store16(to + 18, PAIRS[clock % 60])
+    store8(to + 20, POINT)
+    at = to + 21
+    if digits == 6:
+        store16(at, PAIRS[fraction // 10_000])
+        store16(at + 2, PAIRS[fraction // 100 % 100])
+        store16(at + 4, PAIRS[fraction % 100])
+    else:
+        store8(at, ZERO + np.uint8(fraction // 100))
+        store16(at + 1, PAIRS[fraction % 100])
+    at += digits
+    store8(at, LARGE_Z)
+    store8(at + 1, QUOTE_BYTE)
+    return at + 2 - to
 
 
 @_compiled

@@ -11,7 +11,7 @@ from core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from core_log.rows.envelope import envelope, truncate_envelope
 from core_log.rows.json_events import read_events
 from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_frame
-from core_log.rows.json_text import join, json_text, object_pieces
+from core_log.rows.json_text import join, object_pieces
 from core_log.rows.row_forms import RowForms
 from core_log.rows.settings import WireSettings
 from core_log.rows.tombstones import with_tombstones
@@ -32,7 +32,7 @@ class DebeziumJson:
             pieces = truncate_envelope(changes, now_us=now_us)
             values = join([opening, *pieces, closing], 1).cast(pa.binary())
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
-        texts = {name: json_text(column) for name, column in forms.to_wire(changes.rows).items()}
+        texts = forms.to_json(changes.rows)
         frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)
         keys = encode_keys(forms, texts, len(changes), frame)
         row = object_pieces(changes.schema.names, texts.values())
@@ -68,6 +68,6 @@ def _before(changes: TableChanges, forms: RowForms) -> pa.Array | None:
     if before is None or before.null_count == len(before):
         return None
     rows = pa.RecordBatch.from_arrays(before.flatten(), schema=forms.schema.arrow)
-    texts = [json_text(column) for column in forms.to_wire(rows).values()]
-    text = join(object_pieces(forms.schema.names, texts), len(changes))
+    pieces = object_pieces(forms.schema.names, forms.to_json(rows).values())
+    text = join(pieces, len(changes))
     return pc.if_else(before.is_valid(), text, None)

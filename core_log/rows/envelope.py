@@ -111,7 +111,7 @@ class _Runs(NamedTuple):
         """Pieces of stretches as pieces of rows."""
         if all(isinstance(piece, str) for piece in pieces):
             return list(pieces)
-        return [join(pieces, len(self.starts)).take(self.numbers)]
+        return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
 
 
 def _changes(column: pa.Array) -> Mask:

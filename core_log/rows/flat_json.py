@@ -33,7 +33,7 @@ class FlatJson:
 
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._forms_of(changes.schema)
-        texts = {name: json_text(column) for name, column in forms.to_wire(changes.rows).items()}
+        texts = forms.to_json(changes.rows)
         names = [*changes.schema.names, *ADDED]
         pieces = object_pieces(names, [*texts.values(), *map(json_text, added(changes))])
         opening, closing = self._value_frame(forms)

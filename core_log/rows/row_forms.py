@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
+from core_log.joining import Column
 from core_log.rows.column_types import type_text
+from core_log.rows.json_text import json_text
 from core_log.rows.rejecting import UNFIT, whole_or_rejected
 from core_log.rows.settings import WireSettings
 from core_log.rows.wire_form import WireForm, form_of
@@ -44,20 +46,29 @@ class RowForms:
 
     def to_wire(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
         """Raises `RowsRejected` for rows that the chosen modes cannot express."""
+        return self._expressed(rows, WireForm.written)
+
+    def to_json(self, rows: pa.RecordBatch) -> Mapping[str, Column]:
+        """The same for JSON, which takes some columns as they are."""
+        return self._expressed(rows, _json)
+
+    def _expressed(
+        self, rows: pa.RecordBatch, express: Callable[[WireForm, pa.Array], Made]
+    ) -> Mapping[str, Made]:
+        def expressed(columns: Sequence[pa.Array]) -> dict[str, Made]:
+            return {
+                name: express(form, column)
+                for (name, form), column in zip(self.forms.items(), columns, strict=True)
+            }
+
         return whole_or_rejected(
             rows.num_rows,
-            lambda start, end: self._written(rows.slice(start, end - start).columns),
+            lambda start, end: expressed(rows.slice(start, end - start).columns),
             lambda row: self._misfits(
                 rows.slice(row, 1).columns, lambda form, column: form.written(column)
             ),
             "rows hold values that the chosen wire form cannot express",
         )
-
-    def _written(self, columns: Sequence[pa.Array]) -> dict[str, pa.Array]:
-        return {
-            name: form.written(column)
-            for (name, form), column in zip(self.forms.items(), columns, strict=True)
-        }
 
     def from_wire(
         self, columns: Sequence[pa.Array], row_count: int, *, unpack: Unpack
@@ -106,6 +117,10 @@ class RowForms:
                 is_bad = pc.and_not(is_bad, is_deleted)
             problems[f"column {column.name!r} is null"] = is_bad
         refuse(problems)
+
+
+def _json(form: WireForm, column: pa.Array) -> Column:
+    return json_text(form.written(column)) if form.direct is None else Column(column, form.direct)
 
 
 def refuse(problems: Mapping[str, pa.BooleanArray]) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import DecodeError
+from core_log.joining import Kind
 from core_log.rows import byte_text, decimals, time_text
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column
@@ -51,6 +52,8 @@ class WireForm:
     """Fields of a struct that are never null; what `to_wire` makes says so, too."""
     doc: str = ""
     """What Debezium's schema says of itself."""
+    direct: Kind | None = None
+    """How JSON takes the column as it is, where there is no need of `to_wire` for that."""
 
     def written(self, column: pa.Array) -> pa.Array:
         return column if self.to_wire is None else self.to_wire(column)
@@ -228,6 +231,7 @@ def _decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSe
                 pa.string(),
                 to_wire=decimals.decimal_to_text,
                 from_wire=lambda column: decimals.text_to_decimal(column, kind),
+                direct=Kind.DECIMAL,
             )
         case "double":
             return WireForm(
@@ -322,6 +326,7 @@ def _zoned_form(kind: pa.DataType, parameters: Mapping[str, str]) -> WireForm:
         "io.debezium.time.ZonedTimestamp",
         to_wire=lambda column: time_text.moments_to_text(column, digits=digits),
         from_wire=lambda column: time_text.text_to_moments(column, kind),
+        direct=Kind.MOMENT if digits == time_text.UNIT_DIGITS[kind.unit] else None,
     )
 
 

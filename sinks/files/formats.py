@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from core_log.rows.json_text import join, json_text, object_pieces
+from core_log.rows.json_text import join, object_pieces
 from core_log.rows.row_forms import RowForms
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableSchema
@@ -56,7 +56,7 @@ class JsonFile:
         self._sink = self._raw if is_plain else pa.CompressedOutputStream(self._raw, compression)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        texts = {name: json_text(column) for name, column in self._forms.to_wire(rows).items()}
+        texts = self._forms.to_json(rows)
         lines = join([*object_pieces(list(texts), texts.values()), "\n"], rows.num_rows)
         self._sink.write(characters_of(lines))
 

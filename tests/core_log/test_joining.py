@@ -1,8 +1,12 @@
 """The compiled way and the plain one write the same bytes, which are those of a slow reference."""
 
 import json
+from datetime import UTC
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +16,16 @@ from core_log.joining import Column, Join, Kind, Piece, join_plainly
 from core_log.plain_records import encode_varint
 from core_log.rows.json_escapes import SHORT_ESCAPES
 
+DECIMALS = (
+    pa.decimal128(12, 2), pa.decimal128(18, 0), pa.decimal128(38, 38), pa.decimal128(5, -3),
+    pa.decimal128(38, 9), pa.decimal256(50, 4),
+)  # fmt: skip
+MOMENTS = st.datetimes(timezones=st.just(UTC))
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100)
 TEXTS = st.text(max_size=20) | st.text('"\\\b\t\n\f\r\0\x1f\x7f a', max_size=40)
 ROWS = 11
 NULLS = (b"null", b"")
+TIMESPECS = {"ms": "milliseconds", "us": "microseconds"}
 
 
 def ways() -> list[Join]:
@@ -28,13 +38,13 @@ def ways() -> list[Join]:
 @st.composite
 def columns(draw: st.DrawFn) -> Column:
     """Some are slices of longer ones, so that they begin in the middle of a byte."""
+    values: list[Any]
     kind = draw(st.sampled_from(Kind))
     before = draw(st.integers(0, 9))
     count = ROWS + before
     match kind:
         case Kind.RAW | Kind.STRING:
-            values = st.none() | TEXTS
-            values, held = draw(lists(values, count)), pa.string()
+            values, held = draw(lists(st.none() | TEXTS, count)), pa.string()
         case Kind.BOOLEAN:
             values, held = draw(lists(st.none() | st.booleans(), count)), pa.bool_()
         case Kind.INTEGER:
@@ -43,10 +53,25 @@ def columns(draw: st.DrawFn) -> Column:
             values = draw(lists(st.none() | st.integers(-most, most - 1), count))
         case Kind.VARINT:
             values, held = draw(lists(INTEGERS, count)), pa.int64()
+        case Kind.DECIMAL:
+            held = draw(st.sampled_from(DECIMALS))
+            most = 10**held.precision - 1
+            unscaled = lists(st.none() | st.integers(-most, most) | st.integers(-99, 99), count)
+            values = [None if each is None else scaled(each, held) for each in draw(unscaled)]
+        case Kind.MOMENT:
+            held = pa.timestamp(draw(st.sampled_from(("ms", "us"))), "UTC")
+            values = draw(lists(st.none() | MOMENTS, count))
+            if held.unit == "ms":
+                values = [each and each.replace(microsecond=0) for each in values]
     return Column(pa.array(values, held).slice(before), kind)
 
 
-def lists(values: st.SearchStrategy, count: int) -> st.SearchStrategy:
+def scaled(number: int, kind: pa.DataType) -> Decimal:
+    sign, digits, _ = Decimal(number).as_tuple()
+    return Decimal((sign, digits, -kind.scale))
+
+
+def lists(values: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[Any]]:
     return st.lists(values, min_size=1, max_size=count).map(lambda some: (some * count)[:count])
 
 
@@ -83,6 +108,11 @@ def written(column: Column, row: int, null: bytes) -> bytes:
             return bytes(value, "utf-8")
         case Kind.VARINT:
             return encode_varint(value)
+        case Kind.DECIMAL:
+            return f'"{value:f}"'.encode()
+        case Kind.MOMENT:
+            text = value.isoformat(timespec=TIMESPECS[column.values.type.unit])
+            return f'"{text.removesuffix("+00:00")}Z"'.encode()
         case Kind.STRING:
             return as_jackson(json.dumps(value, ensure_ascii=False)).encode()
         case _:
@@ -115,6 +145,37 @@ def test_text_that_is_all_escapes_finds_its_room() -> None:
 
     assert compiled.equals(plain)
     compiled.validate(full=True)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+@given(numbers=st.lists(st.integers(1 - 2**63, 2**63 - 1), min_size=1, max_size=5))
+def test_moments_of_any_year_are_written_alike(unit: str, numbers: list[int]) -> None:
+    values = pa.array(numbers, pa.int64()).view(pa.timestamp(unit, "UTC"))
+
+    plain, compiled = (
+        way([Column(values, Kind.MOMENT)], len(values), pa.string(), b"null") for way in ways()
+    )
+
+    assert compiled.equals(plain)
+
+
+def test_every_day_of_many_years_has_its_name() -> None:
+    days = pa.array(range(-720_000, 2_930_000, 11), pa.int64())
+    values = pc.add(pc.multiply(days, 86_400_000_000), 86_399_999_999)
+    pieces = [Column(values.view(pa.timestamp("us", "UTC")), Kind.MOMENT)]
+
+    plain, compiled = (way(pieces, len(values), pa.string(), b"null") for way in ways())
+
+    assert compiled.equals(plain)
+
+
+def test_what_rows_share_is_taken_from_a_dictionary() -> None:
+    shared = pa.DictionaryArray.from_arrays([1, 0, 0, 2, 1], ["ä", "", "a longer one"])
+    pieces: list[Piece] = [Column(shared, Kind.RAW), b";"]
+
+    found = [way(pieces, 5, pa.string(), b"null").to_pylist() for way in ways()]
+
+    assert found == [[";", "ä;", "ä;", "a longer one;", ";"]] * 2
 
 
 def test_no_rows_are_no_rows() -> None:

@@ -16,6 +16,7 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.letters.letters import dead_letter_topic
 from pipelines.loops.deliver import Delivery, deliver
 from pipelines.loops.encoding import Encoder
+from pipelines.loops.inexpressible import RECORD_BYTES_MAX
 from pipelines.loops.ingest import UNIT, IngestLimits, ingest
 from pipelines.loops.pausing import unless_paused
 from pipelines.loops.reading import Skipped, SliceReader
@@ -27,9 +28,6 @@ from pipelines.reports import VERIFY, Gauged, Read, Remarked, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
-
-RECORD_BYTES_MAX = 64 << 20
-"""A row of a database can be large, and a record is never divided."""
 
 
 async def run_unit(

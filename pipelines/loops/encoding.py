@@ -30,7 +30,7 @@ from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
 from pipelines.loops.busy_work import beside, pieces_of
-from pipelines.loops.inexpressible import encoded_or_set_aside
+from pipelines.loops.inexpressible import encoded_or_set_aside, sized
 from pipelines.loops.topics import TopicRules
 
 PIECE_ROWS_MAX = 8_000
@@ -115,7 +115,10 @@ class Encoder:
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> list[Portion]:
         changes, encoded, rejects = encoded_or_set_aside(
-            changes, partial(route.codec.encode, now_us=now_ms * 1_000)
+            changes,
+            sized(
+                partial(route.codec.encode, now_us=now_ms * 1_000), compression=self._compression
+            ),
         )
         self.rejects += rejects
         if encoded is None:

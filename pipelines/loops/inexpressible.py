@@ -10,11 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation, Reject, TableChanges
+from core_log.compression import compress
 from core_log.errors import RowsRejected
 from core_log.rows.codec import Encoded
 from core_log.rows.stretches import Mask
 
 Encode = Callable[[TableChanges], Encoded]
+RECORD_BYTES_MAX = 64 << 20
+"""A row of a database can be large, and a record is never divided."""
+HEAD_BYTES = 64 << 10
+"""Left for the headers of a record and of its batch."""
 DIGEST_DIGITS = 16
 
 
@@ -34,6 +39,35 @@ def encoded_or_set_aside(
             changes, lost = _without(changes, error)
             rejects += lost
     return changes, None, rejects
+
+
+def sized(encode: Encode, *, compression: int, record_bytes_max: int = RECORD_BYTES_MAX) -> Encode:
+    """Raises `RowsRejected` for records that no topic would take, however well compressed."""
+
+    def encode_sized(changes: TableChanges) -> Encoded:
+        encoded = encode(changes)
+        room = record_bytes_max - HEAD_BYTES
+        if encoded.values.nbytes + encoded.keys.nbytes <= room:
+            return encoded
+        lengths = pc.add(
+            pc.fill_null(pc.binary_length(encoded.values), 0),
+            pc.fill_null(pc.binary_length(encoded.keys), 0),
+        ).to_numpy()
+        reasons = {}
+        for record in np.flatnonzero(lengths > room).tolist():
+            value, key = (each[record].as_buffer() for each in (encoded.values, encoded.keys))
+            size = sum(len(compress(compression, each)) for each in (value, key) if each)
+            if size > room:
+                row = record if encoded.changes is None else encoded.changes[record].as_py()
+                reasons[row] = (
+                    f"its record takes {size >> 20} MiB of the {record_bytes_max >> 20} MiB of"
+                    " max.message.bytes; `drop` of the pipeline's `transform` leaves columns out"
+                )
+        if reasons:
+            raise RowsRejected("rows are too large for a record", reasons=reasons)
+        return encoded
+
+    return encode_sized
 
 
 def _without(changes: TableChanges, error: RowsRejected) -> tuple[TableChanges, list[Reject]]:

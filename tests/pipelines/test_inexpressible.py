@@ -2,16 +2,18 @@
 
 import json
 from functools import partial
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 
 from core_log.changes import Operation, Reject, TableChanges
+from core_log.compression import Compression
 from core_log.rows.codec import Encoded
 from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column, TableId, TableSchema
-from pipelines.loops.inexpressible import encoded_or_set_aside
+from pipelines.loops.inexpressible import encoded_or_set_aside, sized
 
 MOMENT = pa.timestamp("us")
 SCHEMA = TableSchema(
@@ -87,3 +89,51 @@ def test_rows_that_nobody_counts_have_places_of_their_own() -> None:
 
     assert not events and len({each.at for each in rejects}) == 2
     assert all(each.at.startswith("0/1#") for each in rejects)
+
+
+LARGE = TableSchema(
+    TableId("public", "t"), (Column("id", pa.int64()), Column("body", pa.string())), ("id",)
+)
+NOISE, OTHER = (Random(seed).randbytes(100_000).hex() for seed in (1, 2))
+
+
+def large(operation: Operation, *bodies: str, before: str | None = None) -> TableChanges:
+    columns = [pa.array(range(len(bodies)), pa.int64()), pa.array(bodies)]
+    rows = pa.RecordBatch.from_arrays(columns, schema=LARGE.arrow)
+    old = None
+    if before is not None:
+        columns[1] = pa.array([before] * len(bodies))
+        old = pa.StructArray.from_arrays(columns, fields=list(LARGE.arrow))
+    operations = pa.array([operation] * len(bodies), pa.uint8())
+    return TableChanges(LARGE, rows, operations, {"ts_us": 5}, commits="0/1", before=old)
+
+
+def fitting(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
+    """Into records of at most 128 KiB, with room for what stands around them."""
+    codec = codec_for(WireSettings(), topic="t")
+    encode = sized(
+        partial(codec.encode, now_us=1), compression=Compression.ZSTD, record_bytes_max=192 << 10
+    )
+    kept, found, rejects = encoded_or_set_aside(what, encode)
+    return kept, values(found), rejects
+
+
+def test_a_row_too_large_for_a_record_is_set_aside_by_its_key_with_what_to_do() -> None:
+    _, events, [reject] = fitting(large(INSERT, "small", NOISE + OTHER, "small"))
+
+    assert [event["after"]["id"] for event in events] == [0, 2]
+    assert reject.content == b'{"id":"1"}'
+    assert "max.message.bytes" in reject.problem and "`drop`" in reject.problem
+
+
+def test_a_row_that_compression_makes_fit_goes_on() -> None:
+    _, [event], rejects = fitting(large(INSERT, "x" * 1_000_000))
+
+    assert not rejects and len(event["after"]["body"]) == 1_000_000
+
+
+def test_the_row_before_is_left_out_before_the_row_is() -> None:
+    _, [event], rejects = fitting(large(UPDATE, NOISE, before=NOISE[::-1]))
+
+    assert not rejects and event["before"] is None
+    assert event["after"]["body"] == NOISE

@@ -1,7 +1,7 @@
 """`headwater snapshot`: has the rows that are at a source read again, beside its changes."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,65 +16,58 @@ KIND = "snapshot"
 ACTION, WHERE = "action", "where"
 
 
+START = """Read all rows of PIPELINE/TABLE, or of every table of PIPELINE.
+
+The source goes on meanwhile, and newer changes are never overwritten by older rows. It goes on
+where it was after a restart. `headwater status` shows how far it is.
+"""
+ACTIONS = {
+    "start": (START, "the rows of {} are to be read"),
+    "pause": ("Let the reading rest where it is; changes go on.", "the reading of {} is to rest"),
+    "resume": ("Let the reading go on where it rests.", "the reading of {} is to go on"),
+    "stop": (
+        "Give the reading up: rows that were not read yet come only once they change.",
+        "the reading of {} is to end",
+    ),
+}
+"""What each says of itself, and what it answers."""
+ONLY_WHERE = click.option(
+    "--where", default="", metavar="SQL", help="Only rows that meet this condition."
+)
+
+
 @click.group()
 def snapshot() -> None:
     """Read rows that are there already again, while changes go on."""
 
 
-@snapshot.command()
-@TARGET
-@click.option("--where", metavar="SQL", help="Only rows that meet this condition.")
-@log_options
-@shared_options
-@click.pass_obj
-def start(
-    output: Output, target: str, where: str | None, data: Path | None, bootstrap: str | None
-) -> None:
-    """Read all rows of PIPELINE/TABLE, or of every table of PIPELINE.
-
-    The source goes on meanwhile, and newer changes are never overwritten by older rows. It goes on
-    where it was after a restart. `headwater status` shows how far it is.
-    """
-    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "start", where or ""))
-    _tell(output, said, f"the rows of {target} are to be read")
+def _nothing_more(command: Callable[..., None]) -> Callable[..., None]:
+    return command
 
 
-@snapshot.command()
-@TARGET
-@log_options
-@shared_options
-@click.pass_obj
-def pause(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
-    """Let the reading rest where it is; changes go on."""
-    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "pause"))
-    _tell(output, said, f"the reading of {target} is to rest")
+def _command(action: str, about: str, answer: str) -> click.Command:
+    @click.command(action, help=about)
+    @TARGET
+    @(ONLY_WHERE if action == "start" else _nothing_more)
+    @log_options
+    @shared_options
+    @click.pass_obj
+    def wish(
+        output: Output, target: str, data: Path | None, bootstrap: str | None, where: str = ""
+    ) -> None:
+        said = run_until_signal(_wish(LogAddress(data, bootstrap), target, action, where))
+        output.result(said, [answer.format(target)])
+        if not said["is_running"]:
+            output.note(f"{said['pipeline']} does not run now; it takes this up when it does")
+
+    return wish
 
 
-@snapshot.command()
-@TARGET
-@log_options
-@shared_options
-@click.pass_obj
-def resume(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
-    """Let the reading go on where it rests."""
-    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "resume"))
-    _tell(output, said, f"the reading of {target} is to go on")
+for _action, (_about, _answer) in ACTIONS.items():
+    snapshot.add_command(_command(_action, _about, _answer))
 
 
-@snapshot.command()
-@TARGET
-@log_options
-@shared_options
-@click.pass_obj
-def stop(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
-    """Give the reading up: rows that were not read yet come only once they change."""
-    said = run_until_signal(_wish(LogAddress(data, bootstrap), target, "stop"))
-    _tell(output, said, f"the reading of {target} is to end")
-
-
-async def _wish(
-    address: LogAddress, target: str, action: str, where: str = ""
-) -> Mapping[str, Any]:
+async def _wish(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
     """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
     from pipelines.journal.control import Wish, write_control
     from pipelines.journal.inventory import tables_of
@@ -98,9 +91,3 @@ async def _wish(
         "id": wish.id,
         "is_running": pipeline in running,
     }
-
-
-def _tell(output: Output, said: Mapping[str, Any], words: str) -> None:
-    output.result(said, [words])
-    if not said["is_running"]:
-        output.note(f"{said['pipeline']} does not run now; it takes this up when it does")

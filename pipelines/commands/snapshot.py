@@ -16,6 +16,8 @@ KIND = "snapshot"
 ACTION, WHERE = "action", "where"
 
 
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
 START = """Read all rows of PIPELINE/TABLE, or of every table of PIPELINE.
 
 The source goes on meanwhile, and newer changes are never overwritten by older rows. It goes on
@@ -41,14 +43,12 @@ def snapshot() -> None:
     """Read rows that are there already again, while changes go on."""
 
 
-def _nothing_more(command: Callable[..., None]) -> Callable[..., None]:
-    return command
-
-
 def _command(action: str, about: str, answer: str) -> click.Command:
+    more: Decorator = ONLY_WHERE if action == "start" else lambda command: command
+
     @click.command(action, help=about)
     @TARGET
-    @(ONLY_WHERE if action == "start" else _nothing_more)
+    @more
     @log_options
     @shared_options
     @click.pass_obj

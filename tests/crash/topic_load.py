@@ -65,7 +65,7 @@ class TopicLoad:
 
     def settled(self) -> dict[str, str]:
         """What the newest of them came to, as far as it is known."""
-        outcomes = [each for each in list(self._outcomes.items()) if each[1] != UNKNOWN]
+        outcomes = [each for each in self._outcomes.copy().items() if each[1] != UNKNOWN]
         return dict(outcomes[-JUDGED_MAX:])
 
     def judge(self, wire: Wire, settled: dict[str, str]) -> list[str]:

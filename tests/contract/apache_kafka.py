@@ -29,7 +29,7 @@ group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=100
 auto.create.topics.enable=false
 """
-START_S_MAX = 60
+START_S_MAX = 240
 
 
 @contextmanager
@@ -39,26 +39,32 @@ def run_apache_kafka(directory: Path) -> Iterator[str]:
     if running:
         yield running
         return
+    broker, controller = free_ports(2)
+    text = PROPERTIES.format(broker=broker, controller=controller, directory=directory)
+    with running_node(directory, text, port=broker):
+        yield f"127.0.0.1:{broker}"
+
+
+@contextmanager
+def running_node(directory: Path, text: str, *formatting: str, port: int) -> Iterator[None]:
+    """A node with these properties that listens at `port`; `formatting` is what it stores first."""
     jars = os.environ.get("HEADWATER_KAFKA_JARS")
     if not jars:
         pytest.skip("Apache Kafka is not here: HEADWATER_KAFKA_JARS=$(scripts/fetch_kafka.sh)")
-    broker, controller = free_ports(2)
     properties = directory / "server.properties"
-    properties.write_text(
-        PROPERTIES.format(broker=broker, controller=controller, directory=directory)
-    )
+    properties.write_text(text)
     java = ["java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     format_it = [*java, quiet, "kafka.tools.StorageTool", "format", "--standalone"]
     identity = ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)]
-    subprocess.run([*format_it, *identity], check=True, capture_output=True)
+    subprocess.run([*format_it, *identity, *formatting], check=True, capture_output=True)
     with (directory / "kafka.log").open("wb") as output:
         node = subprocess.Popen(
             [*java, quiet, "kafka.Kafka", str(properties)], stdout=output, stderr=output
         )
         try:
-            wait_for(broker, node)
-            yield f"127.0.0.1:{broker}"
+            wait_for(port, node)
+            yield
         finally:
             node.kill()
             node.wait()

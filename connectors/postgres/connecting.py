@@ -86,11 +86,18 @@ async def connect(
     if replication:
         parameters["replication"] = "database"
     try:
-        return await psycopg.AsyncConnection.connect(
+        connection: Connection = await psycopg.AsyncConnection.connect(
             **parameters, autocommit=True, prepare_threshold=None
         )
     except psycopg.Error as error:
         raise _refused(error, parameters) from None
+    if connection.info.parameter_status("IntervalStyle") != SESSION["IntervalStyle"]:
+        await connection.close()
+        raise SourceRejected(
+            "the connection does not take on how values are to be written",
+            hint="point `url` at PostgreSQL itself: a pooler between leaves `options` out",
+        )
+    return connection
 
 
 def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:

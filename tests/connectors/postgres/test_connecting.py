@@ -1,6 +1,9 @@
 """A connection writes values the same way whoever's defaults apply, and fails without secrets."""
 
+import asyncio
+
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from connectors.postgres.connecting import connect, in_our_words
@@ -63,6 +66,45 @@ async def test_what_a_person_has_to_correct_is_said(
 
     assert words in str(refused.value)
     assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize("replication", [False, True])
+async def test_a_pooler_that_would_have_values_written_otherwise_is_found_out(
+    guest: Guest, replication: bool
+) -> None:
+    place = {name: str(value) for name, value in conninfo_to_dict(guest.url).items()}
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Passes all on, but for the options of the session."""
+        await reader.readexactly(8)
+        writer.write(b"N")  # no TLS
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        said = (await reader.readexactly(size - 4)).split(b"\0")
+        at = said.index(b"options")
+        kept = b"\0".join(said[:at] + said[at + 2 :])
+        answers, asking = await asyncio.open_connection(place["host"], int(place["port"]))
+        asking.write((len(kept) + 4).to_bytes(4, "big") + kept)
+        await asyncio.gather(passed(reader, asking), passed(answers, writer))
+        for each in (asking, writer):
+            each.close()
+            await each.wait_closed()
+        over.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as pooler:
+        port = pooler.sockets[0].getsockname()[1]
+        url = guest.url.replace(f":{place['port']}/", f":{port}/") + "?gssencmode=disable"
+        with pytest.raises(SourceRejected, match="how values are to be written") as refused:
+            await connect(settings_of(url), replication=replication)
+        await over.wait()
+
+    assert "point `url` at PostgreSQL itself" in refused.value.hint
+
+
+async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(1 << 16):
+        writer.write(piece)
+    writer.write_eof()
 
 
 async def test_a_server_that_is_away_may_come_back() -> None:

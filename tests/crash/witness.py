@@ -101,8 +101,8 @@ class Witness:
         name, faults = "{}-{}".format(*partition), list[str]()
         if reached < below:
             faults.append(f"{name}: readable to {below}, now to {reached}")
-        # A list of items is not made in one go, as a copy is: a collection of garbage in between may
-        # run Python code, and with it the thread that reads on.
+        # A list of items is not made in one go, as a copy is: a collection of garbage in between
+        # may run Python code, and with it the thread that reads on.
         seen = self._seen[partition].copy()
         for base_offset, (next_offset, checksum, is_control) in seen.items():
             if base_offset < from_offset or base_offset >= below:

@@ -3,12 +3,11 @@
 Deliberately not done: brokers, whose settings are read when they start, and their log levels.
 """
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from core_log.broker.administration import decided
+from core_log.broker.altering import each_altered
 from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.handlers.alter_configs import refused_outright
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -26,37 +25,27 @@ if TYPE_CHECKING:
 async def handle_incremental_alter_configs(
     broker: "Broker", request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    responses = []
-    for each in request.resources:
-        names = [config.name for config in each.configs]
-        refused = refused_outright(
-            broker, each.resource_type, each.resource_name, names, times
-        ) or await change(broker, each, validate_only=request.validate_only)
-        refused = refused or Refused(ErrorCode.NONE)
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=refused.code,
-                error_message=refused.message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
+    async def change(resource: AlterConfigsResource) -> Refused | None:
+        known = set(Operation)
+        if any(each.config_operation not in known for each in resource.configs):
+            return Refused(ErrorCode.INVALID_REQUEST, "An operation is none of 0 to 3")
+        changes = [
+            ConfigChange(each.name, Operation(each.config_operation), each.value)
+            for each in resource.configs
+        ]
+        return await decided(
+            broker,
+            lambda: broker.controller.alter_config(resource.resource_name, changes),
+            validate_only=request.validate_only,
         )
-    return IncrementalAlterConfigsResponse(responses=responses)
 
-
-async def change(
-    broker: "Broker", resource: AlterConfigsResource, *, validate_only: bool
-) -> Refused | None:
-    known = set(Operation)
-    if any(each.config_operation not in known for each in resource.configs):
-        return Refused(ErrorCode.INVALID_REQUEST, "An operation is none of 0 to 3")
-    changes = [
-        ConfigChange(each.name, Operation(each.config_operation), each.value)
-        for each in resource.configs
+    responses = [
+        AlterConfigsResourceResponse(
+            error_code=outcome.code,
+            error_message=outcome.message,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+        )
+        for each, outcome in await each_altered(broker, request.resources, change)
     ]
-    return await decided(
-        broker,
-        lambda: broker.controller.alter_config(resource.resource_name, changes),
-        validate_only=validate_only,
-    )
+    return IncrementalAlterConfigsResponse(responses=responses)

@@ -1,0 +1,66 @@
+"""What both ways of changing a configuration have in common: whose may be changed."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from core_log.broker.administration import ResourceType, broker_name_refused, unknown_resource
+from core_log.protocol.error_codes import ErrorCode
+from core_log.replication.decisions import Refused
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+DONE = Refused(ErrorCode.NONE)
+
+
+class Named(Protocol):
+    """One key of a request."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Resource(Protocol):
+    """Something that has a configuration, as a request names it."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def configs(self) -> Sequence[Named]: ...
+
+
+R = TypeVar("R", bound=Resource)
+
+
+async def each_altered(
+    broker: "Broker", resources: Sequence[R], alter: Callable[[R], Awaitable[Refused | None]]
+) -> list[tuple[R, Refused]]:
+    """What became of each; a refusal of one leaves the others alone."""
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    return [
+        (each, refused_outright(broker, each, times) or await alter(each) or DONE)
+        for each in resources
+    ]
+
+
+def refused_outright(
+    broker: "Broker", resource: Resource, times: Counter[tuple[int, str]]
+) -> Refused | None:
+    """What is wrong with a resource before its configuration is looked at."""
+    names = [config.name for config in resource.configs]
+    if times[resource.resource_type, resource.resource_name] > 1:
+        return Refused(ErrorCode.INVALID_REQUEST, "Each resource may be named once only")
+    if len(set(names)) < len(names):
+        return Refused(ErrorCode.INVALID_REQUEST, "Each configuration key may be named once only")
+    if resource.resource_type == ResourceType.BROKER:
+        return broker_name_refused(broker, resource.resource_name) or Refused(
+            ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
+        )
+    if resource.resource_type != ResourceType.TOPIC:
+        return unknown_resource(resource.resource_type)
+    if not resource.resource_name:
+        return Refused(ErrorCode.INVALID_REQUEST, "Defaults of all topics are broker settings")
+    return None

@@ -50,6 +50,36 @@ def decompress(code: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_M
     return _DECOMPRESSORS[code](memoryview(data), bytes_max)
 
 
+def declared_bytes(code: int, data: Buffer) -> int | None:
+    """How large it says that it is, for `decompress_into`; None where it must be tried."""
+    if code != Compression.ZSTD:
+        return None
+    import zstandard
+
+    try:
+        size: int = zstandard.frame_content_size(data)
+    except zstandard.ZstdError as error:
+        raise _damaged("zstd", error) from error
+    return size if 0 <= size <= DECOMPRESSED_BYTES_MAX else None
+
+
+def decompress_into(code: int, data: Buffer, room: memoryview) -> bool:
+    """Fills `room`, which has the declared size; false where that was not all: a size is only
+    declared for the first of several frames."""
+    assert code == Compression.ZSTD, "only zstd declares a size"
+    import zstandard
+
+    filled = 0
+    try:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+        with decompressor.stream_reader(data, read_across_frames=True) as stream:
+            while filled < len(room) and (count := stream.readinto(room[filled:])):
+                filled += count
+            return filled == len(room) and not stream.read(1)
+    except zstandard.ZstdError as error:
+        raise _damaged("zstd", error) from error
+
+
 def _too_large(kind: str, bytes_max: int) -> DecodeError:
     return DecodeError(
         "compressed records expand beyond the limit", compression=kind, bytes_max=bytes_max

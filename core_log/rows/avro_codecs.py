@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from core_log.changes import Cell, TableChanges
 from core_log.errors import ConfigError
+from core_log.record_cells import Cells
 from core_log.rows import connect_schema
 from core_log.rows.avro_bytes import Piece, join, spread, value_pieces
 from core_log.rows.avro_columns import AvroReader
@@ -106,6 +107,9 @@ class DebeziumAvro:
         parts = [(rows, read_events(events, forms)) for rows, events in self._topic.read(values)]
         return in_order(parts, forms)
 
+    def scan(self, values: Cells, schema: TableSchema) -> None:
+        """Avro has no other way than `decode`."""
+
 
 class FlatAvro:
     """The rows of `flat-json`, with the same fields behind those of the table."""
@@ -134,6 +138,9 @@ class FlatAvro:
         forms = self._topic.forms_of(schema)
         parts = [(rows, read_flat(found, forms)) for rows, found in self._topic.read(values)]
         return in_order(parts, forms)
+
+    def scan(self, values: Cells, schema: TableSchema) -> None:
+        """Avro has no other way than `decode`."""
 
 
 def _before(changes: TableChanges, forms: RowForms) -> pa.Array | None:

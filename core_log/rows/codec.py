@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from core_log.changes import TableChanges
+from core_log.record_cells import Cells
 from core_log.table_schema import TableSchema
 
 SCHEMA_HEADER = "headwater.schema"
@@ -39,4 +40,8 @@ class RowCodec(Protocol):
     ) -> TableChanges:
         """Strict: a value that does not fit its column raises `DecodeError`, and is never a null.
         Tombstones and truncate markers are not among the records."""
+        ...
+
+    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+        """What `decode` gives, read where the values lie; None where only `decode` can tell."""
         ...

@@ -6,10 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Cell, TableChanges
+from core_log.record_cells import Cells
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
 from core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from core_log.rows.envelope import envelope, truncate_envelope
-from core_log.rows.json_events import read_events
+from core_log.rows.json_events import read_events, scan_events
 from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_frame
 from core_log.rows.json_text import join, object_pieces
 from core_log.rows.row_forms import RowForms
@@ -46,6 +47,9 @@ class DebeziumJson:
         """Keys say nothing that values do not."""
         forms = self._forms_of(schema)
         return read_events(values, forms, has_schemas=self._wire.has_schemas)
+
+    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+        return None if self._wire.has_schemas else scan_events(values, self._forms_of(schema))
 
     def _forms_of(self, schema: TableSchema) -> RowForms:
         if self._forms is None or self._forms.schema != schema:

@@ -14,9 +14,11 @@ from core_log.rows.stretches import Bytes, Mask
 from core_log.varint import Int64s, Words
 
 Matrix = npt.NDArray[Any]
+Int32s = npt.NDArray[np.int32]
 Room: TypeAlias = tuple[Matrix, Matrix, Matrix, Mask]
-"""Numbers, bounds of texts, which are null: all by column and row. Last, which columns have
-escapes."""
+"""Numbers, those of floats as their bits; bounds of texts and floats; which are null: all by column
+and row. Last, which columns have to be looked at again: texts with escapes, floats that one
+division does not give exactly."""
 Found: TypeAlias = tuple[Bytes, Mask, Int64s]
 """The operations' letters, whether there is a row before an update, and times of commits."""
 
@@ -39,6 +41,9 @@ NAN, INFINITY = np.frombuffer(b'NaN"', np.uint8), np.frombuffer(b'Infinity"', np
 QUOTE, BACKSLASH, COMMA, MINUS, PLUS, POINT, CLOSING = b'"\\,-+.}'
 ZERO, SPACE, SMALL_D, SMALL_E, LARGE_E = b"0 deE"
 DIGITS_MAX, SMALLEST = 19, np.int64(-(2**63))
+WHOLE_MAX, POWER_MAX, EXPONENT_DIGITS_MAX = np.int64(2**53), 22, 4
+POWERS = np.array([10.0**power for power in range(POWER_MAX + 1)])
+"""All of them exact."""
 
 WORD_BYTES = 8
 NULL, NULL_BYTES = np.uint64(int.from_bytes(b"null", "little")), 4
@@ -56,7 +61,8 @@ _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
 def scan_events(
     data: Bytes,
     words: Words,
-    offsets: Int64s,
+    starts: Int64s,
+    stops: Int64s,
     names: Words,
     columns: Int64s,
     rows: Room,
@@ -64,13 +70,15 @@ def scan_events(
     found: Found,
 ) -> Any:
     """Fills what stands behind `columns`. Of a delete the row is the one before it. `words` are
-    the eight bytes from every byte on, some way beyond the last offset."""
+    the eight bytes from every byte on, some way beyond the last value."""
     letters, has_image, committed_us = found
     numbers, bounds, is_null, have_escapes = rows
     numbers_before, bounds_before, is_null_before, have_escapes_before = images
     hints = np.full(2, NOWHERE, np.int64)
-    for row in range(len(offsets) - 1):
-        start, stop = offsets[row], offsets[row + 1]
+    for row in range(len(starts)):
+        start, stop = starts[row], stops[row]
+        if not _is_text(data, words, start, stop):
+            return ODD
         at, is_deleted = _rows(
             data, words, start, stop, names, columns, row, numbers, bounds, is_null, have_escapes,
             numbers_before, bounds_before, is_null_before, have_escapes_before, has_image,
@@ -88,18 +96,78 @@ def scan_events(
 
 @_compiled
 def scan_objects(
-    data: Bytes, words: Words, offsets: Int64s, names: Words, columns: Int64s, rows: Room
+    data: Bytes,
+    words: Words,
+    starts: Int64s,
+    stops: Int64s,
+    names: Words,
+    columns: Int64s,
+    rows: Room,
 ) -> Any:
     """The same for bare objects."""
     numbers, bounds, is_null, have_escapes = rows
-    for row in range(len(offsets) - 1):
-        start, stop = offsets[row], offsets[row + 1]
+    for row in range(len(starts)):
+        start, stop = starts[row], stops[row]
+        if not _is_text(data, words, start, stop):
+            return ODD
         after = _object(
             data, words, start, stop, names, columns, row, numbers, bounds, is_null, have_escapes
         )
         if after != stop:
             return ODD
     return SOUND
+
+
+@_compiled
+def gather(words: Words, bounds: Int32s, offsets: Int32s, texts: Words) -> Any:
+    """Puts what lies between the bounds where the offsets say. Each word is stored whole, and the
+    next one overwrites what is too much."""
+    for row in range(len(offsets) - 1):
+        at, place, end = bounds[2 * row], offsets[row], offsets[row + 1]
+        while place < end:
+            texts[place] = words[at]
+            place += WORD_BYTES
+            at += WORD_BYTES
+
+
+@_compiled
+def _is_text(  # noqa: C901 - one table of the standard
+    data: Bytes, words: Words, at: int, stop: int
+) -> Any:
+    """Whether these bytes are UTF-8."""
+    while at < stop:
+        while at + WORD_BYTES <= stop and words[at] & TOPS == 0:
+            at += WORD_BYTES
+        if at >= stop:
+            break
+        lead = np.int64(data[at])
+        if lead < 0x80:
+            at += 1
+            continue
+        low, high = np.int64(0x80), np.int64(0xBF)
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            if lead == 0xE0:
+                low = np.int64(0xA0)
+            elif lead == 0xED:
+                high = np.int64(0x9F)
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            if lead == 0xF0:
+                low = np.int64(0x90)
+            elif lead == 0xF4:
+                high = np.int64(0x8F)
+        else:
+            return False
+        if at + more >= stop or not low <= data[at + 1] <= high:
+            return False
+        for place in range(at + 2, at + more + 1):
+            if data[place] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
 
 
 @_compiled
@@ -192,13 +260,15 @@ def _object(  # noqa: C901 - another call for every value would double the time
         elif kind == STRING:
             at = _string(data, words, at, stop, bounds, place, row, have_escapes, column)
         elif kind == FLOAT:
-            at = _float(data, at, stop, bounds, place, row)
+            at, is_exact = _float(data, at, stop, bounds, place, numbers, column, row)
+            if not is_exact:
+                have_escapes[column] = True
         else:
             limit = columns[column, LIMIT]
             number, at = _boolean(data, at, stop) if kind == BOOLEAN else _integer(data, at)
             if number > limit or number < ~limit:
                 return NOWHERE
-            numbers[place, row] = number
+            numbers[column, row] = number
         if at < 0:
             return NOWHERE
     return at + 1 if at < stop and data[at] == CLOSING else NOWHERE
@@ -264,29 +334,63 @@ def _boolean(data: Bytes, at: int, stop: int) -> Any:
 
 
 @_compiled
-def _float(data: Bytes, at: int, stop: int, bounds: Matrix, place: int, row: int) -> Any:
-    """Checks the grammar; whoever reads the digits need not."""
+def _float(  # noqa: C901 - one grammar
+    data: Bytes, at: int, stop: int, bounds: Matrix, place: int, numbers: Matrix, column: int,
+    row: int,
+) -> Any:  # fmt: skip
+    """Checks the grammar, so that whoever else reads the digits need not; whether the number was
+    read exactly here: a whole number below 2^53 and a power of ten up to 22 are doubles without
+    loss, and the division, or the product, of two such is rounded as the decimal would be."""
     first = at
     if data[at] == QUOTE:
         first, at = at + 1, _word(data, at + 1, stop)
         bounds[place, 2 * row], bounds[place, 2 * row + 1] = first, at - 1
-        return at
-    if data[at] == MINUS:
+        return at, False
+    is_negative = data[at] == MINUS
+    if is_negative:
         at += 1
-    whole, at = at, _digits(data, at)
+    whole = at
+    number = np.int64(0)
+    power: Any = np.int64(0)
+    digit = np.int64(data[at]) - ZERO
+    while 0 <= digit <= 9:
+        number = number * 10 + digit
+        at += 1
+        digit = np.int64(data[at]) - ZERO
     if at == whole or (data[whole] == ZERO and at > whole + 1):
-        return NOWHERE
+        return NOWHERE, False
+    count = at - whole
     if data[at] == POINT:
-        digits, at = at + 1, _digits(data, at + 1)
-        if at == digits:
-            return NOWHERE
+        at += 1
+        point = at
+        digit = np.int64(data[at]) - ZERO
+        while 0 <= digit <= 9:
+            number = number * 10 + digit
+            at += 1
+            digit = np.int64(data[at]) - ZERO
+        if at == point:
+            return NOWHERE, False
+        count += at - point
+        power = point - at
     if data[at] in (SMALL_E, LARGE_E):
+        is_down = data[at + 1] == MINUS
         digits = at + 2 if data[at + 1] in (MINUS, PLUS) else at + 1
         at = _digits(data, digits)
         if at == digits:
-            return NOWHERE
+            return NOWHERE, False
+        if at - digits > EXPONENT_DIGITS_MAX:
+            count = DIGITS_MAX
+        exponent = np.int64(0)
+        for digit_at in range(digits, min(at, digits + EXPONENT_DIGITS_MAX)):
+            exponent = exponent * 10 + np.int64(data[digit_at]) - ZERO
+        power += -exponent if is_down else exponent
     bounds[place, 2 * row], bounds[place, 2 * row + 1] = first, at
-    return at
+    is_exact = count < DIGITS_MAX and number <= WHOLE_MAX and -POWER_MAX <= power <= POWER_MAX
+    if is_exact:
+        found = np.float64(number)
+        found = found / POWERS[-power] if power < 0 else found * POWERS[power]
+        numbers.view(np.float64)[column, row] = -found if is_negative else found
+    return at, is_exact
 
 
 @_compiled

@@ -1,5 +1,6 @@
 """The value format `flat-json`: rows as Debezium's ExtractNewRecordState leaves them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError
+from core_log.record_cells import Cells
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
 from core_log.rows.connect_schema import plain, row_fields, struct, text_of
 from core_log.rows.envelope import LETTERS
@@ -15,6 +17,7 @@ from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_
 from core_log.rows.json_objects import read_objects, without_carrier
 from core_log.rows.json_text import join, json_text, object_pieces
 from core_log.rows.row_forms import RowForms, refuse
+from core_log.rows.scanning import ROWS_MIN, scanner_for
 from core_log.rows.settings import WireSettings
 from core_log.rows.strict_json import carrier
 from core_log.rows.tombstones import with_tombstones
@@ -50,22 +53,15 @@ class FlatJson:
         forms = self._forms_of(schema)
         texts = as_text(values)
         texts = payloads(texts) if self._wire.has_schemas else texts
-        kind = carrier(
-            pa.struct([*forms.wire_type, *(pa.field(*field) for field in ADDED.items())])
-        )
-        columns = read_objects(texts, kind)
-        added_columns = dict(zip(ADDED, columns[-len(ADDED) :], strict=True))
-        operations = pc.index_in(added_columns[OPERATION], pa.array(LETTERS[: Operation.TRUNCATE]))
-        refuse(
-            {
-                "`__op` is none of r, c, u and d": operations.is_null(),
-                "the time of the commit is missing": added_columns[TIME_US].is_null(),
-            }
-        )
-        rows = forms.from_wire(columns[: -len(ADDED)], len(texts), unpack=without_carrier)
-        forms.refuse_nulls(rows, pc.equal(operations, int(Operation.DELETE)))
-        source = {"ts_us": added_columns[TIME_US]}
-        return TableChanges(schema, rows, operations.cast(pa.uint8()), source)
+        return _read(read_objects(texts, _kind(forms)), len(texts), forms)
+
+    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+        if self._wire.has_schemas or len(values) < ROWS_MIN:
+            return None
+        forms = self._forms_of(schema)
+        scanner = forms.once("scanner", lambda: scanner_for(_kind(forms)))
+        columns = None if scanner is None else scanner.objects(values)
+        return None if columns is None else _read(columns, len(values), forms)
 
     def _forms_of(self, schema: TableSchema) -> RowForms:
         if self._forms is None or self._forms.schema != schema:
@@ -77,6 +73,25 @@ class FlatJson:
         if not self._wire.has_schemas:
             return NO_FRAME
         return forms.once("value", lambda: frame_of(text_of(flat_schema(forms, self._topic))))
+
+
+def _kind(forms: RowForms) -> pa.StructType:
+    return carrier(pa.struct([*forms.wire_type, *(pa.field(*field) for field in ADDED.items())]))
+
+
+def _read(columns: Sequence[pa.Array], row_count: int, forms: RowForms) -> TableChanges:
+    added_columns = dict(zip(ADDED, columns[-len(ADDED) :], strict=True))
+    operations = pc.index_in(added_columns[OPERATION], pa.array(LETTERS[: Operation.TRUNCATE]))
+    refuse(
+        {
+            "`__op` is none of r, c, u and d": operations.is_null(),
+            "the time of the commit is missing": added_columns[TIME_US].is_null(),
+        }
+    )
+    rows = forms.from_wire(columns[: -len(ADDED)], row_count, unpack=without_carrier)
+    forms.refuse_nulls(rows, pc.equal(operations, int(Operation.DELETE)))
+    source = {"ts_us": added_columns[TIME_US]}
+    return TableChanges(forms.schema, rows, operations.cast(pa.uint8()), source)
 
 
 def added(changes: TableChanges) -> list[pa.Array]:

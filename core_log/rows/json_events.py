@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
 from core_log.errors import RowsRejected
+from core_log.record_cells import Cells
 from core_log.rows import json_layout
 from core_log.rows.envelope import LETTERS
 from core_log.rows.json_cutting import as_text, cut_events
 from core_log.rows.json_layout import Layout
 from core_log.rows.json_objects import names_in, read_objects, without_carrier
 from core_log.rows.row_forms import RowForms, refuse
-from core_log.rows.scanning import ROWS_MIN, Scanned, Scanner, scanner_for
+from core_log.rows.scanning import ROWS_MIN, Scanned, scanner_for
 from core_log.rows.strict_json import carrier
 from core_log.varint import Int64s
 
@@ -27,11 +28,10 @@ UNKNOWN = "`op` is none of r, c, u and d"
 
 
 def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
+    found = None if has_schemas else scan_events(Cells.of(values), forms)
+    if found is not None:
+        return found
     texts = as_text(values)
-    scanner = None if has_schemas else _scanner(forms, len(texts))
-    scanned = None if scanner is None else scanner.events(texts)
-    if scanned is not None:
-        return _read_scanned(scanned, forms)
     if not has_schemas and "source" not in names_in(forms.wire_type):
         layout = json_layout.cut(texts)
         if layout is not None:
@@ -39,10 +39,13 @@ def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -
     return _read_parsed(texts, forms, has_schemas=has_schemas)
 
 
-def _scanner(forms: RowForms, row_count: int) -> Scanner | None:
-    if row_count < ROWS_MIN:
+def scan_events(values: Cells, forms: RowForms) -> TableChanges | None:
+    """None where there is no compiled code for it, or something is out of the ordinary."""
+    if len(values) < ROWS_MIN:
         return None
-    return forms.once("scanner", lambda: scanner_for(carrier(forms.wire_type)))
+    scanner = forms.once("scanner", lambda: scanner_for(carrier(forms.wire_type)))
+    scanned = None if scanner is None else scanner.events(values)
+    return None if scanned is None else _read_scanned(scanned, forms)
 
 
 def _read_scanned(scanned: Scanned, forms: RowForms) -> TableChanges:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
+from core_log.record_cells import Cells
 from core_log.rows.byte_text import from_base64
 from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
@@ -26,7 +27,7 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
     fields and never values. Whitespace between tokens is allowed, but costs speed.
     """
     scanner = scanner_for(kind) if len(texts) >= ROWS_MIN else None
-    scanned = None if scanner is None else scanner.objects(texts)
+    scanned = None if scanner is None else scanner.objects(Cells.of(texts))
     if scanned is not None:
         return scanned
     try:

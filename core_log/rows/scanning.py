@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.record_cells import Cells
 from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
 from core_log.rows.stretches import Bytes, Mask
@@ -26,8 +27,8 @@ INTEGER, BOOLEAN, STRING, FLOAT = range(4)
 
 
 Room: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_], Mask]
-"""What the scan fills: numbers; begin and end of every text by turns, and one number more; nulls;
-and which columns have escapes."""
+"""What the scan fills: numbers; begin and end of every text by turns; nulls; and which columns have
+to be looked at again: texts for escapes, floats that are read by Arrow."""
 
 
 class Scanned(NamedTuple):
@@ -48,8 +49,8 @@ class Scanner:
         self._types = [member.type for member in kind]
         self._kinds = np.array([_kind_of(each) for each in self._types], np.uint8)
         is_text = (self._kinds == STRING) | (self._kinds == FLOAT)
-        self._places = np.where(is_text, np.cumsum(is_text), np.cumsum(~is_text)) - 1
-        self._counts = int((~is_text).sum()), int(is_text.sum())
+        self._places = np.where(is_text, np.cumsum(is_text) - 1, 0)
+        self._text_count = int(is_text.sum())
         names = [
             f"{',' if number else '{'}{quote(member.name)}:".encode()
             for number, member in enumerate(kind)
@@ -65,73 +66,80 @@ class Scanner:
         ).T.copy()
         self._slack = max(lengths) + SLACK_BYTES
 
-    def events(self, texts: pa.StringArray) -> Scanned | None:
+    def events(self, values: Cells) -> Scanned | None:
         """None where something is out of the ordinary."""
         from core_log.rows import event_scan
 
-        data, words, offsets = _readable(texts, self._slack)
-        shape = (data, words, offsets, self._names, self._about)
-        rows, images = self._room(len(texts)), self._room(0)
-        letters, times = np.empty(len(texts), np.uint8), np.empty(len(texts), np.int64)
-        has_image = np.zeros(len(texts), np.bool_)
+        count = len(values)
+        data, words = _readable(values, self._slack)
+        shape = (data, words, values.starts, values.ends, self._names, self._about)
+        rows, images = self._room(count), self._room(0)
+        letters, times = np.empty(count, np.uint8), np.empty(count, np.int64)
+        has_image = np.zeros(count, np.bool_)
         into = (letters, has_image, times)
         found = event_scan.scan_events(*shape, rows, images, into)
         if found == event_scan.HAS_IMAGES:
-            images = self._room(len(texts))
+            images = self._room(count)
             found = event_scan.scan_events(*shape, rows, images, into)
         if found != event_scan.SOUND:
             return None
         try:
             return Scanned(
-                self._columns(rows, data, None),
+                self._columns(rows, words, None),
                 letters,
                 times,
-                self._columns(images, data, has_image) if has_image.any() else [],
+                self._columns(images, words, has_image) if has_image.any() else [],
                 has_image,
             )
         except UNFIT:
             return None
 
-    def objects(self, texts: pa.StringArray) -> list[pa.Array] | None:
+    def objects(self, values: Cells) -> list[pa.Array] | None:
         """The same for bare objects."""
         from core_log.rows import event_scan
 
-        data, words, offsets = _readable(texts, self._slack)
-        rows = self._room(len(texts))
-        found = event_scan.scan_objects(data, words, offsets, self._names, self._about, rows)
-        if found != event_scan.SOUND:
+        data, words = _readable(values, self._slack)
+        rows = self._room(len(values))
+        shape = (data, words, values.starts, values.ends, self._names, self._about)
+        if event_scan.scan_objects(*shape, rows) != event_scan.SOUND:
             return None
         try:
-            return self._columns(rows, data, None)
+            return self._columns(rows, words, None)
         except UNFIT:
             return None
 
     def _room(self, count: int) -> Room:
-        numbers, texts = self._counts
+        columns = len(self._kinds)
         return (
-            np.zeros((numbers, count), np.int64),
-            np.zeros((texts, 2 * count + 1), np.int32),
-            np.zeros((len(self._kinds), count), np.bool_),
-            np.zeros(len(self._kinds) if count else 0, np.bool_),
+            np.zeros((columns, count), np.int64),
+            np.zeros((self._text_count, 2 * count), np.int32),
+            np.zeros((columns, count), np.bool_),
+            np.array([kind == pa.float32() for kind in self._types] if count else [], np.bool_),
         )
 
-    def _columns(self, room: Room, data: Bytes, chosen: Mask | None) -> list[pa.Array]:
+    def _columns(self, room: Room, words: Words, chosen: Mask | None) -> list[pa.Array]:
         """Of all rows, or of the chosen ones."""
         rows = None if chosen is None else np.flatnonzero(chosen)
-        return [self._column(room, number, data, rows) for number in range(len(self._kinds))]
+        return [self._column(room, number, words, rows) for number in range(len(self._kinds))]
 
-    def _column(self, room: Room, number: int, data: Bytes, rows: Int64s | None) -> pa.Array:
-        numbers, bounds, are_null, have_escapes = room
+    def _column(self, room: Room, number: int, words: Words, rows: Int64s | None) -> pa.Array:
+        numbers, bounds, are_null, are_open = room
         kind, place, is_null = self._types[number], self._places[number], are_null[number]
         if rows is not None:
             is_null = is_null[rows]
         mask = is_null if is_null.any() else None
-        if self._kinds[number] in (STRING, FLOAT):
-            text = _text(bounds[place], data, rows, mask)
-            if self._kinds[number] == STRING:
-                return _unescaped(text) if have_escapes[number] else text
+        is_text = self._kinds[number] == STRING
+        if is_text or (self._kinds[number] == FLOAT and are_open[number]):
+            between = bounds[place]
+            if rows is not None:
+                between = np.ascontiguousarray(between.reshape(-1, 2)[rows]).reshape(-1)
+            text = _texts(between, words, mask)
+            if is_text:
+                return _unescaped(text) if are_open[number] else text
             return _finite(text.cast(kind), text)
-        found = numbers[place] if rows is None else numbers[place][rows]
+        found = numbers[number] if rows is None else numbers[number][rows]
+        if self._kinds[number] == FLOAT:
+            return pa.array(found.view(np.float64), kind, mask=mask)
         return pa.array(found.astype(kind.to_pandas_dtype(), copy=False), kind, mask=mask)
 
 
@@ -160,33 +168,31 @@ def _words_of(name: bytes) -> list[tuple[int, int]]:
     return [(int.from_bytes(part, "little"), (1 << 8 * len(part)) - 1) for part in parts]
 
 
-def _readable(texts: pa.StringArray, slack: int) -> tuple[Bytes, Words, Int64s]:
-    """The bytes, the eight bytes from each on, and where values begin and end. The scan looks a
-    little beyond the last."""
-    _, offset_buffer, buffer = texts.buffers()
-    first = texts.offset
-    offsets = np.frombuffer(offset_buffer, np.int32)[first : first + len(texts) + 1]
-    data = np.frombuffer(buffer, np.uint8)
-    if len(data) < offsets[-1] + slack:
-        data = np.concatenate((data[: offsets[-1]], np.zeros(slack, np.uint8)))
-        data.flags.writeable = False
+def _readable(values: Cells, slack: int) -> tuple[Bytes, Words]:
+    """The bytes, and the eight bytes from each on. The scan looks a little beyond the last."""
+    data = values.data
+    end = int(values.ends.max(initial=0))
+    if len(data) < end + slack:
+        data = np.concatenate((data[:end], np.zeros(slack, np.uint8)))
     words: Words = np.ndarray((len(data) - WORD_BYTES + 1,), "<u8", buffer=data, strides=(1,))
-    return data, words, offsets.astype(np.int64)
+    # One kind of array is compiled for, whosever memory it is.
+    data, words = data.view(), words.view()
+    data.flags.writeable = words.flags.writeable = False
+    return data, words
 
 
-def _text(
-    bounds: npt.NDArray[np.int32], data: Bytes, rows: Int64s | None, mask: Mask | None
-) -> pa.StringArray:
-    """What lies between the bounds, out of one buffer."""
-    if rows is not None:  # the others have no bounds
-        np.maximum.accumulate(bounds, out=bounds)
-    bounds[-1] = bounds[-2]
-    count = len(bounds) - 1
-    pieces = pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    )
-    places = np.arange(0, count, 2) if rows is None else 2 * rows
-    found: pa.StringArray = pieces.take(pa.array(places, mask=mask))
+def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: Mask | None) -> pa.StringArray:
+    """What lies between the bounds, each with its end behind it."""
+    from core_log.rows import event_scan
+
+    offsets = np.zeros(len(bounds) // 2 + 1, np.int32)
+    np.cumsum(bounds[1::2] - bounds[::2], out=offsets[1:])
+    texts = np.empty(int(offsets[-1]) + WORD_BYTES, np.uint8)
+    room: Words = np.ndarray((len(texts) - WORD_BYTES + 1,), "<u8", buffer=texts, strides=(1,))
+    event_scan.gather(words, bounds, offsets, room)
+    validity = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
+    found: pa.StringArray = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
     return found
 
 

@@ -1,0 +1,277 @@
+"""Records of fetched batches whose keys and values stay where they were decompressed."""
+
+# Cutting every cell out into a column of its own costs more than all the reading that follows.
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core_log.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, check_batch
+from core_log.compression import Buffer, declared_bytes, decompress, decompress_into
+from core_log.errors import DecodeError
+from core_log.plain_records import iterate_batches
+from core_log.record_headers import header_column
+from core_log.record_layout import Sections, read_fields
+from core_log.records import COLUMN_BYTES_MAX, Columns
+from core_log.speed import chosen_speed
+from core_log.varint import Bytes, Int64s
+
+Mask = npt.NDArray[np.bool_]
+COMPILED_RECORDS_MIN = 500
+"""Fewer are read before the compiled code is loaded."""
+SLACK_BYTES = 512
+"""Zeros that stand behind everything, so that readers may look a little beyond a cell."""
+KEPT_BYTES_MAX = 32 << 20
+STEP_BYTES = 1 << 20
+TOO_MUCH = "fetched records expand beyond one column"
+OFFSET, TIME, KEY, KEY_BYTES, VALUE, VALUE_BYTES, HEADERS, END = range(8)
+"""Rows of what is found of records: two deltas, then where fields begin and how long they are."""
+NO_NUMBER = -1
+
+
+class Scratch:
+    """Memory for decompressed records, used again by whoever reads the next ones: fresh memory
+    of that size would come page by page from the kernel each time."""
+
+    def __init__(self) -> None:
+        self._memory: Bytes = np.zeros(0, np.uint8)
+
+    def room(self, size: int) -> Bytes:
+        """At least so many bytes, and zeros behind what can be used."""
+        wanted = size + SLACK_BYTES
+        if len(self._memory) >= wanted:
+            return self._memory
+        memory: Bytes = np.zeros(-(-wanted // STEP_BYTES) * STEP_BYTES, np.uint8)
+        if len(memory) <= KEPT_BYTES_MAX:
+            self._memory = memory
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One field of many records, each in its place within `data`; a length of -1 is null."""
+
+    data: Bytes
+    starts: Int64s
+    lengths: Int64s
+
+    @classmethod
+    def of(cls, column: pa.Array) -> "Cells":
+        """Of a column of bytes or text."""
+        bounds = np.zeros(1, np.int64)
+        data: Bytes = np.zeros(0, np.uint8)
+        if len(column):
+            _, offsets, buffer = column.buffers()
+            found = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1]
+            bounds = found.astype(np.int64)
+            data = data if buffer is None else np.frombuffer(buffer, np.uint8)
+        lengths = np.diff(bounds)
+        if column.null_count:
+            lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        return cls(data, bounds[:-1], lengths)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def ends(self) -> Int64s:
+        ends: Int64s = self.starts + self.lengths.clip(0)
+        return ends
+
+    @property
+    def size(self) -> int:
+        return int(self.lengths.clip(0).sum())
+
+    def pick(self, rows: slice | Mask | Int64s) -> "Cells":
+        return Cells(self.data, self.starts[rows], self.lengths[rows])
+
+    def column(self) -> pa.BinaryArray:
+        """A copy of its own."""
+        if not len(self):
+            return pa.array([], pa.binary())
+        marks = np.stack((self.starts, self.ends), axis=1).ravel()
+        bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
+        buffers = [None, bounds, pa.py_buffer(self.data)]
+        pieces = pa.Array.from_buffers(pa.binary(), len(marks), buffers)
+        is_null = self.lengths < 0
+        rows = np.arange(0, len(marks), 2)
+        found: pa.BinaryArray = pieces.take(
+            pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
+        )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Records of one partition in the order of their offsets, for as long as their `Scratch` is
+    not used again."""
+
+    offsets: Int64s
+    timestamps_ms: Int64s
+    keys: Cells
+    values: Cells
+    headers: Cells
+
+    @classmethod
+    def of(cls, columns: Columns) -> "Located":
+        cells = (columns.keys, columns.values, columns.headers)
+        return cls(columns.offsets, columns.timestamps_ms, *map(Cells.of, cells))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def columns(self) -> Columns:
+        """A copy of its own."""
+        cells = (each.column() for each in (self.keys, self.values, self.headers))
+        return Columns(self.offsets, self.timestamps_ms, *cells)
+
+    def pick(self, rows: slice | Mask | Int64s) -> "Located":
+        return Located(
+            self.offsets[rows],
+            self.timestamps_ms[rows],
+            self.keys.pick(rows),
+            self.values.pick(rows),
+            self.headers.pick(rows),
+        )
+
+    def header_numbers(self, name: str) -> Int64s:
+        """The numbers that this header has as text; `NO_NUMBER` where there is no such header."""
+        cells, encoded = self.headers, name.encode()
+        found = np.full(len(cells), NO_NUMBER, np.int64)
+        walk = _compiled(len(cells))
+        if walk is not None:
+            wanted = np.frombuffer(encoded, np.uint8)
+            if walk.header_numbers(cells.data, cells.starts, cells.ends, wanted, found):
+                return found
+        for text in (texts := header_column(cells.column(), name)).unique().to_pylist():
+            if text is not None:
+                is_it = pa.compute.equal(texts, pa.scalar(text, pa.binary())).fill_null(False)
+                found[is_it.to_numpy(zero_copy_only=False)] = int(text)
+        return found
+
+
+def locate(data: Buffer, scratch: Scratch, *, from_offset: int = 0) -> Located:
+    """All records at or above an offset; checksums are checked, control batches left out."""
+    heads: list[BatchHeader] = []
+    sections: list[memoryview] = []
+    for batch in iterate_batches(data):
+        header = check_batch(batch)
+        if not header.is_control and header.last_offset >= from_offset:
+            heads.append(header)
+            sections.append(memoryview(batch)[HEADER_BYTES:])
+    memory, ends = _decompressed(heads, sections, scratch)
+    starts = np.append(0, ends[:-1]) if len(ends) else ends
+    counts = np.array([each.record_count for each in heads], dtype=np.int64)
+    found, section = _found(memory, Sections(memory, starts, ends, counts))
+    numbers = np.array([_numbers_of(each) for each in heads], dtype=np.int64).reshape(-1, 4).T
+    base_offsets, last_deltas, base_times, append_times = numbers
+    offsets = base_offsets[section] + found[OFFSET]
+    beyond = (found[OFFSET] > last_deltas[section]) | (found[OFFSET] < 0)
+    if beyond.any() or (np.diff(offsets) <= 0).any():
+        raise DecodeError("records are not in the order of their offsets")
+    times = base_times[section] + found[TIME]
+    given = append_times[section]
+    located = Located(
+        offsets,
+        np.where(given >= 0, given, times),
+        Cells(memory, found[KEY], found[KEY_BYTES]),
+        Cells(memory, found[VALUE], found[VALUE_BYTES]),
+        Cells(memory, found[HEADERS], found[END] - found[HEADERS]),
+    )
+    first = int(np.searchsorted(offsets, from_offset))
+    return located.pick(slice(first, None)) if first else located
+
+
+def _decompressed(
+    heads: Sequence[BatchHeader], sections: Sequence[memoryview], scratch: Scratch
+) -> tuple[Bytes, Int64s]:
+    """All records sections behind each other, and where each ends."""
+    declared = [
+        declared_bytes(head.compression, section)
+        for head, section in zip(heads, sections, strict=True)
+    ]
+    for sizes in (declared, [None] * len(declared)):
+        whole = [
+            decompress(head.compression, section) if size is None else None
+            for head, section, size in zip(heads, sections, sizes, strict=True)
+        ]
+        lengths = [
+            size or 0 if piece is None else len(piece)
+            for piece, size in zip(whole, sizes, strict=True)
+        ]
+        ends: Int64s = np.cumsum(np.array(lengths, dtype=np.int64))
+        if lengths and ends[-1] > COLUMN_BYTES_MAX:
+            raise DecodeError(TOO_MUCH, hint="fetch fewer bytes")
+        memory = scratch.room(int(ends[-1]) if lengths else 0)
+        view = memory.data
+        parts = zip(heads, sections, whole, (ends - lengths).tolist(), ends.tolist(), strict=True)
+        if all(_put(*each, view) for each in parts):
+            return memory, ends
+    raise AssertionError("what has been decompressed whole fits where it belongs")
+
+
+def _put(
+    head: BatchHeader,
+    section: memoryview,
+    whole: Buffer | None,
+    start: int,
+    end: int,
+    memory: memoryview,
+) -> bool:
+    room = memory[start:end]
+    if whole is None:
+        return decompress_into(head.compression, section, room)
+    room[:] = whole
+    return True
+
+
+def _found(data: Bytes, sections: Sections) -> tuple[Int64s, Int64s]:
+    """The numbers of all records, and which section each belongs to."""
+    room = (sections.ends - sections.starts) // 7
+    if ((sections.counts < 0) | (sections.counts > room)).any():
+        raise DecodeError("batch cannot hold its records")
+    total = int(sections.counts.sum())
+    section = np.repeat(np.arange(len(sections.counts)), sections.counts)
+    walk = _compiled(total)
+    if walk is not None:
+        found: Int64s = np.empty((8, total), np.int64)
+        if walk.locate(data, sections.starts, sections.ends, sections.counts, found):
+            return found, section
+    fields = read_fields(sections)
+    found = np.stack(
+        (
+            fields.offset_deltas,
+            fields.timestamp_deltas,
+            fields.key_starts,
+            fields.key_lengths,
+            fields.value_starts,
+            fields.value_lengths,
+            fields.header_starts,
+            fields.ends,
+        )
+    )
+    return found, fields.section
+
+
+def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int]:
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+    return header.base_offset, header.last_offset_delta, header.base_timestamp, append_time
+
+
+def _compiled(records: int) -> ModuleType | None:
+    return _walk() if records >= COMPILED_RECORDS_MIN else None
+
+
+@cache
+def _walk() -> Any:
+    if chosen_speed() != "fast":
+        return None
+    from core_log import record_walk  # late: loading it is worth it for many records only
+
+    return record_walk

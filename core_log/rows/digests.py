@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from core_log.rows.stretches import stretches
 
@@ -33,12 +35,9 @@ def _of_column(column: pa.Array) -> Digests:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _of_column(column.cast(kind.value_type))
-    if pa.types.is_nested(kind):
-        texts = [None if value is None else repr(value) for value in column.to_pylist()]
-        return _of_column(pa.array(texts, pa.string()))
     if pa.types.is_null(kind):
         return np.full(len(column), NULL, dtype=np.uint64)
-    found = _of_values(column)
+    found = _of_nested(column) if pa.types.is_nested(kind) else _of_values(column)
     if column.null_count:
         found[np.asarray(column.is_null())] = NULL
     return found
@@ -62,6 +61,31 @@ def _of_values(column: pa.Array) -> Digests:
         column = column.cast(pa.int64())
     numbers = column.fill_null(0).to_numpy()
     return _mixed(numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64))
+
+
+def _of_nested(column: pa.Array) -> Digests:
+    """Structures by their fields, lists by their items in their order, maps in any order."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return digests_of(column.flatten(), len(column))
+    if pa.types.is_map(kind):
+        offsets = column.offsets.to_numpy()
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        pairs = [column.keys.slice(first, count), column.items.slice(first, count)]
+        return _summed(_mixed(digests_of(pairs, count)), np.diff(offsets))
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    items = _of_column(column.flatten())
+    places = np.arange(len(items)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return _summed(_mixed(items + places.astype(np.uint64) * _STEP), lengths)
+
+
+def _summed(items: Digests, lengths: npt.NDArray[np.integer[Any]]) -> Digests:
+    """One digest for so many of them each time."""
+    ends = np.cumsum(lengths)
+    sums = np.append(np.zeros(1, np.uint64), np.cumsum(items, dtype=np.uint64))
+    counts = lengths.astype(np.uint64)
+    found: Digests = sums[ends] - sums[ends - lengths]
+    return _mixed(found + counts * _STEP)
 
 
 def _of_words(column: pa.Array, count: int) -> Digests:

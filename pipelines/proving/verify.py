@@ -20,6 +20,7 @@ from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.proving.comparing import Compared, Comparison, Kind
 from pipelines.proving.folding import Fold, Shape
+from pipelines.proving.keyless import Bag, LogBag, compare_bags
 from pipelines.proving.moments import Moment, check_exact, newest_moment
 from pipelines.proving.newest import keys_at
 from pipelines.proving.repairing import TargetRepair, check_few, repair_target
@@ -69,7 +70,12 @@ class Verifier:
         if not mends or not differing:
             return first
         for verdict in differing:
-            if verdict.side != SOURCE:
+            if not verdict.subject.schema.key:
+                self._tell(
+                    f"{verdict.subject.target} has no key by which a row could be mended:"
+                    " headwater rebuild makes the table anew from the log"
+                )
+            elif verdict.side != SOURCE:
                 await self._mend_target(verdict)
         self._mends_log = False
         touched = [each for each in subjects if any(v.subject is each for v in differing)]
@@ -123,9 +129,6 @@ class Verifier:
                                " be read back, so it is not compared")  # fmt: skip
             of_source = await self._open_source(stack) if sides.source else None
             for subject in subjects:
-                if not subject.schema.key:
-                    self._tell(f"{subject.target} has no key, so it is not compared")
-                    continue
                 verdicts += await self._one(subject, of_source, sinks)
         return verdicts
 
@@ -172,6 +175,9 @@ class Verifier:
                     problems.append(failed(subject, name, error))
             verdicts: list[Verdict] = []
             moments = await self._moments(subject, of_source, opened, problems)
+            if not subject.schema.key:
+                bags = await self._compare_bags(subject, moments, opened, of_source)
+                return [*problems, *bags]
             for columns in dict.fromkeys(
                 opened[name].columns if name in opened else subject.schema.names for name in moments
             ):
@@ -227,6 +233,47 @@ class Verifier:
         if any(ends.values()):
             await check_exact(self._log, self._loaded.name, moment, is_recent=True)
         return moment
+
+    async def _compare_bags(
+        self,
+        subject: Subject,
+        moments: Mapping[str, Moment],
+        opened: Mapping[str, Contents],
+        of_source: SourceSide | None,
+    ) -> list[Verdict]:
+        """A table without a key."""
+        verdicts: list[Verdict] = []
+        for name, moment in moments.items():
+            began_ms = self._clock.monotonic_ms()
+            columns = opened[name].columns if name in opened else subject.schema.names
+            shape = Shape(subject.schema, columns)
+            told = LogBag(
+                self._log,
+                shape,
+                moment.ends,
+                after_log=self.after_log,
+                fetch_bytes=self._loaded.spec.limits.fetch_size_bytes,
+            )
+            if name == SOURCE:
+                assert of_source is not None, "only a source that was opened has a moment"
+                batches = of_source.rows(subject)
+            else:
+                batches = opened[name].batches
+            try:
+                ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
+                async for batch in batches:
+                    await beside(partial(_put, theirs, shape, batch), batch.nbytes)
+            except HeadwaterError as error:
+                verdicts.append(failed(subject, name, error))
+                continue
+            compared = compare_bags(told, ours, theirs)
+            if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
+                compared = _without_missing(compared)
+            left_out = tuple(set(subject.schema.names) - set(columns))
+            took_ms = self._clock.monotonic_ms() - began_ms
+            verdict = Verdict(subject, name, shape, moment, compared, (), left_out, "", took_ms)
+            verdicts.append(replace(verdict, named=await self._named(verdict)))
+        return verdicts
 
     async def _fold_and_compare(
         self,
@@ -307,6 +354,10 @@ async def _compared(
 
 def _take(comparison: Comparison, shape: Shape, batch: pa.RecordBatch) -> None:
     comparison.take(shape.projected(batch))
+
+
+def _put(bag: Bag, shape: Shape, rows: pa.RecordBatch) -> None:
+    bag.add(shape.digests(shape.projected(rows))[1])
 
 
 def _without_missing(compared: Compared) -> Compared:

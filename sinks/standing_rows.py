@@ -1,0 +1,76 @@
+"""Which of very many changes make up a table now, found from their keys alone."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.rows.digests import Digests, digests_of
+
+Int64s = npt.NDArray[np.int64]
+ROW, DELETE, TRUNCATE = 0, 1, 2
+
+
+class StandingRows:
+    """Some thirty bytes per change, however wide its row. Feed it a change log once for the keys,
+    and read it again in the same order for the rows."""
+
+    def __init__(self) -> None:
+        self._digests: list[Digests] = []
+        self._origins: list[Digests] = []
+        self._orders: list[Int64s] = []
+        self._kinds: list[npt.NDArray[np.int8]] = []
+        self._count = 0
+
+    def take(
+        self,
+        keys: pa.RecordBatch,
+        letters: pa.Array,
+        *,
+        orders: pa.Array | None = None,
+        origins: pa.RecordBatch | None = None,
+    ) -> None:
+        """`letters` are Debezium's. Of a key the change with the highest of `orders` counts, and a
+        truncate takes away what is below it of its own origin; without them all are of one origin,
+        in the order of their coming."""
+        rows = keys.num_rows
+        kinds = np.zeros(rows, np.int8)
+        kinds[np.asarray(_equal(letters, "d"))] = DELETE
+        kinds[np.asarray(_equal(letters, "t"))] = TRUNCATE
+        self._kinds.append(kinds)
+        self._digests.append(digests_of(keys.columns, rows))
+        arrived = np.arange(self._count, self._count + rows)
+        self._orders.append(arrived if orders is None else orders.to_numpy())
+        self._origins.append(digests_of([] if origins is None else origins.columns, rows))
+        self._count += rows
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that stand of the same changes, however they are divided now."""
+        stands, at = self._stands(), 0
+        for batch in batches:
+            yield batch.filter(pa.array(stands[at : at + batch.num_rows]))
+            at += batch.num_rows
+        assert at == self._count, "a change log that was read twice is the same"
+
+    def _stands(self) -> npt.NDArray[np.bool_]:
+        found = np.zeros(self._count, np.bool_)
+        if not self._count:
+            return found
+        kinds, orders = np.concatenate(self._kinds), np.concatenate(self._orders)
+        digests, origins = np.concatenate(self._digests), np.concatenate(self._origins)
+        is_left = kinds != TRUNCATE
+        for origin in np.unique(origins[~is_left]).tolist():
+            mine = origins == origin
+            is_left &= ~(mine & (orders <= orders[mine & (kinds == TRUNCATE)].max()))
+        rows = np.flatnonzero(is_left)
+        rows = rows[np.lexsort((orders[rows], digests[rows]))]
+        is_last = np.append(digests[rows][1:] != digests[rows][:-1], True)[: len(rows)]
+        newest = rows[is_last]
+        found[newest[kinds[newest] == ROW]] = True
+        return found
+
+
+def _equal(letters: pa.Array, letter: str) -> pa.BooleanArray:
+    return pc.equal(letters, letter).fill_null(False)

@@ -9,10 +9,14 @@ import pyarrow as pa
 Codes = npt.NDArray[np.int64]
 
 CODE_MAX = 1 << 62
+GAPS_MAX = 8
+"""So many times as many codes as rows is no waste yet."""
 
 
 def key_codes(keys: pa.RecordBatch) -> tuple[Codes, int]:
     """A number below the second for every row, the same for rows with the same key."""
+    if keys.num_columns == 1 and (close := _close_numbers(keys.column(0))) is not None:
+        return close
     codes: Codes = np.zeros(keys.num_rows, dtype=np.int64)
     count = 1
     for column in keys.columns:
@@ -22,7 +26,7 @@ def key_codes(keys: pa.RecordBatch) -> tuple[Codes, int]:
             codes, count = _close_gaps(codes)
         codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
         count *= size
-    if count > 8 * keys.num_rows + 1_024:
+    if count > GAPS_MAX * keys.num_rows + 1_024:
         codes, count = _close_gaps(codes)
     return codes, count
 
@@ -37,6 +41,16 @@ def newest(keys: pa.RecordBatch) -> pa.Int64Array | None:
     last[codes] = np.arange(rows)  # of several values for one place the last one stays
     last = last[last >= 0]
     return None if len(last) == rows else pa.array(np.sort(last))
+
+
+def _close_numbers(column: pa.Array) -> tuple[Codes, int] | None:
+    """Numbers that lie close together, as most keys do, are their own codes."""
+    if not len(column) or not pa.types.is_signed_integer(column.type) or column.null_count:
+        return None
+    values: Codes = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    low, high = int(values.min()), int(values.max())
+    span = high - low + 1
+    return (values - low, span) if span <= GAPS_MAX * len(values) + 1_024 else None
 
 
 def _close_gaps(codes: Codes) -> tuple[Codes, int]:

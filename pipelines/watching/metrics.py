@@ -85,6 +85,18 @@ def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[Sample]]:
     return read
 
 
+def _table_gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[Sample]]:
+    def read(snapshot: Snapshot) -> Iterator[Sample]:
+        for pipeline, found in snapshot["pipelines"].items():
+            for unit, facts in found["units"].items():
+                for gauge, figures in facts["gauges"].items():
+                    kind, _, table = gauge.partition(" ")
+                    if kind == name and table:
+                        yield Sample((pipeline, unit, table), figures[field])
+
+    return read
+
+
 def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
@@ -198,6 +210,20 @@ METRICS = (
         TABLE,
         "How long the reading of existing rows will take yet, where that is known.",
         _snapshots("eta_ms", 0.001),
+    ),
+    MetricSpec(
+        "headwater_table_files",
+        "gauge",
+        TABLE,
+        "Files that a table of a lake is made of, as of its last commit.",
+        _table_gauges("small_files", "limit"),
+    ),
+    MetricSpec(
+        "headwater_table_small_files",
+        "gauge",
+        TABLE,
+        "Those of them that had better be put together; maintenance does so when it is due.",
+        _table_gauges("small_files", "value"),
     ),
 )
 """What counts starts at 0 with every process, as Prometheus expects of counters."""

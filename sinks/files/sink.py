@@ -98,9 +98,7 @@ class FilesSink:
         head = await in_thread(manifest.head)
 
         async def batches() -> AsyncIterator[pa.RecordBatch]:
-            rows = await in_thread(lambda: current_rows(store, manifest, head, schema))
-            while (batch := await in_thread(lambda: next(rows, None))) is not None:
-                yield batch
+            yield await in_thread(lambda: current_rows(store, manifest, head, schema))
 
         stands = {part: at for part, at in head.stands.items() if part.topic in topics}
         yield Contents(stands, schema.names, batches())

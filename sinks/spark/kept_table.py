@@ -119,6 +119,18 @@ class KeptTable:
             self._check_owner(state)
         return state
 
+    def waits_for_rebuild(self) -> str | None:
+        """In what the table is kept otherwise than the settings now ask for, in words."""
+        state, chosen = self.lake.load(), self._settings.of(str(self.table))
+        if state is None or state.owner != self.owner:
+            return None
+        if state.key and state.mode != chosen.mode:
+            return f"in mode {state.mode}, and not {chosen.mode}"
+        wanted = tuple(name for name in chosen.partition_by if name in state.schema.names)
+        if state.partition_by != wanted:
+            return f"{_division(state.partition_by)}, and not {_division(wanted)}"
+        return None
+
     def prepare(self, work: Work, stretch: Stretch, *, known: Stands) -> Ready:
         """Writes what is to be committed. `known` is what the ledger says beyond the table's own
         stands."""
@@ -232,6 +244,10 @@ class KeptTable:
         stands = {} if state is None else state.stands
         for part, stand in stretch.start.items():
             check_stand(part, farthest(part, stands, known), stand)
+
+
+def _division(columns: Sequence[str]) -> str:
+    return f"divided by {', '.join(columns)}" if columns else "undivided"
 
 
 def farthest(part: TopicPartition, table: Stands, ledger: Stands) -> Stand | None:

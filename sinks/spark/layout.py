@@ -1,6 +1,6 @@
 """How a table of the lake looks: the source's columns, those that are ours, and how they change."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +41,14 @@ EVENT_COLUMNS = {
     OFFSET: pa.int64(),
     COMMITTED_AT: pa.int64(),
 }
-"""What an event carries besides its row: `Operation`, place in the log, microseconds."""
+"""What an event may carry besides its row: `Operation`, place in the log, microseconds."""
+EVENT_NAMES: Mapping[Mode, tuple[str, ...]] = {
+    "mirror": (OP, OFFSET),
+    "soft_delete": (OP, OFFSET, COMMITTED_AT),
+    "append": tuple(EVENT_COLUMNS),
+    "scd2": (OP, OFFSET, COMMITTED_AT),
+}
+"""What of it each way of keeping a table asks for."""
 REBUILD = "`headwater rebuild` makes the table anew"
 
 
@@ -72,7 +79,11 @@ class Layout:
     @property
     def events(self) -> pa.Schema:
         """Of changes on their way to the table."""
-        return _joined(self.columns, EVENT_COLUMNS)
+        return _joined(self.columns, self._event_columns)
+
+    @property
+    def _event_columns(self) -> dict[str, pa.DataType]:
+        return {name: EVENT_COLUMNS[name] for name in EVENT_NAMES[self.mode]}
 
     def conform(self, changes: TableChanges) -> pa.RecordBatch:
         """The changes under the table's columns; null where they have no such column. Raises
@@ -84,13 +95,14 @@ class Layout:
             self._put(changes, field) if field.name in held else pa.nulls(count, field.type)
             for field in self.columns
         ]
-        own = [
-            changes.operations.cast(pa.int32()),
-            pa.repeat(pa.scalar(partition.topic), count),
-            pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
-            offsets,
-            changes.committed_us,
-        ]
+        about: dict[str, Callable[[], pa.Array]] = {
+            OP: lambda: changes.operations.cast(pa.int32()),
+            TOPIC: lambda: pa.repeat(pa.scalar(partition.topic), count),
+            PARTITION: lambda: pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+            OFFSET: lambda: offsets,
+            COMMITTED_AT: lambda: changes.committed_us,
+        }
+        own = [about[name]() for name in EVENT_NAMES[self.mode]]
         return pa.RecordBatch.from_arrays([*columns, *own], schema=self.events)
 
     def _put(self, changes: TableChanges, field: pa.Field) -> pa.Array:

@@ -215,6 +215,8 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.scheduler.mode": "FAIR",
+        # A row of ours is a parcel of some megabytes.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     }
     if choices.is_local:
         cores = os.cpu_count() or 1
@@ -222,6 +224,7 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(2 * cores),
+            "spark.shuffle.compress": "false",
         }
     return found
 

@@ -106,8 +106,9 @@ class SparkSettings(YamlSettings):
     """Interpreter of the executors; empty for the one that runs this."""
     spark: dict[str, str] = Field({}, examples=[{"spark.executor.memory": "4g"}])
     """Spark's own settings by their own names; they win over ours."""
-    split_rows: int = Field(500_000, ge=1)
-    """How many records of the log one task of Spark reads at most."""
+    split_rows: int = Field(2_500_000, ge=1)
+    """How many records of the log one task of Spark reads at most. The larger, the more changes of
+    one key meet in a task, which then hands on only the newest."""
     maintenance: MaintenanceSettings = MaintenanceSettings()
     """Compaction, and removal of files that are no longer needed."""
 

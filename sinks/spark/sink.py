@@ -12,62 +12,37 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.changes import TableChanges
 from core_log.errors import Fenced, HeadwaterError, SinkUnavailable
 from core_log.finding import Finding
-from core_log.log import Bounds, TopicPartition
+from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
 from sinks.sink import Contents, SinkContext, Slice, Stand, Stands, TableVersion
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
-    GatheredWork,
     KeptTable,
     Stretch,
-    Work,
     check_stand,
     farthest,
 )
 from sinks.spark.lake import Lake, Shadow
 from sinks.spark.ledger import Entry, next_entry
 from sinks.spark.maintenance import health_of
-from sinks.spark.reader.splits import splits_of
+from sinks.spark.portions import Portion, Portions, of_topics
 from sinks.spark.settings import SparkSettings
-from sinks.spark.spark_work import BadRecords, SparkWork, rewrite_elsewhere
-from sinks.spark.table import Feed, TableState
-from sinks.spark.truncates import truncates_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from sinks.spark.spark_work import BadRecords
+from sinks.spark.table import TableState
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-INTERNAL = "__"
-SMALL_TOGETHER = 10
-"""Small tables of one slice are applied in this process as long as they are together no more than
-so many times what one may have."""
-THREADS = 2
-"""In which one table's files are written at the same time, in this process."""
-
-
-@dataclass(slots=True)
-class Portion:
-    """What a slice has for one table."""
-
-    work: Work
-    topics: frozenset[str]
-    id: str = ""
-    bounds: Mapping[TopicPartition, Bounds] | None = None
-    """How far the log reached before others began to read it."""
 
 
 class SparkSink:
@@ -85,6 +60,7 @@ class SparkSink:
         self._settings, self._context = settings, context
         self._lake = Lake(settings, context, shadow)
         self._ledger = self._lake.ledger()
+        self._portions = Portions(settings)
         self._writer = uuid4().hex
         self._told: dict[TopicPartition, Stand] = {}
         """What this sink knows that its tables hold."""
@@ -100,7 +76,7 @@ class SparkSink:
     async def apply(self, part: Slice) -> None:
         left = self._left(part)
         head = await in_thread(self._ledger.head)
-        portions = await self._portions(left, head)
+        portions = await self._portions.of(left, head)
         await in_thread(partial(self._check_idle, left, head, portions))
         head = await in_thread(partial(self._announce, left, portions))
         await self._commit(left, head, portions)
@@ -110,12 +86,15 @@ class SparkSink:
         await self._maintain_when_due()
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
-        return [
-            f"keep table {schema.table} as {self._settings.format} in mode"
-            f" {self._settings.of(str(schema.table)).mode if schema.key else 'append'}"
-            f" under {self._lake.place_of(schema.table).root}"
-            for schema in schemas
-        ]
+        waiting = await in_thread(self._waiting)
+        found = []
+        for schema in schemas:
+            mode = self._settings.of(str(schema.table)).mode if schema.key else "append"
+            kind, root = self._settings.format, self._lake.place_of(schema.table).root
+            found.append(f"keep table {schema.table} as {kind} in mode {mode} under {root}")
+            if schema.table in waiting:
+                found.append(self._waits(schema.table, waiting[schema.table]))
+        return found
 
     async def examine(self) -> Sequence[Finding]:
         return await in_thread(self._examine)
@@ -188,91 +167,6 @@ class SparkSink:
         }
         return replace(part, start=_without(part.start, done), end=_without(part.end, done))
 
-    async def _portions(self, part: Slice, head: Entry) -> dict[TableId, Portion]:
-        large = await self._large(part, head)
-        topics = {topic for theirs in large.values() for topic in theirs}
-        pieces: dict[TableId, list[TableChanges]] = {}
-        async for changes in _of_topics(part, topics, are_wanted=False).changes():
-            if len(changes) and changes.log_partition in part.end:
-                mine = pieces.setdefault(changes.schema.table, [])
-                if changes.is_truncate and self._empties(changes):
-                    mine.clear()  # there is no need to keep what nobody will see
-                mine.append(changes)
-        found = {
-            table: Portion(self._gathered(mine), _topics_of(mine))
-            for table, mine in pieces.items()
-            if table not in large
-        }
-        for table, theirs in large.items():
-            more = _topics_of(pieces.get(table, ()))
-            found[table] = await self._spark_portion(part, theirs | more)
-        return found
-
-    def _gathered(self, pieces: Sequence[TableChanges]) -> GatheredWork:
-        return GatheredWork(
-            pieces,
-            threads=THREADS,
-            elsewhere=partial(rewrite_elsewhere, self._session),
-            rows_max=self._settings.rewritten_rows,
-        )
-
-    def _empties(self, truncate: TableChanges) -> bool:
-        chosen = self._settings.of(str(truncate.schema.table))
-        is_mirror = chosen.mode == "mirror" and bool(truncate.schema.key)
-        return is_mirror and chosen.deletes == "hard" and not truncate.truncated_where
-
-    async def _large(self, part: Slice, head: Entry) -> dict[TableId, frozenset[str]]:
-        """Tables whose changes Spark reads, and the topics that these are in."""
-        if part.split_reader is None:
-            return {}
-        records: dict[str, int] = {}
-        for each, stand in part.end.items():
-            count = stand.next_offset - part.start[each].next_offset
-            records[each.topic] = records.get(each.topic, 0) + count
-        found: dict[TableId, frozenset[str]] = {}
-        room = self._settings.small_rows * SMALL_TOGETHER
-        for topic, count in sorted(records.items(), key=lambda pair: pair[1]):
-            if topic.startswith(INTERNAL):
-                continue
-            room -= count
-            if count <= self._settings.small_rows and room >= 0:
-                continue
-            schemas = await part.split_reader.schemas(topic)
-            if schemas:
-                table = schemas[-1].table
-                found[table] = found.get(table, frozenset()) | {topic}
-        for topic, (table, _) in head.feeds.items():
-            if table in found and topic in records:
-                found[table] |= {topic}
-        return found
-
-    async def _spark_portion(self, part: Slice, topics: frozenset[str]) -> Portion:
-        assert part.split_reader is not None, "without one nothing is large"
-        mine = _of_topics(part, topics, are_wanted=True)
-        bounds = await part.log.bounds(mine.end)
-        splits = splits_of(mine.start, mine.end, bounds, records=self._settings.split_rows)
-        newest = [(await part.split_reader.schemas(topic))[-1] for topic in sorted(topics)]
-        emptied = _of_topics(mine, part.truncated, are_wanted=True)
-        found = await part.split_reader.truncates(emptied.start, emptied.end)
-        work = SparkWork(
-            self._session, part.split_reader, splits, newest[-1], truncates=truncates_of(found)
-        )
-        return Portion(work, topics, bounds=bounds)
-
-    def _session(self) -> "SparkSession":
-        from sinks.spark.session import SessionChoices, open_session
-
-        chosen = self._settings
-        return open_session(
-            SessionChoices(
-                master=chosen.master,
-                memory_bytes=chosen.memory_bytes,
-                scratch=chosen.scratch,
-                python=chosen.python,
-                config=dict(chosen.spark),
-            )
-        )
-
     def _check_idle(self, part: Slice, head: Entry, portions: Mapping[TableId, Portion]) -> None:
         """Of topics that have nothing in this slice, whether somebody else has moved them on."""
         busy = frozenset[str]().union(*(each.topics for each in portions.values()))
@@ -323,7 +217,7 @@ class SparkSink:
 
         async def one(table: TableId, portion: Portion) -> None:
             async with gate:
-                stretch = _stretch(part, portion)
+                stretch = portion.stretch(part)
                 kept = self._lake.table(table)
                 await self._move(kept, part, portion, stretch, head.stands)
                 self._tell_health(kept)
@@ -358,9 +252,9 @@ class SparkSink:
 
     async def _name_bad_records(self, kept: KeptTable, part: Slice, portion: Portion) -> None:
         """Read here, they raise what says which they are."""
-        feeds = _stretch(part, portion).feeds
+        feeds = portion.stretch(part).feeds
         layout, _ = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load(), feeds))
-        async for changes in _of_topics(part, portion.topics, are_wanted=True).changes():
+        async for changes in of_topics(part, portion.topics, are_wanted=True).changes():
             if not changes.is_truncate:
                 await in_thread(partial(layout.conform, changes))
 
@@ -402,7 +296,23 @@ class SparkSink:
             self._lake.place.store.check()
         except HeadwaterError as error:
             found.append(Finding(str(error), error.hint or "see to it that it can be written"))
+            return found
+        for table, how in self._waiting().items():
+            said = self._waits(table, how)
+            cure = f"headwater rebuild {self._context.pipeline}/{table} --swap"
+            found.append(Finding(said, cure, is_fatal=False))
         return found
+
+    def _waiting(self) -> dict[TableId, str]:
+        """Tables that are kept otherwise than the settings now say, and how."""
+        found = {kept.table: kept.waits_for_rebuild() for kept in self._known()}
+        return {table: how for table, how in found.items() if how is not None}
+
+    def _waits(self, table: TableId, how: str) -> str:
+        return f"table {table} stays as it is until a rebuild: {how}"
+
+    def _known(self) -> list[KeptTable]:
+        return self._lake.tables(self._ledger.head())
 
     async def _maintain_when_due(self) -> None:
         """Between slices, so that our own commits never come before one another."""
@@ -420,7 +330,7 @@ class SparkSink:
         now_ms = self._context.clock.now_ms()
         return [
             line
-            for kept in self._lake.tables(self._ledger.head())
+            for kept in self._known()
             if not tables or tables & {str(kept.table), kept.table.name}
             for line in maintain(kept, self._settings, now_ms=now_ms)
         ]
@@ -432,7 +342,7 @@ class SparkSink:
 
     def _drop(self) -> list[str]:
         said = []
-        for kept in self._lake.tables(self._ledger.head()):
+        for kept in self._known():
             if kept.load() is not None:
                 kept.lake.drop()
                 said.append(f"removed table {kept.table} under {kept.place.root}")
@@ -440,33 +350,6 @@ class SparkSink:
         self._lake.forget()
         self._told, self._done = {}, {}
         return said
-
-
-def _topics_of(pieces: Iterable[TableChanges]) -> frozenset[str]:
-    return frozenset(
-        piece.log_partition.topic for piece in pieces if piece.log_partition is not None
-    )
-
-
-def _of_topics(part: Slice, topics: Collection[str], *, are_wanted: bool) -> Slice:
-    chosen = {each for each in part.end if (each.topic in topics) is are_wanted}
-    return replace(
-        part,
-        start={each: part.start[each] for each in chosen},
-        end={each: part.end[each] for each in chosen},
-    )
-
-
-def _stretch(part: Slice, portion: Portion) -> Stretch:
-    ends = {each: stand for each, stand in part.end.items() if each.topic in portion.topics}
-    feeds = {
-        topic: Feed(
-            next(stand.topic_id for each, stand in ends.items() if each.topic == topic),
-            1 + max(each.partition for each in ends if each.topic == topic),
-        )
-        for topic in portion.topics
-    }
-    return Stretch({each: part.start[each] for each in ends}, ends, feeds, part.cut)
 
 
 def _without(stands: Stands, done: Iterable[TopicPartition]) -> Stands:

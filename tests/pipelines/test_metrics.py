@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipelines.reports import Moved
+from pipelines.reports import Gauged, Moved
 from pipelines.watching.metrics import METRICS, exposition
 from pipelines.watching.status import StatusBoard
 from tests.fakes import SimulatedClock
@@ -53,7 +53,23 @@ def test_a_process_without_pipelines_has_metrics_too() -> None:
 
 
 def test_every_metric_that_is_declared_can_be_there_and_no_other() -> None:
-    assert set(samples_of(shop())) == {spec.name for spec in METRICS}
+    found = samples_of(shop()).keys() | samples_of(lake()).keys()
+
+    assert found == {spec.name for spec in METRICS}
+
+
+def lake() -> Any:
+    """A sink that keeps tables in files."""
+    board = StatusBoard(SimulatedClock())
+    board(Gauged("shop", "spark", "small_files public.orders", 3, 40))
+    return board.snapshot()
+
+
+def test_a_table_of_a_lake_says_how_its_files_are() -> None:
+    found = samples_of(lake())
+
+    assert found["headwater_table_files"] == {("shop", "spark", "public.orders"): 40}
+    assert found["headwater_table_small_files"] == {("shop", "spark", "public.orders"): 3}
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:

@@ -35,3 +35,11 @@ def test_keys_of_many_wide_columns_do_not_overflow() -> None:
 
 def test_rows_that_are_all_different_need_no_choice() -> None:
     assert newest(batch([(1, "a"), (2, "a"), (1, "b")])) is None
+
+
+@given(st.lists(st.one_of(st.integers(-4, 4), st.sampled_from([-(2**63), 2**63 - 1, 10**9]))))
+def test_numbers_are_told_apart_whether_they_lie_close_or_far(keys: list[int]) -> None:
+    places = newest(pa.RecordBatch.from_arrays([pa.array(keys, pa.int64())], names=["id"]))
+
+    expected = sorted({key: place for place, key in enumerate(keys)}.values())
+    assert (list(range(len(keys))) if places is None else places.to_pylist()) == expected

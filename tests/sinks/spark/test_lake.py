@@ -231,6 +231,22 @@ async def test_a_divided_table_is_read_by_its_values(tmp_path: Path) -> None:
     }
 
 
+async def test_another_division_is_said_until_the_table_is_rebuilt(tmp_path: Path) -> None:
+    bench, topic = bench_of(tmp_path, tables={"*": {"partition_by": "note"}}), ScriptedTopic()
+    before = await bench.sink().plan([ORDERS])
+    topic.append(ORDERS, *many(0, 5))
+    await applied(bench, topic)
+    same = await bench.sink().plan([ORDERS])
+    bench.chosen = {"tables": {"*": {"mode": "mirror"}}}
+
+    planned, found = await bench.sink().plan([ORDERS]), await bench.sink().examine()
+
+    assert len(before) == len(same) == 1
+    assert planned[1].endswith("stays as it is until a rebuild: divided by note, and not undivided")
+    [finding] = [each for each in found if "until a rebuild" in each.problem]
+    assert finding.cure == "headwater rebuild shop/public.orders --swap" and not finding.is_fatal
+
+
 async def test_polars_and_duckdb_see_the_same_rows(tmp_path: Path) -> None:
     import duckdb
     import polars

@@ -16,10 +16,10 @@ from core_log.table_schema import TableSchema
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.split_reading import LogSplitReader
 from sinks.sink import Slice, Stands
+from sinks.spark.keyspace import Cell
 from sinks.spark.lake import Lake
 from sinks.spark.layout import shape
-from sinks.spark.reader.splits import splits_of
-from sinks.spark.spark_work import SparkWork, newest
+from sinks.spark.spark_work import SparkWork
 from tests.served_log import ServedLog, served_log
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, Change, changes_of, schema_of
@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 MOMENTS = schema_of("public.moments", id=pa.int64(), at=pa.timestamp("s"))
+ALL_KEYS = Cell(None, None, ())
 ALL_BY_SPARK = {"small_rows": 0, "split_rows": 400, "tables": {"*": {"file_rows": 70}}}
 
 
@@ -258,23 +259,41 @@ async def test_a_record_that_does_not_fit_is_named(served: ServedLog, tmp_path: 
     assert len(caught.value.reasons) == 1
 
 
-def test_spark_keeps_only_the_newest_of_a_key_before_it_shuffles(
+def test_rows_pass_spark_as_whole_batches(
     served: ServedLog, orders: Orders, tmp_path: Path
 ) -> None:
-    """So that one key with half of all changes does not matter."""
+    """Spark neither sorts them nor takes them apart, and shuffles them once."""
     sink = LakeBench(str(tmp_path / "lake")).sink()
-    end = served.stands(orders.topic, at_end=True)
     start = served.stands(orders.topic, at_end=False)
+    end = served.stands(orders.topic, at_end=True)
     bounds = served.run(lambda: served.log.bounds(end))
-    reader: Any = None
+    reader: Any = NoReader()
     work = SparkWork(
-        sink._session, reader, splits_of(start, end, bounds, records=10), orders.schema
+        sink._session, reader, orders.schema, start=start, end=end, bounds=bounds, split_rows=10
     )
-    chosen = sink._settings.of(orders.table)
-    layout, _ = shape(orders.schema, chosen, None, policy={}, may_drop=True)
+    layout, _ = shape(
+        orders.schema, sink._settings.of(orders.table), None, policy={}, may_drop=True
+    )
 
-    events = newest(work.events(sink._session(), layout), layout)
+    changes = work.changes(sink._session(), work.splits(2), layout, [ALL_KEYS])
 
-    plan = events._jdf.queryExecution().executedPlan().toString()
-    before, _, after = plan.partition("Exchange hashpartitioning")
-    assert "WindowGroupLimit" in before and "WindowGroupLimit" in after
+    plan = changes._jdf.queryExecution().executedPlan().toString()
+    after, _, read = plan.partition("MapInArrow")
+    assert read and after.count("Exchange") == 1
+    assert "Sort" not in plan and "Window" not in plan
+
+
+class NoReader:
+    """Is only planned with."""
+
+
+async def test_a_row_whose_deletes_are_ignored_stays_as_it_last_was(
+    served: ServedLog, orders: Orders, tmp_path: Path
+) -> None:
+    chosen = {**ALL_BY_SPARK, "deletes": "ignore"}
+    bench = LakeBench(str(tmp_path / "lake"), chosen=chosen)
+    orders.write(("u", row(1, "at the end")), ("d", {"id": 1}))
+
+    await applied(bench, served, orders.topic)
+
+    assert notes(bench, orders)[1] == "at the end"

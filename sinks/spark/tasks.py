@@ -1,0 +1,238 @@
+"""What executors of Spark do: the log to changes that count, and these to new files of cells."""
+
+# Spark moves whole batches of Arrow as values of one binary column. Taking them apart into rows of
+# its own, sorting those and putting them together again costs several times what all the rest does.
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+from core_log.table_schema import TableSchema
+from sinks.latest import newest
+from sinks.sink import SplitReader
+from sinks.spark.keyspace import Cell, DataFile, assign
+from sinks.spark.layout import OP, Layout
+from sinks.spark.reader.splits import Split
+from sinks.spark.rewriting import Rewriting
+from sinks.spark.truncates import EPOCH, Truncates
+
+WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string())])
+WRITTEN_DDL = "cell int, files string"
+SHAPES = pa.schema(
+    [("topic", pa.string()), ("part", pa.int32()), ("at", pa.int64()), ("shape", pa.binary())]
+)
+SHAPES_DDL = "topic string, part int, at bigint, shape binary"
+DIVIDED = pa.schema([("cell", pa.int32()), ("rows", pa.binary())])
+DIVIDED_DDL = "cell int, rows binary"
+NO_TRUNCATES = Truncates()
+HELD_BYTES_MAX = 192 << 20
+"""Of changes that a task keeps in order to find out which are the newest of their keys."""
+PARCEL_BYTES = 4 << 20
+"""Of rows that travel as one value, about."""
+
+
+class UnknownShape(Exception):
+    """Executors met changes under a schema for which the table was not made ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class DivideSplits:
+    """Splits of the log to the changes that count, by the cells that they fall into. Of a key
+    with very many changes one is left per task, or few."""
+
+    reader: SplitReader
+    layout: Layout
+    schemas: tuple[TableSchema, ...]
+    """For which the layout was made."""
+    cells: tuple[Cell, ...]
+    truncates: Truncates = NO_TRUNCATES
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for split in _pickled(batches):
+            held = Held(self.layout, self.cells)
+            for changes in _of_split(self.reader, split, self.schemas):
+                if changes.is_truncate:
+                    continue
+                held.add(self._events(changes))
+                if held.bytes > HELD_BYTES_MAX:
+                    held.fold()
+                    if held.bytes > HELD_BYTES_MAX // 2:
+                        yield from held.divided()
+            held.fold()
+            yield from held.divided()
+
+    def _events(self, changes: TableChanges) -> pa.RecordBatch:
+        events = self.layout.conform(changes)
+        return self.truncates.placed(events, changes, self.layout) if self.truncates else events
+
+
+@dataclass(slots=True)
+class Held:
+    """Changes in the order of the log, and of these the newest of each key where that is enough."""
+
+    layout: Layout
+    cells: Sequence[Cell]
+    bytes: int = 0
+    _pieces: list[pa.RecordBatch] = field(default_factory=list)
+
+    def add(self, piece: pa.RecordBatch) -> None:
+        if self.layout.ignores_deletes:  # what a row was before its delete is what it stays
+            piece = piece.filter(pc.not_equal(piece.column(OP), int(Operation.DELETE)))
+        self._pieces.append(piece)
+        self.bytes += piece.nbytes
+
+    def fold(self) -> None:
+        """Between two truncates, each key stands for itself."""
+        if self.layout.mode == "scd2" or not self._pieces:
+            return
+        rows = pa.concat_batches(self._pieces)
+        names = [name for name in rows.schema.names if name in {*self.layout.key, EPOCH}]
+        places = newest(rows.select(names))
+        self._pieces = [rows if places is None else rows.take(places)]
+        self.bytes = self._pieces[0].nbytes
+
+    def divided(self) -> Iterator[pa.RecordBatch]:
+        """All of it, by cells, in parcels."""
+        if not self._pieces:
+            return
+        rows = pa.concat_batches(self._pieces)
+        self._pieces, self.bytes = [], 0
+        ends = [rows.num_rows]
+        if len(self.cells) > 1:
+            places = assign(rows.column(self.layout.key[0]), self.cells).astype(np.int16)
+            rows = rows.take(pa.array(np.argsort(places, kind="stable")))
+            ends = np.cumsum(np.bincount(places, minlength=len(self.cells))).tolist()
+        size = max(rows.num_rows * PARCEL_BYTES // max(rows.nbytes, 1), 1)
+        start = 0
+        for number, end in enumerate(ends):
+            for at in range(start, end, size):
+                yield _parcel(number, rows.slice(at, min(size, end - at)))
+            start = end
+
+
+def _parcel(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    content = rows.serialize()
+    bounds = pa.py_buffer(np.array([0, content.size], np.int32))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, content])
+    return pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), value], schema=DIVIDED)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCells:
+    """Changes by their cells to new files of these cells."""
+
+    rewriting: Rewriting
+    cells: tuple[Cell, ...]
+    truncates: Truncates = NO_TRUNCATES
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        layout = self.rewriting.layout
+        schema = layout.events
+        if self.truncates:
+            schema = schema.append(pa.field(EPOCH, pa.int32()))
+        held: dict[int, list[pa.RecordBatch]] = {}
+        for batch in batches:
+            numbers, parcels = batch.columns
+            for number, parcel in zip(numbers.to_pylist(), parcels, strict=True):
+                rows = pa.ipc.read_record_batch(parcel.as_buffer(), schema)
+                held.setdefault(number, []).append(rows)
+        for number in sorted(held):
+            events = pa.Table.from_batches(held.pop(number))
+            steps = self.truncates.between(events, layout) if self.truncates else [events]
+            yield _written(number, self.rewriting.cell(self.cells[number], steps))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTasks:
+    """Cells with their changes, each in one row, to new files of these cells."""
+
+    rewriting: Rewriting
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, cell, steps in _pickled(batches):
+            yield _written(number, self.rewriting.cell(cell, steps))
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSplits:
+    """Splits of the log to files of all their changes, each of about the wanted size."""
+
+    reader: SplitReader
+    rewriting: Rewriting
+    schemas: tuple[TableSchema, ...]
+    truncates: Truncates = NO_TRUNCATES
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        layout = self.rewriting.layout
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for split in _pickled(batches):
+            for changes in _of_split(self.reader, split, self.schemas):
+                if changes.is_truncate and not self.truncates.stands_for_all(changes):
+                    continue
+                held.append(layout.conform(changes))
+                rows += len(changes)
+                if rows >= layout.file_rows:
+                    yield self._write(held)
+                    held, rows = [], 0
+        if rows:
+            yield self._write(held)
+
+    def _write(self, held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        return _written(0, self.rewriting.appended(pa.Table.from_batches(held)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadShapes:
+    """Splits of the log to the schemas of their changes."""
+
+    reader: SplitReader
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        before: TableSchema | None = None
+        for split in _pickled(batches):
+            for changes in _of_split(self.reader, split, None):
+                if changes.schema == before:
+                    continue
+                before, part, offsets = changes.schema, changes.log_partition, changes.log_offsets
+                assert part is not None and offsets is not None, "what was read knows its place"
+                columns = [[part.topic], [part.partition], [offsets[0]], [pickle.dumps(before)]]
+                arrays = [
+                    pa.array(each, kind.type) for each, kind in zip(columns, SHAPES, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=SHAPES)
+
+
+def _pickled(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """What the driver has put into the only column."""
+    for batch in batches:
+        for content in batch.column(0):
+            yield pickle.loads(content.as_buffer())
+
+
+def _of_split(
+    reader: SplitReader, split: Split, schemas: Sequence[TableSchema] | None
+) -> Iterator[TableChanges]:
+    """Raises `UnknownShape` for changes under other schemas than were expected."""
+    for changes in reader.read(split.starts, split.ends):
+        if schemas is not None and changes.schema not in schemas:
+            raise UnknownShape
+        if len(changes):
+            yield changes
+
+
+def _written(number: int, files: Sequence[DataFile]) -> pa.RecordBatch:
+    said = json.dumps([asdict(each) for each in files])
+    return pa.RecordBatch.from_pydict({"cell": [number], "files": [said]}, schema=WRITTEN)
+
+
+def read_file(said: Mapping[str, Any]) -> DataFile:
+    """A file as a task has told of it."""
+    return DataFile(**{**said, "partition": tuple(said["partition"])})

@@ -1,0 +1,123 @@
+"""What a task of Spark hands on, and what another makes of it: each change that counts, once."""
+
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core_log.changes import TableChanges
+from core_log.log import TopicPartition
+from sinks.sink import Stands
+from sinks.spark import tasks
+from sinks.spark.keyspace import Cell
+from sinks.spark.layout import OFFSET, Layout, shape
+from sinks.spark.place import Place
+from sinks.spark.reader.splits import Split
+from sinks.spark.rewriting import Rewriting
+from sinks.spark.settings import LakeTableSettings
+from sinks.spark.tasks import DivideSplits, RewriteCells, UnknownShape
+from tests.slices import Change, changes_of, schema_of
+
+ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
+WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), total=pa.int32())
+PLACE = TopicPartition("shop.public.orders", 0)
+CELLS = (Cell(None, 10, ()), Cell(10, 20, ()), Cell(20, None, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A reader that has its changes already, some at a time."""
+
+    pieces: Sequence[TableChanges]
+
+    async def schemas(self, topic: str) -> Sequence[Any]:
+        return [ORDERS]
+
+    async def truncates(self, start: Stands, end: Stands) -> Sequence[Any]:
+        return []
+
+    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+        at = 0
+        for piece in self.pieces:
+            offsets = pa.array(range(at, at + len(piece)), pa.int64())
+            at += len(piece)
+            yield replace(piece, log_partition=PLACE, log_offsets=offsets)
+
+
+def layout_of(**chosen: Any) -> Layout:
+    found, _ = shape(ORDERS, LakeTableSettings(**chosen), None, policy={}, may_drop=True)
+    return found
+
+
+def divided(layout: Layout, *pieces: Sequence[Change]) -> list[pa.RecordBatch]:
+    reader = Told([changes_of(ORDERS, *piece) for piece in pieces])
+    given = [pickle.dumps(Split(PLACE, "id", 0, 100))]
+    batch = pa.RecordBatch.from_pydict({"task": given})
+    return list(DivideSplits(reader, layout, (ORDERS,), CELLS)(iter([batch])))
+
+
+def rows_of(parcels: Sequence[pa.RecordBatch], layout: Layout) -> list[tuple[int, int, int]]:
+    """Cell, key and offset of every change."""
+    found = []
+    for parcel in parcels:
+        [number], [content] = parcel.column(0).to_pylist(), parcel.column(1)
+        rows = pa.ipc.read_record_batch(content.as_buffer(), layout.events)
+        keys, offsets = rows.column("id").to_pylist(), rows.column(OFFSET).to_pylist()
+        found += [(number, *each) for each in zip(keys, offsets, strict=True)]
+    return found
+
+
+def update(key: int) -> Change:
+    return ("u", {"id": key, "note": f"note {key}"})
+
+
+def test_only_the_newest_change_of_a_key_travels_and_by_its_cell() -> None:
+    layout = layout_of()
+    hot = [update(5)] * 50
+
+    parcels = divided(layout, [update(25), *hot], [*hot, update(10), update(25)])
+
+    assert rows_of(parcels, layout) == [(0, 5, 100), (1, 10, 101), (2, 25, 102)]
+
+
+def test_a_history_needs_all_changes() -> None:
+    layout = layout_of(mode="scd2")
+
+    parcels = divided(layout, [update(5), update(5)], [update(5)])
+
+    assert [offset for _, _, offset in rows_of(parcels, layout)] == [0, 1, 2]
+
+
+def test_what_does_not_fit_into_memory_goes_on_in_the_order_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(tasks, "HELD_BYTES_MAX", 100)
+    monkeypatch.setattr(tasks, "PARCEL_BYTES", 1)
+    layout = layout_of()
+    first, second = [update(key) for key in range(30)], [("d", {"id": key}) for key in range(15)]
+
+    parcels = divided(layout, first, second, [update(3)])
+    cells = RewriteCells(Rewriting(Place(str(tmp_path)), layout), CELLS)
+    written = list(cells(iter(parcels)))
+
+    assert len(parcels) == 30 + 15 + 1
+    files = [tasks.read_file(each) for said in written for each in _said(said)]
+    assert sorted(each.rows for each in files) == [1, 5, 10]
+    assert [(each.low, each.high) for each in files] == [(3, 3), (15, 19), (20, 29)]
+
+
+def test_changes_under_another_schema_are_not_taken_for_ours() -> None:
+    reader = Told([changes_of(WIDER, ("c", {"id": 1, "note": "", "total": 2}))])
+    batch = pa.RecordBatch.from_pydict({"task": [pickle.dumps(Split(PLACE, "id", 0, 1))]})
+
+    with pytest.raises(UnknownShape):
+        list(DivideSplits(reader, layout_of(), (ORDERS,), CELLS)(iter([batch])))
+
+
+def _said(batch: pa.RecordBatch) -> list[Any]:
+    found: list[Any] = json.loads(batch.column("files")[0].as_py())
+    return found

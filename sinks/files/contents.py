@@ -1,29 +1,30 @@
 """What the changes in a table's files amount to: the newest row of every key still there."""
 
-import numpy as np
+from collections.abc import Iterator, Sequence
+
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.errors import SinkRejected
-from core_log.table_schema import TableSchema
+from core_log.errors import RowsRejected, SinkRejected
+from core_log.rows.json_events import read_rows
+from core_log.rows.row_forms import RowForms
+from core_log.table_schema import Column, TableSchema
+from sinks.files.dividing import ADDED, OPERATION
+from sinks.files.formats import READABLE
 from sinks.files.manifest import Commit, Manifest
 from sinks.files.reading import rows_of
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.stores import Store
-from sinks.latest import newest
+from sinks.standing_rows import StandingRows
 
-OP = "_headwater_op"
+COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
+"""By the end of a file's name."""
 
 
 def check_readable(settings: FilesSinkSettings, schema: TableSchema) -> None:
     """Raises where what was written does not say enough to be compared."""
-    if settings.format != "parquet":
-        raise SinkRejected(
-            "only Parquet files give values back as they were written",
-            table=str(schema.table),
-            format=settings.format,
-        )
-    if not settings.metadata_columns:
+    if schema.key and not settings.metadata_columns:
         raise SinkRejected(
             "without metadata columns nothing tells a delete from a row",
             hint="set `metadata_columns: true`, and replay the table into a new place",
@@ -33,39 +34,66 @@ def check_readable(settings: FilesSinkSettings, schema: TableSchema) -> None:
 
 def current_rows(
     store: Store, manifest: Manifest, head: Commit, schema: TableSchema
-) -> pa.RecordBatch:
-    """As of a commit. Files are read in the order of their commits, in which the changes of a key
-    follow one another, and a truncate follows all that it takes away."""
-    parts = [
-        _read(store, file.name, schema)
+) -> Iterator[pa.RecordBatch]:
+    """As of a commit, a file at a time. Files are read in the order of their commits, in which the
+    changes of a key follow one another, and a truncate follows all that it takes away. Of a table
+    without a key every change is a row."""
+    names = [
+        file.name
         for commit in manifest.commits()
         for file in commit.files
         if commit.sequence <= head.sequence and file.table == schema.table
     ]
-    if not parts:
-        return pa.RecordBatch.from_pylist([], schema=schema.arrow)
-    changes = pa.concat_tables(parts).combine_chunks()
-    truncates = np.flatnonzero(np.asarray(pc.equal(changes[OP], "t").combine_chunks()))
-    if len(truncates):
-        changes = changes.slice(int(truncates[-1]) + 1)
-    rows = next(iter(changes.combine_chunks().to_batches()), None)
-    if rows is None:
-        return pa.RecordBatch.from_pylist([], schema=schema.arrow)
-    places = newest(rows.select(list(schema.key)))
-    rows = rows if places is None else rows.take(places)
-    return rows.filter(pc.not_equal(rows.column(OP), "d")).select(schema.names)
+    if not schema.key:
+        return (_read(store, name, schema, schema.names) for name in names)
+    standing = StandingRows()
+    for name in names:
+        found = _read(store, name, schema, (*schema.key, OPERATION))
+        standing.take(found.select(list(schema.key)), found.column(OPERATION))
+    return standing.of(_read(store, name, schema, schema.names) for name in names)
 
 
-def _read(store: Store, name: str, schema: TableSchema) -> pa.Table:
+def _read(store: Store, name: str, schema: TableSchema, wanted: Sequence[str]) -> pa.RecordBatch:
     """A file in the schema of now: what it lacks is null."""
     content = store.read(name)
     if content is None:
         raise SinkRejected("a committed file is missing", file=store.address(name))
-    found = rows_of(name, content)
+    if name.endswith(".parquet"):
+        found = rows_of(name, content).combine_chunks()
+    else:
+        found = _lines(name, content, schema)
+    held, types = set(found.column_names), {field.name: field.type for field in schema.arrow}
     columns = [
-        found[field.name].cast(field.type)
-        if field.name in found.column_names
-        else pa.nulls(found.num_rows, field.type)
-        for field in schema.arrow
+        found[each].cast(types.get(each, pa.string())).combine_chunks()
+        if each in held
+        else pa.nulls(found.num_rows, types.get(each, pa.string()))
+        for each in wanted
     ]
-    return pa.table([*columns, found[OP].cast(pa.string())], names=[*schema.names, OP])
+    arrays = [pa.concat_arrays(e.chunks) if isinstance(e, pa.ChunkedArray) else e for e in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(wanted))
+
+
+def _lines(name: str, content: bytes, schema: TableSchema) -> pa.Table:
+    """As strictly as the log itself is read, so that all columns of a file have to be known. Its
+    lines have the same columns."""
+    compression = COMPRESSIONS.get(name[-2:])
+    if compression is not None:
+        stream = pa.CompressedInputStream(pa.BufferReader(content), compression)
+        content = stream.read()
+    first, _, _ = content.partition(b"\n")
+    if not first:
+        return pa.table({})
+    texts = pc.split_pattern(pa.array([content.rstrip(b"\n")], pa.large_binary()), b"\n")
+    columns = [Column(each.name, each.type) for each in (*schema.columns, *ADDED)]
+    try:
+        there = orjson.loads(first).keys()
+        chosen = tuple(each for each in columns if each.name in there)
+        forms = RowForms.of(TableSchema(schema.table, chosen, ()), READABLE)
+        return pa.Table.from_batches([read_rows(texts.flatten().cast(pa.string()), forms)])
+    except (RowsRejected, ValueError) as error:
+        raise SinkRejected(
+            "a file holds lines that are no rows of the table",
+            table=str(schema.table),
+            file=name,
+            hint="somebody else has written to it: replay the table into a new place",
+        ) from error

@@ -98,7 +98,9 @@ class FilesSink:
         head = await in_thread(manifest.head)
 
         async def batches() -> AsyncIterator[pa.RecordBatch]:
-            yield await in_thread(lambda: current_rows(store, manifest, head, schema))
+            rows = await in_thread(lambda: current_rows(store, manifest, head, schema))
+            while (batch := await in_thread(lambda: next(rows, None))) is not None:
+                yield batch
 
         stands = {part: at for part, at in head.stands.items() if part.topic in topics}
         yield Contents(stands, schema.names, batches())

@@ -43,16 +43,20 @@ def read(place: Place, cell: Cell, layout: Layout) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def stream(place: Place, files: Iterable[DataFile], layout: Layout) -> Iterator[pa.RecordBatch]:
-    """All rows of some files, a little at a time."""
+def stream(
+    place: Place, files: Iterable[DataFile], layout: Layout, *, only: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of some files, a little at a time; of other columns than `only` just nulls."""
     from pyarrow import parquet
 
     for each in files:
         with place.reading(each.path) as file:
             reader = parquet.ParquetFile(file)
-            for batch in reader.iter_batches():
+            held = set(reader.schema_arrow.names)
+            columns = None if only is None else [name for name in only if name in held]
+            for batch in reader.iter_batches(columns=columns):
                 table = _conformed(pa.Table.from_batches([batch]), each, layout)
-                yield from table.to_batches()
+                yield table.combine_chunks().to_batches()[0]
 
 
 def _write_one(

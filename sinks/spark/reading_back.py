@@ -3,18 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from core_log.changes import Operation
 from core_log.table_schema import TableSchema
-from sinks.latest import newest
 from sinks.sink import Stand, Stands, TableVersion
 from sinks.spark import parquet_files
 from sinks.spark.column_types import take_back
 from sinks.spark.kept_table import KeptTable, farthest
-from sinks.spark.keyspace import Cell
 from sinks.spark.layout import (
     DELETED_AT,
     IS_CURRENT,
@@ -26,6 +21,7 @@ from sinks.spark.layout import (
     Layout,
 )
 from sinks.spark.table import TableState
+from sinks.standing_rows import StandingRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +40,7 @@ def open_table(
     state = kept.load()
     if state is None:
         return Opened({}, schema.names, False, iter(()))
-    names = tuple(
-        column.name
-        for column in schema.columns
-        if column.name in state.schema.names and not pa.types.is_map(column.type)
-    )
+    names = tuple(name for name in schema.names if name in state.schema.names)
     stands = {part: farthest(part, state.stands, known) or at for part, at in state.stands.items()}
     layout = layout_of(state, schema)
     return Opened(stands, names, ignores_deletes, _batches(kept, state, layout, schema, names))
@@ -96,11 +88,9 @@ def _batches(
     names: tuple[str, ...],
 ) -> Iterator[pa.RecordBatch]:
     fields = [schema.arrow.field(name) for name in names]
+    found = parquet_files.stream(kept.place, state.files, layout)
     if state.mode == "append" and schema.key:
-        whole = parquet_files.read(kept.place, Cell(None, None, state.files), layout)
-        found: Iterator[pa.RecordBatch] = iter(_newest(whole, schema).to_batches())
-    else:
-        found = parquet_files.stream(kept.place, state.files, layout)
+        found = _standing(kept, state, layout, schema)
     for batch in found:
         rows = batch
         if state.mode == "soft_delete":
@@ -112,22 +102,18 @@ def _batches(
             yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _newest(rows: pa.Table, schema: TableSchema) -> pa.Table:
+def _standing(
+    kept: KeptTable, state: TableState, layout: Layout, schema: TableSchema
+) -> Iterator[pa.RecordBatch]:
     """The last change of every key since the last truncate of its partition, unless it is a
-    delete."""
-    rows = rows.take(pa.array(np.argsort(np.asarray(rows.column(OFFSET)), kind="stable")))
-    truncates = rows.filter(pc.equal(rows.column(OP), "t"))
-    for each in truncates.select([TOPIC, PARTITION, OFFSET]).to_pylist():
-        is_before = pc.and_(
-            pc.and_(
-                pc.equal(rows.column(TOPIC), each[TOPIC]),
-                pc.equal(rows.column(PARTITION), each[PARTITION]),
-            ),
-            pc.less_equal(rows.column(OFFSET), each[OFFSET]),
+    delete. The files are read twice, so that memory does not grow with their rows' width."""
+    standing = StandingRows()
+    wanted = [*schema.key, OP, TOPIC, PARTITION, OFFSET]
+    for batch in parquet_files.stream(kept.place, state.files, layout, only=wanted):
+        standing.take(
+            batch.select(list(schema.key)),
+            batch.column(OP),
+            orders=batch.column(OFFSET),
+            origins=batch.select([TOPIC, PARTITION]),
         )
-        rows = rows.filter(pc.invert(is_before))
-    keys = rows.select(list(schema.key)).combine_chunks().to_batches()
-    places = newest(keys[0]) if keys else None
-    if places is not None:
-        rows = rows.take(places)
-    return rows.filter(pc.not_equal(rows.column(OP), Operation.DELETE.name[0].lower()))
+    return standing.of(parquet_files.stream(kept.place, state.files, layout))

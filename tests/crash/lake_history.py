@@ -22,7 +22,7 @@ from tests.sinks.spark.targets import LakeBench
 
 SLICE_ROWS = 6_000
 LOOK_S = 0.05
-PATIENCE_S = 600
+PATIENCE_S = 3_600
 KILLED = -9
 AllRows = Mapping[str, Rows]
 DAEMON = "tests.crash.lake_daemon"

@@ -23,6 +23,8 @@ PIPELINE = """
 pipeline: proven
 source: {type: postgres, url: "ADDRESS", tables: [public.t], heartbeat: 500ms}
 sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
+"""
+FILTER = """
 transform: [{table: public.t, mask: {secret: hash}, filter: "id <> 13"}]
 """
 ROWS = 2_000
@@ -125,7 +127,9 @@ def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_men
 
     with database_in(postgres, "proven") as address:
         first, second, mended, third = tell(
-            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+            tmp_path,
+            PIPELINE.replace("ADDRESS", address) + FILTER,
+            lambda world: story(world, address),
         )
 
     assert first["source"].compared.rows > ROWS / 2
@@ -135,3 +139,26 @@ def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_men
     assert all(each.is_equal for each in third.values()), third
     with closing(sqlite3.connect(tmp_path / "target.db")) as database:
         assert database.execute("SELECT count(*) FROM t WHERE id = 13").fetchone() == (0,)
+
+
+def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
+    tmp_path: Path, postgres: str
+) -> None:
+    pipeline = PIPELINE + "log: {cleanup: delete}"
+
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute("CREATE TABLE t (n int, v text)")
+            await admin.execute("ALTER TABLE t REPLICA IDENTITY FULL")
+            await admin.execute("INSERT INTO t VALUES (1, 'a'), (1, 'a'), (2, NULL)")
+            async with running(world):
+                await admin.execute("UPDATE t SET v = 'b' WHERE v = 'a'")
+                await admin.execute("INSERT INTO t VALUES (3, 'c'), (3, 'c')")
+                await admin.execute("DELETE FROM t WHERE n = 2")
+                return await verified(world)
+
+    with database_in(postgres, "keyless") as address:
+        found = tell(tmp_path, pipeline.replace("ADDRESS", address), lambda w: story(w, address))
+
+    assert all(each.is_equal for each in found.values()), found
+    assert found["source"].compared.rows == 4

@@ -25,6 +25,13 @@ COLUMNS = {
     "time": pa.array([0, 1, None], pa.time64("us")),
     "timestamp": pa.array([datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), None]),
     "list": pa.array([[1], [], None], pa.list_(pa.int32())),
+    "texts": pa.array([["a", None], ["a"], None], pa.list_(pa.string())),
+    "order": pa.array([[1, 2], [2, 1], [1]], pa.list_(pa.int32())),
+    "nested": pa.array([[[1], [2]], [[1, 2]], [[], [1, 2]]], pa.list_(pa.list_(pa.int8()))),
+    "fixed": pa.array([[1, 2], [2, 1], None], pa.list_(pa.int32(), 2)),
+    "struct": pa.array([{"a": 1, "b": "x"}, {"a": 1, "b": None}, None]),
+    "map": pa.array([[("a", 1)], [("a", 2), ("b", 1)], None], pa.map_(pa.string(), pa.int32())),
+    "far dates": pa.array([[5_000_000], [4_999_999], None], pa.list_(pa.date32())),
 }
 
 
@@ -44,6 +51,15 @@ def test_zero_and_its_negative_are_one_value_and_so_is_every_nan() -> None:
 
     assert len(set(digests_of([pa.array([0.0, -0.0])], 2))) == 1
     assert len(set(digests_of([pa.array(nans)], 2))) == 1
+
+
+def test_a_map_is_the_same_in_any_order() -> None:
+    kind = pa.map_(pa.string(), pa.int32())
+    maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 2), ("b", 1)]], kind)
+
+    first, again, other = digests_of([maps], 3).tolist()
+
+    assert first == again != other
 
 
 def test_columns_are_told_apart() -> None:

@@ -89,6 +89,15 @@ def sqlite_rows(rows: pa.RecordBatch) -> Rows:
     return list(zip(*(_sqlite_values(column) for column in rows.columns), strict=True))
 
 
+def sqlite_values(rows: pa.RecordBatch) -> list[Any]:
+    """The same, all values of a row behind those of the row before it."""
+    width = rows.num_columns
+    values: list[Any] = [None] * (rows.num_rows * width)
+    for place, column in enumerate(rows.columns):
+        values[place::width] = _sqlite_values(column)
+    return values
+
+
 def _sqlite_values(column: pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_boolean(kind):

@@ -18,13 +18,17 @@ from sinks.sql.dialects.dialect import (
     text_literal,
 )
 from sinks.sql.mark import Mark, read_mark
-from sinks.sql.rendering import DOUBLE_DIGITS, sqlite_rows
+from sinks.sql.rendering import DOUBLE_DIGITS, sqlite_rows, sqlite_values
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 INTEGER, TEXT = Fit("INTEGER", pa.int64()), Fit("TEXT", pa.string())
-CACHE_KIB = 32 << 10
+CACHE_KIB = 16 << 10
+ROWS_AT_ONCE = 64
+"""Of one INSERT: the driver lets go of the interpreter, and asks for it again, once a statement."""
+BLOCK_ROWS = 64 * ROWS_AT_ONCE
+"""So many become Python's values at a time, which take several times the room of columns."""
 
 AWAY = {"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_NOMEM"}
 AGAIN = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
@@ -138,7 +142,7 @@ class SqliteDialect:
         ]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
-        self._many(connection, self._insert(table, rows), rows)
+        self._put(connection, table, rows)
 
     def upsert(
         self,
@@ -153,12 +157,9 @@ class SqliteDialect:
             for name in rows.schema.names
             if name not in key
         )
-        self._many(
-            connection,
-            f"{self._insert(table, rows)} ON CONFLICT ({', '.join(map(self.quote, key))}) DO "
-            + (f"UPDATE SET {sets}" if sets else "NOTHING"),
-            rows,
-        )
+        doing = f"UPDATE SET {sets}" if sets else "NOTHING"
+        keys = ", ".join(map(self.quote, key))
+        self._put(connection, table, rows, ending=f" ON CONFLICT ({keys}) DO {doing}")
 
     def update(
         self,
@@ -224,10 +225,23 @@ class SqliteDialect:
             return Problem.GONE, "a table or column is not there"
         return Problem.REFUSED, f"SQLite says {code}"
 
-    def _insert(self, table: TableId, rows: pa.RecordBatch) -> str:
+    def _put(
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, ending: str = ""
+    ) -> None:
+        """Many rows a statement, as far as there are many."""
         names = ", ".join(self.quote(name) for name in rows.schema.names)
-        marks = ", ".join("?" for _ in rows.schema.names)
-        return f"INSERT INTO {qualified(self, table)} ({names}) VALUES ({marks})"
+        marks = f"({', '.join('?' for _ in rows.schema.names)})"
+        opening = f"INSERT INTO {qualified(self, table)} ({names}) VALUES "
+        driver: Any = connection.connection.driver_connection
+        at_once = max(min(ROWS_AT_ONCE, variables_max(driver) // rows.num_columns), 1)
+        many = opening + ", ".join([marks] * at_once) + ending
+        whole, block = rows.num_rows - rows.num_rows % at_once, BLOCK_ROWS // at_once * at_once
+        for start in range(0, whole, block):
+            values = sqlite_values(rows.slice(start, min(block, whole - start)))
+            width = at_once * rows.num_columns
+            places = range(0, len(values), width)
+            driver.executemany(many, (values[place : place + width] for place in places))
+        driver.executemany(opening + marks + ending, sqlite_rows(rows.slice(whole)))
 
     def _conditions(self, match: Sequence[Match], where: str | None) -> str:
         conditions = [f"{self.quote(name)} {operator} ?" for name, operator in match]
@@ -236,3 +250,11 @@ class SqliteDialect:
     def _many(self, connection: "sa.Connection", statement: str, rows: pa.RecordBatch) -> None:
         driver: Any = connection.connection.driver_connection
         driver.executemany(statement, sqlite_rows(rows))
+
+
+def variables_max(driver: Any) -> int:
+    """How many values one statement takes."""
+    import sqlite3
+
+    found: int = driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+    return found

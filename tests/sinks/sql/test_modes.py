@@ -48,6 +48,30 @@ async def test_soft_deletes_say_since_when_and_a_row_that_comes_back_forgets_it(
     assert rows == {1: ("a", moment(5)), 2: ("again", None), 3: ("a", None)}
 
 
+async def test_of_many_rows_each_is_there_with_the_newest_that_was_said_of_it(
+    bench: SqlBench,
+) -> None:
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *(("c", {"id": number, "note": "a"}) for number in range(9_001)))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    topic.append(ORDERS, *(("u", {"id": number, "note": "b"}) for number in range(0, 9_001, 7)))
+    topic.append(ORDERS, *(("c", {"id": number, "note": None}) for number in range(9_001, 9_100)))
+    topic.append(ORDERS, *(("d", {"id": number}) for number in range(5, 9_001, 70)))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    expected: dict[int, str | None] = {
+        number: "b" if number % 7 == 0 else "a" for number in range(9_001)
+    }
+    expected |= dict.fromkeys(range(9_001, 9_100))
+    gone = set(range(5, 9_001, 70))
+    assert {row["id"]: row["note"] for row in all_orders(bench)} == {
+        number: note for number, note in expected.items() if number not in gone
+    }
+
+
 async def test_deletes_can_be_ignored(bench: SqlBench) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": "a"}))

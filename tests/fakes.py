@@ -139,6 +139,8 @@ class MemoryFiles:
         for directory in (path, *path.parents):
             if directory not in self.directories:
                 self.directories.add(directory)
+                self._synced.pop(directory, None)  # nothing is left of one that was renamed
+                self._since.pop(directory, None)
                 self._changed(directory.parent)
 
     def remove_directory(self, path: Path) -> None:

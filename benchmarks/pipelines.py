@@ -22,7 +22,7 @@ from pyarrow import csv
 from benchmarks.figures import Figures
 from benchmarks.goals import Row, table_of
 from benchmarks.processes import PeakMemory, busy_s
-from pipelines.running.worker_process import MEMORY
+from pipelines.running.spawning import MEMORY
 from tests.databases import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]

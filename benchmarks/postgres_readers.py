@@ -18,7 +18,7 @@ from benchmarks.figures import Figures
 from benchmarks.pipelines import wait_for
 from benchmarks.postgres_history import PUBLICATION, TABLE, TICKS, Database
 from benchmarks.processes import PeakMemory, ended_children_s
-from pipelines.running.worker_process import MEMORY
+from pipelines.running.spawning import MEMORY
 from tests.compat.java_programs import class_path, compile_sources
 
 ROOT = Path(__file__).resolve().parents[1]

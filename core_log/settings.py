@@ -1,5 +1,6 @@
 """Base class of every YAML-facing model, and the settings of the log itself."""
 
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -26,10 +27,15 @@ LARGEST = 2**63 - 1
 """What the log's own formats can hold."""
 
 
+IS_DOCUMENTED = os.environ.get("HEADWATER_SETTINGS") != "bare"
+"""The docstrings of fields are read from the sources, which takes as long as all else of them: a
+process that shows them to nobody can do without."""
+
+
 class Settings(BaseModel):
     """Frozen, closed, and documented: every field carries a docstring."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=IS_DOCUMENTED)
 
 
 class YamlSettings(Settings):

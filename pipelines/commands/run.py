@@ -72,14 +72,22 @@ def run(
     `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
     without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
     """
-    from config.log_format import set_up_logging
-    from config.redaction import Redaction
-    from pipelines.running.run import Wanted
-    from pipelines.running.run import run as run_pipelines
-    from pipelines.terminal.signals import run_until_signal
+    from pipelines.running.importing import all_of_it_stays
+    from pipelines.running.spawning import spawn
+    from pipelines.terminal.log_address import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     level = logging.DEBUG if output.verbosity else quiet
+    likely = data or (path if path.is_dir() else path.parent) / "data"
+    first_worker = None if find_owner(likely) is not None else spawn(level=level)
+
+    with all_of_it_stays():
+        from config.log_format import set_up_logging
+        from config.redaction import Redaction
+        from pipelines.running.run import Wanted
+        from pipelines.running.run import run as run_pipelines
+        from pipelines.terminal.signals import run_until_signal
+
     set_up_logging(level, scrub=lambda text: output.scrub(text))
 
     prints_rows, secrets = False, Redaction()
@@ -111,13 +119,12 @@ def run(
         await view.watch()
 
     shown: Show = show
-    likely = data or (path if path.is_dir() else path.parent) / "data"
     wanted = Wanted(
         load_files,
         shown,
         keep_unsaid=keep_unsaid,
         data=data,
-        likely_data=likely,
+        first_worker=first_worker,
         once=once,
         migrates=migrate,
     )

@@ -3,16 +3,14 @@
 import os
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.endpoint import FILE_NAME, MODE, Endpoint, decode_endpoint, encode_endpoint
-from core_log.errors import DecodeError, DirectoryInUse
+from core_log.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
+from core_log.errors import DirectoryInUse
 from core_log.storage.files import OsFiles
 from pipelines.running.log_clients import kafka_settings
-from pipelines.terminal.log_address import is_running
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -114,12 +112,3 @@ def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> Claim:
         None,
         log.close,
     )
-
-
-def find_owner(data: Path) -> Endpoint | None:
-    """None while nobody who lives says where to be found."""
-    with suppress(FileNotFoundError, NotADirectoryError, DecodeError):
-        endpoint = decode_endpoint((data / FILE_NAME).read_bytes())
-        if is_running(endpoint.pid):
-            return endpoint
-    return None

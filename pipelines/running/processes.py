@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from subprocess import Popen
 
 from pipelines.reports import State, StateChanged
 from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Patience
+from pipelines.running.spawning import COMMAND
 from pipelines.running.supervisor import Ended, Surroundings, UnitId
 from pipelines.running.units import SOURCE, Job, Listeners
 from pipelines.running.worker_lines import Gone, Start, Stop, Word
-from pipelines.running.worker_process import COMMAND, WorkerProcess
+from pipelines.running.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +51,9 @@ class WorkerProcesses:
         self._own: list[_Place] = []
         self._waiting: dict[UnitId, asyncio.Event] = {}
 
-    def prepare(self) -> None:
-        """Starts a first process, before it is known what it will do."""
-        self._shared.append(self._new_place())
+    def prepare(self, first: Popen[bytes]) -> None:
+        """Takes over a process that was spawned before it was known what it will do."""
+        self._shared.append(self._new_place(spawned=first))
 
     async def let_idle_go(self) -> None:
         """Somebody else does the work."""
@@ -101,8 +103,10 @@ class WorkerProcesses:
     def _places(self) -> "list[_Place]":
         return [*self._shared, *self._own]
 
-    def _new_place(self, crashes: Crashes | None = None) -> "_Place":
-        place = _Place(crashes or Crashes())
+    def _new_place(
+        self, crashes: Crashes | None = None, *, spawned: Popen[bytes] | None = None
+    ) -> "_Place":
+        place = _Place(crashes or Crashes(), spawned)
         place.keeping = self._tasks.create_task(self._keep(place))
         return place
 
@@ -111,7 +115,7 @@ class WorkerProcesses:
         backoff = Backoff(Patience(), self._around.random)
         try:
             while not place.is_over:
-                place.process = await WorkerProcess.start(self._command)
+                place.process = await self._started(place)
                 if place.is_over:
                     place.process.kill()
                 for posting in place.postings.values():
@@ -126,6 +130,12 @@ class WorkerProcesses:
             place.process = None
             for unit in list(place.leaving):
                 self._on_gone(place, unit)
+
+    async def _started(self, place: "_Place") -> WorkerProcess:
+        spawned, place.spawned = place.spawned, None
+        if spawned is not None:
+            return await WorkerProcess.adopt(spawned)
+        return await WorkerProcess.start(self._command)
 
     def _hear(self, place: "_Place", word: Word) -> None:
         match word:
@@ -185,6 +195,8 @@ class _Place:
     """Where a process runs, or will run again in a moment."""
 
     crashes: Crashes
+    spawned: Popen[bytes] | None = None
+    """A process of which nobody has taken care yet."""
     process: WorkerProcess | None = None
     postings: dict[UnitId, Posting] = field(default_factory=dict)
     leaving: set[UnitId] = field(default_factory=set)
@@ -213,6 +225,10 @@ class _Place:
     async def close(self) -> None:
         assert self.keeping is not None, "a place is kept by a task"
         self.is_over = True
+        if self.spawned is not None:
+            self.spawned.kill()
+            self.spawned.wait()
+            self.spawned = None
         if self.is_pausing:
             self.keeping.cancel()
         elif self.process is not None and (self.postings or self.leaving):

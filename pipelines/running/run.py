@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
+from subprocess import Popen
 from typing import Any
 
 import orjson
@@ -20,13 +21,13 @@ from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.reports import Moved, Report, State
 from pipelines.running.agreeing import agree
-from pipelines.running.claim import COMING, Claim, claim, find_owner, join_broker
+from pipelines.running.claim import COMING, Claim, claim, join_broker
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
 from pipelines.running.supervisor import Ended, Surroundings, expected
 from pipelines.running.units import SOURCE, Units
-from pipelines.terminal.log_address import is_running
+from pipelines.terminal.log_address import find_owner, is_running
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
 
@@ -57,8 +58,8 @@ class Wanted:
     """Told of every pipeline, so that its secrets stay out of what is said."""
     data: Path | None = None
     """In place of what the files say."""
-    likely_data: Path | None = None
-    """Where the log probably is, before any file was read."""
+    first_worker: Popen[bytes] | None = None
+    """A worker process that imports what it needs while this one does."""
     once: bool = False
     migrates: bool = False
     """Whether topics may get new generations where the files ask for that."""
@@ -88,9 +89,8 @@ class _Run:
 
     async def run(self) -> Snapshot:
         try:
-            if self._wanted.likely_data is None or find_owner(self._wanted.likely_data) is None:
-                self._processes.prepare()
-                await asyncio.sleep(0)  # the worker imports while the files are read here
+            if self._wanted.first_worker is not None:
+                self._processes.prepare(self._wanted.first_worker)
             loaded = self._wanted.load()
             self._wanted.keep_unsaid(loaded)
             data = self._wanted.data or loaded[0].log_path

@@ -1,4 +1,4 @@
-"""A worker process (`python -m pipelines.running.worker`): runs the units that its owner names."""
+"""A worker process: runs the units that its owner names."""
 
 import argparse
 import asyncio
@@ -36,15 +36,12 @@ ORPHAN_S_MAX = 2.0
 FromWire = Callable[[bytes], LoadedPipeline]
 
 
-def main() -> None:
-    """Everything heavy is imported before the first order, while the owner makes its start."""
-    parser = argparse.ArgumentParser(prog="pipelines.running.worker")
+def main(run_unit: RunUnit) -> None:
+    parser = argparse.ArgumentParser(prog="pipelines.running.worker_start")
     parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
     chosen = parser.parse_args()
-    from pipelines.running.first_checks import checked_first
-
-    work(checked_first(), LoadedPipeline.from_wire, stdout=chosen.stdout, level=chosen.level)
+    work(run_unit, LoadedPipeline.from_wire, stdout=chosen.stdout, level=chosen.level)
 
 
 def work(
@@ -122,7 +119,3 @@ class _Worker:
         orphan.daemon = True
         orphan.start()
         loop.call_soon_threadsafe(self._orders.put_nowait, None)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,61 +2,54 @@
 
 import asyncio
 import logging
-import os
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from typing import Self
+from contextlib import suppress
+from typing import IO, Self
 
 from core_log.errors import DecodeError
+from pipelines.running.spawning import COMMAND, spawn
 from pipelines.running.worker_lines import Leave, Order, Word, decode_word, encode_order
 
 logger = logging.getLogger(__name__)
 
-COMMAND = (sys.executable, "-m", "pipelines.running.worker")
 LINE_BYTES_MAX = 64 << 20
 """A report names every file or partition at which a unit stands."""
-STDOUT = 1
-
-MEMORY = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(8 << 20),
-}
-"""Batches come and go by the megabyte, and every allocator likes to keep what it once had. With a
-fixed threshold glibc gives large blocks back, which halves a worker and slows nothing; who sets one
-of these before the start has the say."""
 
 
 class WorkerProcess:
     """It ends when its standard input does: so it never outlives its owner, however that ends."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        *,
+        orders: asyncio.WriteTransport,
+        words: asyncio.StreamReader,
+        complaints: asyncio.StreamReader,
+    ) -> None:
         self._process = process
+        self._orders, self._words, self._complaints = orders, words, complaints
+        self._has_ended = asyncio.Event()
+        waiting = (asyncio.get_running_loop(),)
+        threading.Thread(target=self._wait, args=waiting, name="worker", daemon=True).start()
 
     @classmethod
     async def start(cls, command: Sequence[str] = COMMAND) -> Self:
-        """It has a process group of its own, because Ctrl-C is for the owner only; what its sinks
-        print goes to our own standard output."""
-        stdout = os.dup(STDOUT)
         level = logging.getLogger().getEffectiveLevel()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                f"--stdout={stdout}",
-                f"--level={level}",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=(stdout,),
-                process_group=0,
-                env={**MEMORY, **os.environ},
-                limit=LINE_BYTES_MAX,
-            )
-        finally:
-            os.close(stdout)
-        return cls(process)
+        return await cls.adopt(spawn(command, level=level))
+
+    @classmethod
+    async def adopt(cls, process: "subprocess.Popen[bytes]") -> Self:
+        """One that `spawn` has started."""
+        stdin = process.stdin
+        assert stdin is not None, "started with a pipe"
+        orders, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, stdin)
+        words, complaints = await _reader_of(process.stdout), await _reader_of(process.stderr)
+        return cls(process, orders=orders, words=words, complaints=complaints)
 
     @property
     def pid(self) -> int:
@@ -64,20 +57,21 @@ class WorkerProcess:
 
     def send(self, order: Order) -> None:
         """To one that has just died nothing can be said; `listen` then says so."""
-        assert self._process.stdin is not None, "started with a pipe"
-        if not self._process.stdin.is_closing():
-            self._process.stdin.write(encode_order(order))
+        if not self._orders.is_closing():
+            self._orders.write(encode_order(order))
 
     async def listen(self, hear: Callable[[Word], None]) -> str:
         """Until the process has ended; says how."""
         await asyncio.gather(self._hear_words(hear), self._pass_on_stderr())
-        return how_it_ended(await self._process.wait())
+        await self._has_ended.wait()
+        self._orders.close()
+        return how_it_ended(self._process.wait())
 
     async def leave(self, *, wait_s: float) -> None:
         """Lets the units finish what they have begun. `listen` must be running."""
         self.send(Leave())
         try:
-            await asyncio.wait_for(self._process.wait(), wait_s)
+            await asyncio.wait_for(self._has_ended.wait(), wait_s)
         except TimeoutError:
             logger.warning("worker process %d does not end and is killed", self.pid)
             self.kill()
@@ -87,8 +81,7 @@ class WorkerProcess:
             self._process.kill()
 
     async def _hear_words(self, hear: Callable[[Word], None]) -> None:
-        assert self._process.stdout is not None, "started with a pipe"
-        while line := await self._process.stdout.readline():
+        while line := await self._words.readline():
             if not line.endswith(b"\n"):
                 return  # what a killed process could not finish was never said
             try:
@@ -99,9 +92,21 @@ class WorkerProcess:
                 hear(word)
 
     async def _pass_on_stderr(self) -> None:
-        assert self._process.stderr is not None, "started with a pipe"
-        while line := await self._process.stderr.readline():
+        while line := await self._complaints.readline():
             show_on_stderr(line.decode(errors="replace"))
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._process.wait()
+        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(self._has_ended.set)
+
+
+async def _reader_of(pipe: IO[bytes] | None) -> asyncio.StreamReader:
+    assert pipe is not None, "started with a pipe"
+    reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
 
 
 def show_on_stderr(line: str) -> None:

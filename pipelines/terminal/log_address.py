@@ -3,14 +3,14 @@
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core_log.endpoint import FILE_NAME, Endpoint, decode_endpoint
-from core_log.errors import ConfigError, LogUnavailable
+from core_log.errors import ConfigError, DecodeError, LogUnavailable
 from pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
@@ -185,6 +185,15 @@ class LogAddress:
         if self._bootstrap is None:
             return self._nobody()
         return LogUnavailable(error.problem, hint=error.hint, address=",".join(address))
+
+
+def find_owner(data: Path) -> Endpoint | None:
+    """None while nobody who lives says where to be found."""
+    with suppress(FileNotFoundError, NotADirectoryError, DecodeError):
+        endpoint = decode_endpoint((data / FILE_NAME).read_bytes())
+        if is_running(endpoint.pid):
+            return endpoint
+    return None
 
 
 def is_running(pid: int) -> bool:

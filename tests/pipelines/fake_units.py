@@ -17,6 +17,7 @@ from config.redaction import Redaction
 from core_log.clock import Clock
 from core_log.errors import SinkRejected
 from core_log.log import Log
+from core_log.settings import SecuritySettings
 from pipelines.file.spec import PipelineSpec
 from pipelines.journal.control import Desired
 from pipelines.reports import Moved, Reporter, State, StateChanged
@@ -54,6 +55,10 @@ class FakePipeline:
     @property
     def content(self) -> Mapping[str, Any]:
         return {"pipeline": self.name}
+
+    @property
+    def log_security(self) -> SecuritySettings:
+        return SecuritySettings()
 
     @property
     def redaction(self) -> Redaction:

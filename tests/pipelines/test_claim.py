@@ -9,14 +9,16 @@ import pytest
 
 from core_log.endpoint import FILE_NAME, Endpoint
 from core_log.errors import DirectoryInUse
+from core_log.settings import SecuritySettings
 from pipelines.file.spec import PipelineSpec
-from pipelines.running.claim import COMING, claim, find_owner, join_broker
+from pipelines.running.claim import COMING, claim, join_broker
+from pipelines.terminal.log_address import find_owner
 
 
 def a_pipeline(**log: object) -> Any:
     """What a claim needs of a loaded pipeline."""
     spec = PipelineSpec.model_validate({"pipeline": "shop", "log": log})
-    return SimpleNamespace(name="shop", spec=spec)
+    return SimpleNamespace(name="shop", spec=spec, log_security=SecuritySettings())
 
 
 EMBEDDED: dict[str, object] = {"type": "embedded"}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from connectors.source import Source
 from core_log.changes import ChangeBatch, TableChanges
+from core_log.client.together import together
 from core_log.clock import Clock
 from core_log.log import Log, TopicPartition, Transaction
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
@@ -28,9 +29,14 @@ class IngestLimits:
     """When a transaction of the log ends, as far as the source lets it."""
 
     batch_wait_ms: int
-    """The least time between two commits; the first change after quiet goes at once."""
+    """The least time between the beginnings of two commits; the first change after quiet goes at
+    once."""
     transaction_bytes_max: int
     """Commit without waiting once this much has been appended."""
+
+
+def writer_name(pipeline: str) -> str:
+    return f"headwater.{pipeline}"
 
 
 async def ingest(
@@ -49,7 +55,7 @@ async def ingest(
 
     The writer is opened before the position is read: that fences whoever could still move it.
     """
-    writer = await log.writer(f"headwater.{pipeline}")
+    writer = await log.writer(writer_name(pipeline))
     positions = await load_positions(log, pipeline)
     resume_from = source_parts(positions)
     report(Stood(pipeline, UNIT, resume_from))
@@ -67,8 +73,8 @@ async def ingest(
                 while batch is not None:
                     await filling.append(transaction, batch)
                     batch = await filling.following(batches)
+                last_commit_ms = clock.monotonic_ms()
                 await filling.close(transaction)
-            last_commit_ms = clock.monotonic_ms()
             await source.acknowledge(filling.positions)
             for each in filling.told():
                 report(each)
@@ -144,8 +150,6 @@ class _Filling:
         """Position and boundary come last, so that nobody waits for them behind a long
         transaction."""
         now_ms = self.clock.now_ms()
-        for batch in encode_positions(self.pipeline, self.positions, now_ms=now_ms):
-            await transaction.append(positions_home(self.pipeline), batch)
         commit = Commit(
             pipeline=self.pipeline,
             committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
@@ -153,8 +157,14 @@ class _Filling:
             touched=self.touched,
             truncated=frozenset(self.truncated),
         )
-        for batch in encode_commit(commit, now_ms=now_ms):
-            await transaction.append(commits_home(self.pipeline), batch)
+        last = [
+            *(
+                (positions_home(self.pipeline), each)
+                for each in encode_positions(self.pipeline, self.positions, now_ms=now_ms)
+            ),
+            *((commits_home(self.pipeline), each) for each in encode_commit(commit, now_ms=now_ms)),
+        ]
+        await together(transaction.append(home, batch) for home, batch in last)
 
     def told(self) -> list[Report]:
         now_ms = self.clock.now_ms()

@@ -12,6 +12,7 @@ from pipelines.journal.control import Desired
 from pipelines.journal.generations import NONE, Generations, load_generations
 from pipelines.journal.schemas import topics_of
 from pipelines.loops.build import ensure_topics, make_source, run_unit, topic_rules, wire_of
+from pipelines.loops.ingest import writer_name
 from pipelines.preview.plan import (
     Difference,
     before_log_of,
@@ -19,7 +20,7 @@ from pipelines.preview.plan import (
     check_needs_no_migration,
     differences,
 )
-from pipelines.reports import Reporter
+from pipelines.reports import VERIFY, Reporter
 from pipelines.running.agreeing import is_agreed
 from pipelines.running.units import SOURCE, RunUnit
 from pipelines.transforms.before_log import BeforeLog, salt_of
@@ -44,12 +45,21 @@ def checked_first() -> RunUnit:
         until_end: bool = False,
     ) -> None:
         if unit == SOURCE and (wire := loaded.to_wire()) not in checked:
+            # Who was killed here may have left a transaction open with schemas in it, which the
+            # checks would wait for until it times out. Opening its writer ends it.
+            await log.writer(writer_name(loaded.name))
             asked = await asked_of_topics(loaded, log, clock=clock)
             if is_agreed(loaded, desired()) and asked.needs_migration:
                 await _migrate(loaded, log, asked, clock=clock, report=report)
                 asked = await asked_of_topics(loaded, log, clock=clock)
             check_needs_no_migration(asked.differences)
             checked.add(wire)
+        if unit == VERIFY:
+            # Late, since most pipelines have no such unit.
+            from pipelines.proving.scheduling import run_verifying
+
+            await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
+            return
         await run_unit(
             loaded, unit, log, desired=desired, clock=clock, report=report, until_end=until_end
         )

@@ -49,7 +49,7 @@ class Partition:
         self.log, self.leader, self._flusher = log, leader, flusher
         self._commit_waiters: deque[tuple[int, Wake]] = deque()
         self._sync_waiters: deque[tuple[int, Wake]] = deque()
-        self._fetch_waiters: set[Wake] = set()
+        self._fetch_waiters: dict[Wake, bool] = {}
         self.is_deleted = False
         self.is_recovering = False
         """Markers that a crash may have taken are being written again, as they were read before."""
@@ -82,9 +82,9 @@ class Partition:
         return self.last_stable_offset if reach is Reach.STABLE else self.log.end_offset
 
     def on_written(self, *, is_urgent: bool) -> None:
-        """Something was appended; a fetch parked here makes its way to the disk urgent."""
+        """Something was appended; a fetch parked here can make its way to the disk urgent."""
         self.leader.on_append(self.log.end_offset)
-        self._flusher.written(self, is_urgent=is_urgent or bool(self._fetch_waiters))
+        self._flusher.written(self, is_urgent=is_urgent or self._is_awaited)
 
     def on_durable(self) -> None:
         """The log's durable offset may have moved, and with it all that depends on it."""
@@ -158,14 +158,24 @@ class Partition:
         if self.is_offline:
             raise StorageFailed("partition is offline", topic=self.topic, partition=self.index)
 
-    def park(self, wake: Wake) -> None:
+    def park(self, wake: Wake, *, reach: Reach) -> None:
         """Calls `wake` whenever more may have become readable, until `unpark`."""
-        self._fetch_waiters.add(wake)
-        if self.leader.high_watermark < self.log.end_offset:
+        self._fetch_waiters[wake] = reach is Reach.STABLE
+        if self.leader.high_watermark < self.log.end_offset and self._is_awaited:
             self._flusher.written(self, is_urgent=True)
 
     def unpark(self, wake: Wake) -> None:
-        self._fetch_waiters.discard(wake)
+        self._fetch_waiters.pop(wake, None)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether some fetch might be answered if everything written were on disk. Who reads
+        decided records only waits for a decision where a transaction is open, and that syncs."""
+        if not self._fetch_waiters:
+            return False
+        unstable = self.log.producers.first_unstable_offset()
+        is_open = unstable is not None and unstable <= self.leader.high_watermark
+        return not is_open or not all(self._fetch_waiters.values())
 
     def append_marker(
         self,

@@ -78,8 +78,9 @@ async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
 async def every_topic_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
     """The same with those that another one has taken the place of."""
     newest: dict[str, StoredSchema] = {}
-    for partition in range(PARTITIONS):
-        async for stored in read_schemas(log, TopicPartition(SCHEMAS, partition)):
+    bounds = await log.bounds([TopicPartition(SCHEMAS, number) for number in range(PARTITIONS)])
+    for home in sorted(each for each, found in bounds.items() if found.end > found.start):
+        async for stored in read_schemas(log, home):
             if stored.pipeline == pipeline:
                 newest[stored.topic] = stored
     return newest

@@ -76,7 +76,7 @@ class Fetching:
         for part in self.request.parts:
             partition = self.broker.led(part.topic, part.partition)
             if partition is not None:
-                partition.park(self._wake)
+                partition.park(self._wake, reach=self.reach)
         return self.reply
 
     def _note_follower(self) -> None:

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pipeline")
+@click.option(
+    "--generations",
+    is_flag=True,
+    help="Only the former topics of its tables, whose place others have taken by `run --migrate`.",
+)
+@click.option(
+    "--unread",
+    is_flag=True,
+    help="Of these also topics that a sink has not come to the end of.",
+)
 @click.option("--data", "with_data", is_flag=True, help="Remove its tables in the targets, too.")
 @click.option(
     "--log",
@@ -35,6 +45,8 @@ if TYPE_CHECKING:
 def drop(
     output: Output,
     pipeline: str,
+    generations: bool,
+    unread: bool,
     with_data: bool,
     log_directory: Path | None,
     bootstrap: str | None,
@@ -46,8 +58,20 @@ def drop(
     log its topics with all records, its dead letters, its position, its schemas and its wishes;
     with --data its tables in the targets as well. The pipeline must not be running. What has
     failed half way is finished by another run.
+
+    With --generations the pipeline stays as it is and may be running: only topics go that nothing
+    is appended to any more.
     """
     address = LogAddress(log_directory, bootstrap)
+    if generations:
+        if with_data:
+            raise ConfigError("only one of --generations and --data can be meant")
+        confirm(f"remove the former topics of {pipeline}?", yes=yes)
+        gone = run_until_signal(_drop_former(address, pipeline, with_unread=unread))
+        output.result({"pipeline": pipeline, "removed": gone}, [f"removed {each}" for each in gone])
+        if not gone:
+            output.note(f"no table of {pipeline} has a former topic")
+        return
     loaded = _loaded(output, address, pipeline)
     if with_data and loaded is None:
         raise ConfigError(
@@ -101,6 +125,15 @@ async def _drop(
                 output.note(line)
             raise
     return gone
+
+
+async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool) -> list[str]:
+    from pipelines.journal.dropping import drop_former
+
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, {})
+        found = drop_former(log, pipeline, with_unread=with_unread, now_ms=now_ms())
+        return [each async for each in found]
 
 
 async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[str]:

@@ -1,16 +1,18 @@
 """Takes out of a log what a pipeline has left there, so that another of its name starts afresh."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
 
 from core_log import records
+from core_log.errors import ConfigError
 from core_log.log import TopicPartition
 from pipelines.journal.commits import commits_home
 from pipelines.journal.control import COMMITS_FROM, DROPPED, Wish, forget_control, write_control
-from pipelines.journal.inventory import Leavings, every_schema_of
+from pipelines.journal.generations import Generations, load_generations
+from pipelines.journal.inventory import GROUP_PREFIX, Leavings, every_schema_of, leavings_of
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import read_schemas, schemas_home
 
@@ -49,6 +51,43 @@ async def drop_from_log(
     for topic in await every_schema_of(log, pipeline):
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
+
+
+async def drop_former(
+    log: "KafkaLog", pipeline: str, *, with_unread: bool, now_ms: int
+) -> AsyncIterator[str]:
+    """Topics that another one has taken the place of; says what is gone, as it goes. The pipeline
+    may be running: who has come to the end of a topic does not ask for it again."""
+    every = await every_schema_of(log, pipeline)
+    generations = await load_generations(log, pipeline, every)
+    existing = {topic.name for topic in await log.topics.all()}
+    if not with_unread:
+        await _check_read(log, pipeline, generations, existing)
+    for topic in sorted(generations.former):
+        if topic in existing:
+            await log.topics.delete(topic)
+            yield f"topic {topic}"
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+
+
+async def _check_read(
+    log: "KafkaLog", pipeline: str, generations: Generations, existing: Collection[str]
+) -> None:
+    """Raises ConfigError where a sink has begun a topic and not come to its end."""
+    for group in (await leavings_of(log, pipeline)).groups:
+        offsets = await log.committed_offsets(group)
+        for switch in generations.switches:
+            theirs = {part.partition: at for part, at in offsets.items()
+                      if part.topic == switch.former}  # fmt: skip
+            is_behind = any(theirs.get(at, 0) < end for at, end in switch.former_ends.items())
+            if theirs and is_behind and switch.former in existing:
+                raise ConfigError(
+                    "a sink has not come to the end of a former topic",
+                    hint="let it catch up, or drop with --unread and rebuild its table then",
+                    sink=group.removeprefix(f"{GROUP_PREFIX}{pipeline}."),
+                    topic=switch.former,
+                )
 
 
 async def _forget_schemas(log: "KafkaLog", pipeline: str, topic: str, *, now_ms: int) -> int:

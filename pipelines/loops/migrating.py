@@ -2,24 +2,18 @@
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from core_log import records
-from core_log.batch import Batch
 from core_log.clock import Clock
-from core_log.errors import ConfigError, DecodeError
+from core_log.errors import ConfigError
 from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
-from core_log.partitioning import partitions_of
-from core_log.record_headers import header_column
 from core_log.records import Columns
-from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
 from core_log.rows.schema_text import schema_to_json
 from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
@@ -37,8 +31,9 @@ from pipelines.journal.generations import (
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import StoredSchema, encode_schema, read_schemas, schemas_home
 from pipelines.loops.busy_work import beside
-from pipelines.loops.decoding import truncate_of
-from pipelines.loops.recoding import BeforeLog, Recoded, Recoder
+from pipelines.loops.next_records import NextRecords, between, stretches
+from pipelines.loops.next_records import Stretch as Piece
+from pipelines.loops.recoding import BeforeLog, Recoder
 from pipelines.loops.truncates import Range, find_barriers
 from pipelines.reports import Read, Reporter
 
@@ -48,7 +43,6 @@ UNIT = "source"
 LIMIT = FetchLimit(bytes_max=4 << 20)
 """How much of the former topic goes over in one transaction."""
 DIGEST_DIGITS = 32
-TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +94,6 @@ class _Moving:
     rules: Rules
     clock: Clock
     report: Reporter
-    turn: int = 0
-    """Of records without a key, which go round."""
 
     async def run(self, generations: Generations) -> None:
         move = self.move
@@ -182,28 +174,31 @@ class _Moving:
         bounds = await self.log.bounds(partitions)
         ends = {part: held.end for part, held in bounds.items()}
         total = sum(held.end - held.start for held in bounds.values())
+        one_by_one = len(partitions) == 1
+        records_of = NextRecords(recoder, self.move.settings.partitions, self.rules.compression)
         stops: list[Mapping[TopicPartition, int]] = [ends]
-        if len(partitions) > 1:
+        if not one_by_one:
             ranges = {part: Range(filled.read[part.partition], end) for part, end in ends.items()}
             stops = [*await find_barriers(self.log, ranges), ends]
         for stop in stops:
             async for partition, columns in self._pieces(filled.read, stop):
-                found = list(self._stretches(columns, schemas, has_many=len(partitions) > 1))
-                filled = await self._append(filled, recoder, {partition: columns}, found)
+                found = stretches(columns, schemas, topic=self.move.former, has_marks=one_by_one)
+                filled = await self._append(filled, records_of, {partition: columns}, list(found))
                 read = sum(filled.read.values()) - sum(held.start for held in bounds.values())
                 self._tell(read, total, filled)
             if stop is not ends:
                 markers = {part: await self._record_at(part, at) for part, at in stop.items()}
                 first = next(iter(markers.values()))
-                marker = list(self._stretches(first, schemas, has_many=False))
-                filled = await self._append(filled, recoder, markers, marker)
+                marker = list(stretches(first, schemas, topic=self.move.former))
+                filled = await self._append(filled, records_of, markers, marker)
         self._tell(total, total, filled, is_done=True)
         return filled
 
     async def _pieces(
         self, read: Mapping[int, int], stop: Mapping[TopicPartition, int]
     ) -> AsyncIterator[tuple[TopicPartition, Columns]]:
-        """What each fetch brings; waits for what is still undecided."""
+        """What each fetch brings; waits for what is still undecided. Where there are several
+        partitions, truncates lie between the stops: one of each stands for all."""
         for partition, end in stop.items():
             offset = read[partition.partition]
             while offset < end:
@@ -216,7 +211,7 @@ class _Moving:
                     continue
                 columns = records.decode(fetched[0].data, from_offset=offset)
                 offset = fetched[0].next_offset
-                columns = _first(columns, int(np.searchsorted(columns.offsets, end)))
+                columns = between(columns, 0, int(np.searchsorted(columns.offsets, end)))
                 if len(columns):
                     yield partition, columns
 
@@ -225,43 +220,20 @@ class _Moving:
         fetched = await self.log.fetch(
             {partition: offset}, limit=limit, isolation=Isolation.COMMITTED
         )
-        return _first(records.decode(fetched[0].data, from_offset=offset), 1)
-
-    def _stretches(
-        self, columns: Columns, schemas: Mapping[int, StoredSchema], *, has_many: bool
-    ) -> Iterator[tuple[Columns, StoredSchema, bool]]:
-        """Neighbours under one schema, and truncates alone. With `has_many` partitions these are
-        left out: what belongs together was found before, and stands for what does not."""
-        ids = header_column(columns.headers, SCHEMA_HEADER)
-        if ids.null_count:
-            raise DecodeError(
-                "a record has no schema, so it was not written by a pipeline",
-                hint="only pipelines may write to their topics",
-                topic=self.move.former,
-            )
-        is_mark = np.asarray(pc.equal(columns.keys, TRUNCATE).fill_null(False))
-        operations = header_column(columns.headers, OPERATION_HEADER)
-        is_mark &= np.asarray(pc.equal(operations, b"truncate").fill_null(False))
-        codes = ids.dictionary_encode().indices.to_numpy()
-        is_edge = np.append(True, (np.diff(codes) != 0) | is_mark[1:] | is_mark[:-1])
-        starts = np.flatnonzero(is_edge).tolist()
-        for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
-            if is_mark[start] and has_many:
-                continue
-            stored = schemas[int(ids[start].as_py())]
-            yield _between(columns, start, end), stored, bool(is_mark[start])
+        return between(records.decode(fetched[0].data, from_offset=offset), 0, 1)
 
     async def _append(
         self,
         filled: Filled,
-        recoder: Recoder,
+        records_of: NextRecords,
         read: Mapping[TopicPartition, Columns],
-        stretches: Sequence[tuple[Columns, StoredSchema, bool]],
+        found: Sequence[Piece],
     ) -> Filled:
         """A piece of the topic, and how far the former one has been read, in one transaction."""
-        size = sum(columns.values.nbytes for columns, _, _ in stretches)
-        batches, newest_ms = await beside(
-            partial(self._recoded, recoder, stretches, filled.newest_ms), size
+        now_us, newest_ms = self.clock.now_ms() * 1_000, filled.newest_ms
+        made = await beside(
+            partial(records_of.make, found, newest_ms=newest_ms, now_us=now_us),
+            sum(columns.values.nbytes for columns, _, _ in found),
         )
         ends, counts, sizes = dict(filled.ends), dict(filled.records), dict(filled.bytes)
         now_read = dict(filled.read)
@@ -272,71 +244,21 @@ class _Moving:
             for part, columns in read.items()
         )
         async with self.writer.transaction() as transaction:
-            for number, batch in batches:
+            for number, batch in made.batches:
                 first = await transaction.append(TopicPartition(filled.topic, number), batch)
                 ends[number] = first + batch.record_count
                 counts[number] = counts.get(number, 0) + batch.record_count
                 sizes[number] = sizes.get(number, 0) + len(batch.data)
             filled = replace(
-                filled, read=now_read, ends=ends, records=counts, bytes=sizes, newest_ms=newest_ms,
+                filled, read=now_read, ends=ends, records=counts, bytes=sizes,
+                newest_ms=made.newest_ms,
                 marks=dict(ends) if was_cleaned else filled.marks,
-                has_truncates=filled.has_truncates or any(mark for _, _, mark in stretches),
+                has_truncates=filled.has_truncates or any(each.is_truncate for each in found),
             )  # fmt: skip
             part_of_it = filled_part(self.move.first, filled)
             for batch in encode_positions(self.pipeline, part_of_it, now_ms=self.clock.now_ms()):
                 await transaction.append(positions_home(self.pipeline), batch)
         return filled
-
-    def _recoded(
-        self,
-        recoder: Recoder,
-        stretches: Sequence[tuple[Columns, StoredSchema, bool]],
-        newest_ms: int,
-    ) -> tuple[list[tuple[int, Batch]], int]:
-        batches: list[tuple[int, Batch]] = []
-        now_us = self.clock.now_ms() * 1_000
-        for columns, stored, is_truncate in stretches:
-            if is_truncate:
-                place = TopicPartition(self.move.former, 0)
-                made = recoder.truncate(columns, truncate_of(place, columns, stored), stored)
-            else:
-                made = recoder.recode(columns, stored, now_us=now_us)
-            if not len(made.keys):
-                continue
-            times = np.maximum(np.maximum.accumulate(made.timestamps_ms), newest_ms)
-            newest_ms = int(times[-1])
-            made = made._replace(timestamps_ms=times)
-            for number, rows in self._spread(made, is_truncate=is_truncate):
-                batches += [(number, each) for each in self._encoded(made, rows)]
-        return batches, newest_ms
-
-    def _spread(
-        self, made: Recoded, *, is_truncate: bool
-    ) -> Iterator[tuple[int, pa.Int64Array | None]]:
-        """Partitions of the next topic and the records that belong there; None for all."""
-        count = self.move.settings.partitions
-        if is_truncate:
-            yield from ((number, None) for number in range(count))
-        elif count == 1:
-            yield 0, None
-        elif made.keys.null_count:
-            self.turn += 1
-            yield self.turn % count, None
-        else:
-            places = partitions_of(made.keys, count)
-            for number in range(count):
-                rows = np.flatnonzero(places == number)
-                if len(rows):
-                    yield number, pa.array(rows)
-
-    def _encoded(self, made: Recoded, rows: pa.Int64Array | None) -> list[Batch]:
-        keys, values, times, headers = made
-        if rows is not None:
-            keys, values, headers = keys.take(rows), values.take(rows), headers.take(rows)
-            times = times[rows.to_numpy()]
-        return records.encode(
-            keys, values, timestamps_ms=times, headers=headers, compression=self.rules.compression
-        )
 
     async def _is_whole(
         self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
@@ -400,18 +322,3 @@ def _given_up(line: Line, filled: Filled) -> Line:
 
 def _numbered(bounds: Mapping[TopicPartition, Bounds], name: str) -> dict[int, int]:
     return {part.partition: getattr(held, name) for part, held in bounds.items()}
-
-
-def _first(columns: Columns, count: int) -> Columns:
-    return _between(columns, 0, count)
-
-
-def _between(columns: Columns, start: int, end: int) -> Columns:
-    rows = slice(start, end)
-    return Columns(
-        columns.offsets[rows],
-        columns.timestamps_ms[rows],
-        columns.keys[rows],
-        columns.values[rows],
-        columns.headers[rows],
-    )

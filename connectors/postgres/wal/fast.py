@@ -27,6 +27,8 @@ TAG_AT, KIND_AT = 30, 5
 FRAME_BYTES_MIN = 5
 WIDE_BYTES = 8
 HIGH_BITS = np.uint64(0x8080808080808080)  # none is set in ASCII
+ONES = np.uint64(0x0101010101010101)
+BACKSLASHES, ABOVE_LINE_ENDS = ONES * np.uint64(0x5C), ONES * np.uint64(0x0B)
 TAB, LINE_END, BACKSLASH, CAPITAL_N = b"\t\n\\N"
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
@@ -82,7 +84,8 @@ class FastKernels:
         bounds = np.zeros((columns, 2 * rows), np.int32)
         is_null = np.zeros((columns, rows), np.bool_)
         have_nulls, have_escapes = np.zeros(columns, np.bool_), np.zeros(columns, np.bool_)
-        is_sound = _cells(buffer, end, bounds, is_null, have_nulls, have_escapes)
+        wide = _wide(buffer)
+        is_sound = _cells(buffer, wide, end, bounds, is_null, have_nulls, have_escapes)
         return Cells(bounds, is_null, have_nulls, have_escapes, bool(is_sound))
 
 
@@ -181,6 +184,18 @@ def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, s
 
 
 @_compiled
+def _before_mark(word: Any) -> Any:
+    """How many of eight bytes come before the first that may be a tab, the end of a line or a
+    backslash."""
+    other = word ^ BACKSLASHES
+    marks = (((word - ABOVE_LINE_ENDS) & ~word) | ((other - ONES) & ~other)) & HIGH_BITS
+    if marks == 0:
+        return WIDE_BYTES
+    first = (marks & (~marks + np.uint64(1))) >> np.uint64(7)
+    return np.int64(((first - np.uint64(1)) & ONES) * ONES >> np.uint64(56))
+
+
+@_compiled
 def _lines(buffer: Bytes, end: int) -> int:
     count = 0
     for at in range(end):
@@ -190,7 +205,13 @@ def _lines(buffer: Bytes, end: int) -> int:
 
 @_compiled
 def _cells(
-    buffer: Bytes, end: int, bounds: Any, is_null: Any, have_nulls: Any, have_escapes: Any
+    buffer: Bytes,
+    wide: Any,
+    end: int,
+    bounds: Any,
+    is_null: Any,
+    have_nulls: Any,
+    have_escapes: Any,
 ) -> bool:
     columns, rows = is_null.shape
     at = 0
@@ -199,11 +220,15 @@ def _cells(
             begin, has_escape, separator = at, False, TAB
             if column == columns - 1:
                 separator = LINE_END
-            while buffer[at] != TAB and buffer[at] != LINE_END:
-                has_escape |= buffer[at] == BACKSLASH
-                at += 1
+            while True:
+                at += _before_mark(wide[at])
                 if at >= end:
                     return False
+                mark = buffer[at]
+                if mark == TAB or mark == LINE_END:
+                    break
+                has_escape |= mark == BACKSLASH
+                at += 1 if mark <= LINE_END or mark == BACKSLASH else 0
             if buffer[at] != separator:
                 return False
             bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at

@@ -1,8 +1,4 @@
-"""Under which entries of the publication tables are captured, so that no gap goes unnoticed.
-
-The server sends what the publication held when a change was made. A table that was out of it for a
-while comes back under a new entry, though the publication looks as it did before.
-"""
+"""Under which entries of the publication tables are captured, so that no gap goes unnoticed."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +11,8 @@ from core_log.errors import DecodeError
 from core_log.table_schema import TableId
 
 PART = "publication"
-"""Of the position: the publication's number, and tables to those of their entries."""
+"""Of the position: the publication's number, and tables to those of their entries. A table that was
+out of it for a while comes back under another, though the publication looks as it did before."""
 FORMAT_VERSION = 1
 
 

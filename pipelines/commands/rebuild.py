@@ -15,8 +15,8 @@ from pipelines.terminal.table_names import split_target
 from pipelines.terminal.wishing import now_ms, running_pipelines
 
 if TYPE_CHECKING:
-    from pipelines.loops.rebuild import Rebuilding, Rebuilt
     from pipelines.proving.moments import Moment
+    from pipelines.proving.rebuild import Rebuilding, Rebuilt
 
 
 class _Options(NamedTuple):
@@ -88,14 +88,14 @@ async def _rebuild(
     from core_log.clock import SystemClock
     from pipelines.file.given_files import load_named
     from pipelines.file.inline_sink import sink_elsewhere
-    from pipelines.loops.rebuild import (
+    from pipelines.proving.moments import moment_called
+    from pipelines.proving.rebuild import (
         Rebuilding,
         Wanted,
         find_rebuilding,
         rebuild,
         rebuild_elsewhere,
     )
-    from pipelines.proving.moments import moment_called
 
     pipeline, table = split_target(options.target)
     if not table:

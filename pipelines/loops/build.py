@@ -24,7 +24,7 @@ from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.loops.split_reading import LogSplitReader
 from pipelines.loops.topics import TopicRules
-from pipelines.reports import VERIFY, Gauged, Read, Remarked, Reporter
+from pipelines.reports import Gauged, Read, Remarked, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
@@ -52,11 +52,6 @@ async def run_unit(
             desired=desired,
             report=report,
         )
-        return
-    if unit == VERIFY:
-        from pipelines.proving.scheduling import run_verifying
-
-        await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
         return
     part = next(part for part in loaded.sinks if part.name == unit)
     sink = make_sink(loaded, part, clock=clock, report=_health_told(loaded, part, report))
@@ -270,7 +265,11 @@ def split_reader_of(
     if not isinstance(log, KafkaLog):
         return None
     return LogSplitReader(
-        settings=KafkaSettings(bootstrap=list(log.bootstrap), client_id=f"headwater-{loaded.name}"),
+        settings=KafkaSettings(
+            bootstrap=list(log.bootstrap),
+            security=loaded.log_security,
+            client_id=f"headwater-{loaded.name}",
+        ),
         rules=loaded.spec.transform,
         routes=loaded.spec.route,
         directory=loaded.directory,

@@ -9,6 +9,7 @@ from core_log.errors import HeadwaterError
 from core_log.log import Log
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.control import VERIFIED, Desired
+from pipelines.loops.build import ensure_topics
 from pipelines.proving.outcomes import remember
 from pipelines.proving.subjects import subjects_of
 from pipelines.proving.verdicts import Sides
@@ -33,6 +34,7 @@ async def run_verifying(
     cannot be compared is said, and tried again when it is due."""
     schedule = loaded.spec.verify
     assert schedule is not None, "the unit is only there where the file wants it"
+    await ensure_topics(loaded, log)
     report(StateChanged(loaded.name, VERIFY, "", State.RUNNING))
     last_ms = _last_ms(desired()) or clock.now_ms()
     due_ms = schedule.due_ms(last_ms=last_ms, now_ms=clock.now_ms())

@@ -94,6 +94,16 @@ def packages_imported_by(path: str) -> set[str]:
     return {name.split(".")[0] for name in imports_of(path)} & set(PRODUCT) - {path.split("/")[0]}
 
 
+def test_the_loops_know_nothing_of_what_is_proved_about_them() -> None:
+    upward = [
+        path
+        for path in python_files("pipelines/loops")
+        if any(name.startswith("pipelines.proving") for name in imports_of(path))
+    ]
+
+    assert not upward
+
+
 def test_inside_the_log_imports_point_down_as_well() -> None:
     strays = {
         path: upward

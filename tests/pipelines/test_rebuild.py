@@ -21,7 +21,9 @@ from pipelines.file.inline_sink import sink_elsewhere
 from pipelines.file.loading import LoadedPipeline, load
 from pipelines.journal.control import Desired, desired
 from pipelines.loops.build import run_unit
-from pipelines.loops.rebuild import (
+from pipelines.proving.as_of import parse_as_of
+from pipelines.proving.moments import Moment, moment_of
+from pipelines.proving.rebuild import (
     Rebuilding,
     Rebuilt,
     Wanted,
@@ -29,8 +31,6 @@ from pipelines.loops.rebuild import (
     rebuild,
     rebuild_elsewhere,
 )
-from pipelines.proving.as_of import parse_as_of
-from pipelines.proving.moments import Moment, moment_of
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 from sinks.files.reading import table as read_files
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.control import Desired, desired
-from pipelines.loops.build import run_unit
 from pipelines.reports import VERIFY
+from pipelines.running.first_checks import checked_first
 from pipelines.running.units import jobs_of
 from tests.pipelines.proving_world import World, tell
 
@@ -24,7 +24,7 @@ verify: SCHEDULE
 async def verified(world: World) -> Desired:
     """What the unit has written into the log, by the time that it has something about it."""
     unit = asyncio.create_task(
-        run_unit(
+        checked_first()(
             world.loaded,
             VERIFY,
             world.log,

@@ -2,11 +2,11 @@
 
 # Cutting every cell out into a column of its own costs more than all the reading that follows.
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -158,18 +158,49 @@ class Located:
 
 def locate(data: Buffer, scratch: Scratch, *, from_offset: int = 0) -> Located:
     """All records at or above an offset; checksums are checked, control batches left out."""
-    heads: list[BatchHeader] = []
-    sections: list[memoryview] = []
+    [found] = locate_parts(data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX)
+    return found
+
+
+def locate_parts(
+    data: Buffer, scratch: Scratch, *, from_offset: int = 0, bytes_max: int
+) -> Iterator[Located]:
+    """The same in parts that each hold at most `bytes_max`, or one batch; there is always one.
+    The next part takes the memory of the one before it."""
+    packed: list[_Packed] = []
+    size = 0
     for batch in iterate_batches(data):
         header = check_batch(batch)
-        if not header.is_control and header.last_offset >= from_offset:
-            heads.append(header)
-            sections.append(memoryview(batch)[HEADER_BYTES:])
-    memory, ends = _decompressed(heads, sections, scratch)
+        if header.is_control or header.last_offset < from_offset:
+            continue
+        section = memoryview(batch)[HEADER_BYTES:]
+        declared = declared_bytes(header.compression, section)
+        whole = decompress(header.compression, section) if declared is None else None
+        each = _Packed(header, section, whole, declared or len(whole or b""))
+        if packed and size + each.size > bytes_max:
+            yield _located(packed, scratch, from_offset=from_offset)
+            packed, size = [], 0
+        packed.append(each)
+        size += each.size
+    yield _located(packed, scratch, from_offset=from_offset)
+
+
+class _Packed(NamedTuple):
+    """A batch, and its records where they had to be decompressed to know how large they are."""
+
+    header: BatchHeader
+    section: memoryview
+    whole: Buffer | None
+    size: int
+
+
+def _located(packed: Sequence[_Packed], scratch: Scratch, *, from_offset: int) -> Located:
+    memory, ends = _decompressed(packed, scratch)
     starts = np.append(0, ends[:-1]) if len(ends) else ends
-    counts = np.array([each.record_count for each in heads], dtype=np.int64)
+    counts = np.array([each.header.record_count for each in packed], dtype=np.int64)
     found, section = _found(memory, Sections(memory, starts, ends, counts))
-    numbers = np.array([_numbers_of(each) for each in heads], dtype=np.int64).reshape(-1, 4).T
+    heads = [_numbers_of(each.header) for each in packed]
+    numbers = np.array(heads, dtype=np.int64).reshape(-1, 4).T
     base_offsets, last_deltas, base_times, append_times = numbers
     offsets = base_offsets[section] + found[OFFSET]
     beyond = (found[OFFSET] > last_deltas[section]) | (found[OFFSET] < 0)
@@ -188,47 +219,31 @@ def locate(data: Buffer, scratch: Scratch, *, from_offset: int = 0) -> Located:
     return located.pick(slice(first, None)) if first else located
 
 
-def _decompressed(
-    heads: Sequence[BatchHeader], sections: Sequence[memoryview], scratch: Scratch
-) -> tuple[Bytes, Int64s]:
+def _decompressed(packed: Sequence[_Packed], scratch: Scratch) -> tuple[Bytes, Int64s]:
     """All records sections behind each other, and where each ends."""
-    declared = [
-        declared_bytes(head.compression, section)
-        for head, section in zip(heads, sections, strict=True)
-    ]
-    for sizes in (declared, [None] * len(declared)):
-        whole = [
-            decompress(head.compression, section) if size is None else None
-            for head, section, size in zip(heads, sections, sizes, strict=True)
-        ]
-        lengths = [
-            size or 0 if piece is None else len(piece)
-            for piece, size in zip(whole, sizes, strict=True)
-        ]
-        ends: Int64s = np.cumsum(np.array(lengths, dtype=np.int64))
-        if lengths and ends[-1] > COLUMN_BYTES_MAX:
+    while True:
+        sizes = np.array([each.size for each in packed], dtype=np.int64)
+        ends: Int64s = np.cumsum(sizes)
+        if len(ends) and ends[-1] > COLUMN_BYTES_MAX:
             raise DecodeError(TOO_MUCH, hint="fetch fewer bytes")
-        memory = scratch.room(int(ends[-1]) if lengths else 0)
-        view = memory.data
-        parts = zip(heads, sections, whole, (ends - lengths).tolist(), ends.tolist(), strict=True)
-        if all(_put(*each, view) for each in parts):
+        memory = scratch.room(int(ends[-1]) if len(ends) else 0)
+        bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+        rooms = [memory.data[start:end] for start, end in bounds]
+        if all(_put(each, room) for each, room in zip(packed, rooms, strict=True)):
             return memory, ends
-    raise AssertionError("what has been decompressed whole fits where it belongs")
+        packed = [_unpacked(each) for each in packed]
 
 
-def _put(
-    head: BatchHeader,
-    section: memoryview,
-    whole: Buffer | None,
-    start: int,
-    end: int,
-    memory: memoryview,
-) -> bool:
-    room = memory[start:end]
-    if whole is None:
-        return decompress_into(head.compression, section, room)
-    room[:] = whole
+def _put(packed: _Packed, room: memoryview) -> bool:
+    if packed.whole is None:
+        return decompress_into(packed.header.compression, packed.section, room)
+    room[:] = packed.whole
     return True
+
+
+def _unpacked(packed: _Packed) -> _Packed:
+    whole = decompress(packed.header.compression, packed.section)
+    return packed._replace(whole=whole, size=len(whole))
 
 
 def _found(data: Bytes, sections: Sections) -> tuple[Int64s, Int64s]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from core_log.changes import Operation, TableChanges
 from core_log.errors import DecodeError, RecordsRejected, RowsRejected
 from core_log.log import Fetched, Log, TopicPartition
-from core_log.record_cells import NO_NUMBER, Located, Scratch, locate
+from core_log.record_cells import NO_NUMBER, Located, Scratch, locate_parts
 from core_log.record_headers import header_column
 from core_log.records import Columns
 from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
@@ -23,6 +23,8 @@ from pipelines.journal.schemas import SchemaReader, StoredSchema
 from pipelines.loops.busy_work import beside, pieces_of
 
 Int64s = npt.NDArray[np.int64]
+PART_BYTES = 8 << 20
+"""Records that are decompressed, and decoded, at a time: some compress to a fiftieth."""
 Stretch = tuple[Located, StoredSchema]
 """Records that follow one another under one schema."""
 
@@ -50,22 +52,26 @@ class Decoder:
     ) -> Sequence[Decoded]:
         """What stands from an offset on and before `end`, without tombstones; truncates alone.
         Raises RecordsRejected for single records that do not hold what their schema says."""
-        size = len(fetched.data) if self._is_alone else 0
-        found = await beside(
-            lambda: self._wanted(fetched, from_offset=from_offset, end=end, skipped=skipped), size
+        parts = locate_parts(
+            fetched.data, self._scratch, from_offset=from_offset, bytes_max=PART_BYTES
         )
-        if not len(found):
-            return []
+        size = len(fetched.data) if self._is_alone else 0
+        made: list[Decoded] = []
+        while (part := await beside(lambda: next(parts, None), size)) is not None:
+            found = _wanted(part, end=end, skipped=skipped)
+            if len(found):
+                made += await self._decode_located(fetched.partition, found)
+        return made
+
+    async def _decode_located(self, partition: TopicPartition, found: Located) -> Sequence[Decoded]:
+        size = found.values.size if self._is_alone else 0
         pieces = [
             piece
-            for stretch in await self._stretches(fetched.partition, found)
+            for stretch in await self._stretches(partition, found)
             for piece in (_divided(*stretch) if self._is_alone else [stretch])
         ]
         made = await asyncio.gather(
-            *(
-                beside(partial(self._decode_piece, fetched.partition, *piece), size)
-                for piece in pieces
-            )
+            *(beside(partial(self._decode_piece, partition, *piece), size) for piece in pieces)
         )
         return [decoded for each in made for decoded in each]
 
@@ -78,16 +84,6 @@ class Decoder:
             for stretch in await self._stretches(partition, Located.of(columns))
             for decoded in self._decode_piece(partition, *stretch)
         ]
-
-    def _wanted(
-        self, fetched: Fetched, *, from_offset: int, end: int, skipped: Set[int]
-    ) -> Located:
-        found = locate(fetched.data, self._scratch, from_offset=from_offset)
-        if len(found) and found.offsets[-1] >= end:
-            found = found.pick(slice(0, int(np.searchsorted(found.offsets, end))))
-        if skipped:
-            found = found.pick(~np.isin(found.offsets, list(skipped)))
-        return found
 
     async def _stretches(self, partition: TopicPartition, found: Located) -> list[Stretch]:
         ids = found.header_numbers(SCHEMA_HEADER)
@@ -147,6 +143,14 @@ class Decoder:
         if found is None:
             found = self._codecs[topic, stored.id] = codec_for(stored.wire, topic=topic)
         return found
+
+
+def _wanted(found: Located, *, end: int, skipped: Set[int]) -> Located:
+    if len(found) and found.offsets[-1] >= end:
+        found = found.pick(slice(0, int(np.searchsorted(found.offsets, end))))
+    if skipped:
+        found = found.pick(~np.isin(found.offsets, list(skipped)))
+    return found
 
 
 def _divided(found: Located, stored: StoredSchema) -> Iterator[Stretch]:

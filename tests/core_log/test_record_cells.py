@@ -13,7 +13,7 @@ from core_log import record_cells, records
 from core_log.batch import HEADER_BYTES, BatchHeader, seal
 from core_log.compression import Compression, compress
 from core_log.errors import DecodeError
-from core_log.record_cells import NO_NUMBER, Cells, Located, Scratch, locate
+from core_log.record_cells import NO_NUMBER, Cells, Located, Scratch, locate, locate_parts
 from core_log.record_headers import encode_header_columns
 from core_log.speed import chosen_speed
 
@@ -91,7 +91,11 @@ def test_located_records_are_those_that_columns_hold(
         for from_offset in (0, start):
             found = locate(data, scratch, from_offset=from_offset)
 
-            assert_same(found, records.decode(data, from_offset=from_offset))
+            expected = records.decode(data, from_offset=from_offset)
+            assert_same(found, expected)
+            parts = locate_parts(data, scratch, from_offset=from_offset, bytes_max=600)
+            keys = [key for part in parts for key in part.keys.column().to_pylist()]
+            assert keys == expected.keys.to_pylist()
 
 
 def test_what_was_read_before_does_not_shine_through(speed: str) -> None:

@@ -14,7 +14,7 @@ from connectors.postgres.wal.burst import Int64s
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
 from core_log.errors import SourceUnavailable
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 2 << 20
 LOOK_MS = 200
 REST_MS, REST_BYTES = 1, 64 << 10
 """After so little was there, a rest: more comes at a time, at less cost for both sides."""

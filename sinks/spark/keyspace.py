@@ -19,6 +19,9 @@ and times of day are counted from their zero, decimals in their smallest step.""
 TEXT_LETTERS_MAX = 200
 """Longer keys have no range: they could not be told from one another by what readers keep."""
 EXACT = Context(prec=80)
+DAY_US = 86_400_000_000
+FIRST_DAY, LAST_DAY = -719_162, 2_932_897
+"""Of the years 1 to 9999, the last one excluded: readers of four digits know no others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 from core_log.errors import SinkRejected
 from sinks.spark.column_types import put
 from sinks.spark.folding import in_key_order
-from sinks.spark.keyspace import Cell, DataFile, range_of, within
+from sinks.spark.keyspace import (
+    DAY_US,
+    FIRST_DAY,
+    LAST_DAY,
+    Cell,
+    DataFile,
+    range_of,
+    within,
+)
 from sinks.spark.layout import Layout
 from sinks.spark.place import Place
 
@@ -81,6 +89,7 @@ def _write_one(
             compression="zstd",
             row_group_size=ROW_GROUP_ROWS,
             use_dictionary=_repetitive(rows),
+            write_statistics=_with_ends(rows),
             store_schema=False,
             coerce_timestamps="us",
         )
@@ -99,6 +108,35 @@ def _repetitive(rows: pa.Table) -> list[str]:
         if not pa.types.is_nested(column.type)
         and 2 * pc.count_distinct(column, mode="all").as_py() <= len(places)
     ]
+
+
+def _with_ends(rows: pa.Table) -> bool | list[str]:
+    """Columns of which the file says the smallest and the largest value: not those with days or
+    moments outside of the years 1 to 9999, which some who read such ends cannot express."""
+    chosen = [
+        name
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        if not _is_far(column)
+    ]
+    return True if len(chosen) == rows.num_columns else chosen
+
+
+def _is_far(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_nested(kind):
+        return any(_is_temporal(kind.field(at).type) for at in range(kind.num_fields))
+    if not _is_temporal(kind) or column.null_count == len(column):
+        return False
+    ends = pc.min_max(column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
+    unit = 1 if pa.types.is_date32(kind) else DAY_US
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return bool(low < FIRST_DAY * unit or high >= LAST_DAY * unit)
+
+
+def _is_temporal(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_is_temporal(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
 def _read_one(place: Place, data: DataFile, cell: Cell, layout: Layout) -> pa.Table:

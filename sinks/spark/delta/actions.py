@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.errors import SchemaRefused
 from core_log.log import TopicPartition
 from sinks.sink import Cut, Stands
-from sinks.spark.keyspace import Bound, DataFile, decimal_of
+from sinks.spark.keyspace import DAY_US, FIRST_DAY, LAST_DAY, Bound, DataFile, decimal_of
 from sinks.spark.table import Feed, Owner
 
 ENGINE = "headwater"
@@ -30,9 +30,6 @@ PLAIN = {
 }
 ARROW = {text: kind for kind, text in PLAIN.items()}
 NTZ = "timestampNtz"
-DAY_US = 86_400_000_000
-FIRST_US, LAST_US = -719_162 * DAY_US, 2_932_897 * DAY_US
-"""From the year 1 to the year 9999."""
 
 
 def protocol(schema: pa.Schema) -> dict[str, Any]:
@@ -136,7 +133,7 @@ def _said(bound: Bound, kind: pa.DataType) -> str | None:
     if not pa.types.is_date(kind) and not pa.types.is_timestamp(kind):
         return str(bound)
     moment = bound * DAY_US if pa.types.is_date(kind) else bound
-    if not FIRST_US <= moment < LAST_US:  # readers know years of four digits
+    if not FIRST_DAY * DAY_US <= moment < LAST_DAY * DAY_US:
         return None
     text = str(pa.scalar(moment, pa.timestamp("us")).as_py().isoformat(timespec="microseconds"))
     if pa.types.is_date(kind):

@@ -15,6 +15,7 @@ from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, ScriptedTopic, schema_of
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
+MOMENT = pa.timestamp("us")
 NESTED: dict[str, pa.DataType] = {
     "id": pa.int64(),
     "tags": pa.list_(pa.string()),
@@ -52,6 +53,34 @@ async def test_nested_values_come_back_as_they_were(tmp_path: Path, format: str)
     given = topic.entries[0].rows
     assert found.to_pylist() == given.to_pylist()
     assert digests_of(found.columns, 3).tolist() == digests_of(given.columns, 3).tolist()
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+async def test_days_and_moments_of_far_away_years_stay_what_they_are(
+    tmp_path: Path, format: str
+) -> None:
+    """PostgreSQL knows days until the year 5874897, and moments until 294276."""
+    day, moment = pa.date32(), pa.timestamp("us", "UTC")
+    schema = schema_of(id=pa.int64(), day=day, at=moment, days=pa.list_(day), local=MOMENT)
+    far: list[dict[str, Any]] = [
+        {"id": 1, "day": 2_145_031_948, "at": 2**63 - 2, "days": [2**31 - 1], "local": 2**62},
+        {"id": 2, "day": -(2**31) + 1, "at": -(2**63) + 2, "days": None, "local": -(2**62)},
+        {"id": 3, "day": 0, "at": 0, "days": [], "local": 0},
+    ]
+    sink, topic = (
+        LakeBench(str(tmp_path / "lake"), chosen={"format": format}).sink(),
+        ScriptedTopic(),
+    )
+    topic.append(schema, *[("c", row) for row in far])
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    topic.append(schema, ("u", far[2]))
+    await sink.apply(topic.slice())
+
+    found = (await read(sink, schema)).sort_by("id").combine_chunks().to_batches()[0]
+
+    given = topic.entries[0].rows
+    assert all(a.equals(b) for a, b in zip(found.columns, given.columns, strict=True))
 
 
 async def test_of_a_change_log_the_rows_that_are_there_now_are_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from core_log.rows.envelope import envelope, truncate_envelope
 from core_log.rows.json_events import read_events, scan_events
 from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_frame
-from core_log.rows.json_text import join, object_pieces
+from core_log.rows.json_text import Piece, join, object_pieces
 from core_log.rows.row_forms import RowForms
 from core_log.rows.settings import WireSettings
 from core_log.rows.tombstones import with_tombstones
@@ -66,12 +66,13 @@ class DebeziumJson:
         return frame_of(text_of(schema))
 
 
-def _before(changes: TableChanges, forms: RowForms) -> pa.Array | None:
+def _before(changes: TableChanges, forms: RowForms) -> list[Piece] | None:
     """The rows before updates as objects; null where there is none."""
     before = changes.before
     if before is None or before.null_count == len(before):
         return None
     rows = pa.RecordBatch.from_arrays(before.flatten(), schema=forms.schema.arrow)
     pieces = object_pieces(forms.schema.names, forms.to_json(rows).values())
-    text = join(pieces, len(changes))
-    return pc.if_else(before.is_valid(), text, None)
+    if not before.null_count:
+        return pieces
+    return [pc.if_else(before.is_valid(), join(pieces, len(changes)), None)]

@@ -9,42 +9,45 @@ import pyarrow.compute as pc
 
 from core_log.changes import Cell, Operation, TableChanges
 from core_log.rows.json_escapes import quote
-from core_log.rows.json_text import EMPTY, NULL, Piece, constant, join, json_text
+from core_log.rows.json_text import NULL, Piece, constant, join, json_text
 from core_log.rows.stretches import Mask
 
 CALM_MAX = 0.5
 """A column that changes in fewer of its rows than this is worth writing once for each run."""
 LETTERS = ("r", "c", "u", "d", "t")
 """What `op` says, by the number of the `Operation`."""
+NOT_BEFORE = f'{NULL},"after":'
 
 
 def envelope(
-    changes: TableChanges, row: Sequence[Piece], before: pa.Array | None, *, now_us: int
+    changes: TableChanges,
+    row: Sequence[Piece],
+    before: Sequence[Piece] | None,
+    *,
+    now_us: int,
 ) -> list[Piece]:
-    """`row` is the row as an object; `before` holds such objects for updates, where known."""
+    """`row` is the row as an object; `before` is one, or null, for updates, where it is known."""
     operations = changes.operations
-    if before is None and len(pc.unique(operations)) == 1:
+    opening: list[Piece] = [*(before or [NULL]), ',"after":']
+    closing: Piece = ""
+    if len(pc.unique(operations)) == 1:
         operation = operations[0].as_py()
-        is_delete = operation == Operation.DELETE
-        opening, closing = ("", ',"after":null') if is_delete else ('null,"after":', "")
         letter: Piece = LETTERS[operation]
+        if operation == Operation.DELETE:
+            opening, closing = [], ',"after":null'
     else:
         is_deleted = pc.equal(operations, int(Operation.DELETE))
-        opening = pc.if_else(is_deleted, "", _before_and_after(before))
-        closing = pc.if_else(is_deleted, ',"after":null', "")
         letter = pa.array(LETTERS, pa.string()).take(operations)
+        if pc.any(is_deleted).as_py():
+            known = NOT_BEFORE if before is None else join(opening, len(changes))
+            opening = [pc.if_else(is_deleted, "", known)]
+            closing = pc.if_else(is_deleted, ',"after":null', "")
     return [
-        '{"before":', opening, *row, closing,
+        '{"before":', *opening, *row, closing,
         ',"source":', *cells(changes.source),
         ',"transaction":', *cells(changes.transaction),
         ',"op":"', letter, f'",{_times(now_us)}}}',
     ]  # fmt: skip
-
-
-def _before_and_after(before: pa.Array | None) -> Piece:
-    if before is None:
-        return 'null,"after":'
-    return pc.binary_join_element_wise(before.fill_null(NULL), ',"after":', EMPTY)
 
 
 def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[Piece]:

@@ -6,6 +6,11 @@ from typing import Any
 import aiokafka
 import kafka
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewPartitions as AioPartitions
+from aiokafka.admin import NewTopic as AioTopic
+from aiokafka.admin.config_resource import ConfigResource as AioResource
+from aiokafka.admin.config_resource import ConfigResourceType
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
@@ -128,6 +133,50 @@ async def test_an_aborted_transaction_is_hidden_from_aiokafka(broker: BrokerProc
     )
     async with consumer:
         assert (await consumer.getone()).value == b"yes"
+
+
+async def test_aiokafka_moves_offsets_in_the_transaction_that_writes(broker: BrokerProcess) -> None:
+    partition = aiokafka.TopicPartition("aiokafka-in", 0)
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=broker.address, transactional_id="aiokafka-moves"
+    )
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=broker.address, group_id="aiokafka-moved", enable_auto_commit=False
+    )
+    async with producer, consumer:
+        async with producer.transaction():
+            await producer.send_and_wait("aiokafka-in", b"made", partition=0)
+        for offset, is_kept in ((7, False), (3, True)):
+            await producer.begin_transaction()
+            await producer.send_and_wait("aiokafka-out", b"moved")
+            await producer.send_offsets_to_transaction({partition: offset}, "aiokafka-moved")
+            await (producer.commit_transaction() if is_kept else producer.abort_transaction())
+        consumer.assign([partition])
+
+        assert await consumer.committed(partition) == 3
+        assert await consumer.end_offsets([partition]) == {partition: 2}
+        assert (await consumer.offsets_for_times({partition: 0}))[partition].offset == 0
+
+
+async def test_the_admin_client_of_aiokafka(broker: BrokerProcess) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.address)
+    await admin.start()
+    try:
+        made = AioTopic("aio-administered", 2, 1, topic_configs={"retention.ms": "70000"})
+        await admin.create_topics([made])
+        await admin.create_partitions({"aio-administered": AioPartitions(3)})
+        asked = AioResource(ConfigResourceType.TOPIC, "aio-administered")
+        [config] = await admin.describe_configs([asked])
+        [described] = await admin.describe_topics(["aio-administered"])
+        await admin.delete_topics(["aio-administered"])
+
+        settings = {name: value for name, value, *_ in config.resources[0][4]}
+        assert settings["retention.ms"] == "70000"
+        assert len(described["partitions"]) == 3
+        assert "aio-administered" not in await admin.list_topics()
+        assert len((await admin.describe_cluster())["brokers"]) == 1
+    finally:
+        await admin.close()
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -181,7 +181,7 @@ class SparkSink:
         is ever forgotten."""
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
-            feeds, anew = dict(head.feeds), set[str]()
+            feeds, anew, found = dict(head.feeds), set[str](), set[TopicPartition]()
             for table, portion in portions.items():
                 state = self._lake.table(table).load()
                 if state is None:
@@ -189,6 +189,7 @@ class SparkSink:
                     portion.id = portion.id or str(uuid4())
                 else:
                     portion.id = state.id
+                    found |= _ahead(state, part, portion.topics - head.feeds.keys())
                 for topic in portion.topics:
                     if topic in feeds and feeds[topic] != (table, portion.id):
                         anew.add(topic)
@@ -198,6 +199,12 @@ class SparkSink:
             stands = {each: at for each, at in head.stands.items() if each.topic not in anew}
             entry = replace(next_entry(head, writer=self._writer), feeds=feeds, stands=stands)
             if self._ledger.add(entry):
+                if found:
+                    raise SinkUnavailable(
+                        "what is kept beside the tables was lost, and is known again from them: "
+                        "the sink goes on where its tables stand",
+                        topics=sorted({each.topic for each in found}),
+                    )
                 return entry
         raise SinkUnavailable("others keep writing beside the tables", pipeline=self._writer)
 
@@ -350,6 +357,15 @@ class SparkSink:
         self._lake.forget()
         self._told, self._done = {}, {}
         return said
+
+
+def _ahead(state: TableState, part: Slice, topics: Collection[str]) -> set[TopicPartition]:
+    """Partitions of which a table holds something else than the slice begins with."""
+    return {
+        each
+        for each, stand in part.start.items()
+        if each.topic in topics and state.stands.get(each, stand) != stand
+    }
 
 
 def _without(stands: Stands, done: Iterable[TopicPartition]) -> Stands:

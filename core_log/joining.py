@@ -1,16 +1,18 @@
 """Cells of a row behind each other as bytes, row for row: JSON, records and their headers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import cache
 from itertools import groupby
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.plain_records import encode_varint
 from core_log.rows.decimals import decimal_to_text
-from core_log.rows.json_escapes import escape
+from core_log.rows.json_escapes import escape, quote
 from core_log.rows.time_text import UNIT_DIGITS, moments_to_text
 from core_log.speed import Warming, chosen_speed
 from core_log.varint import write_varints
@@ -39,6 +41,20 @@ class Kind(IntEnum):
     """A moment in UTC as a JSON string with every digit of its unit."""
 
 
+class Ticks(NamedTuple):
+    step: timedelta
+    name: str
+    """In Python's words, how many digits are written."""
+
+
+EPOCH = datetime(1970, 1, 1)
+TIMESPECS = {
+    "s": Ticks(timedelta(seconds=1), "seconds"),
+    "ms": Ticks(timedelta(milliseconds=1), "milliseconds"),
+    "us": Ticks(timedelta(microseconds=1), "microseconds"),
+}
+
+
 class Column(NamedTuple):
     values: pa.Array
     kind: Kind
@@ -60,11 +76,45 @@ class Join(Protocol):
 def join(pieces: Sequence[Piece], rows: int, *, kind: pa.DataType, null: bytes = b"") -> pa.Array:
     """A column of text or of bytes. `null` is what stands for a value that is not there."""
     if rows <= FEW_ROWS:
-        return join_plainly(pieces, rows, kind, null)
+        return join_few(pieces, rows, kind, null)
     chosen = _chosen()
     found = chosen.now(pieces, rows, kind, null)
     chosen.count(found.nbytes)
     return found
+
+
+def join_few(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+    """Value by value: a call that handles a column takes longer than so few of them."""
+    cells = [[each] * rows if isinstance(each, bytes) else _cells(each, null) for each in pieces]
+    joined = [b"".join(row) for row in zip(*cells, strict=True)] if cells else [b""] * rows
+    if kind == pa.binary():
+        return pa.array(joined, kind)
+    return pa.array([each.decode() for each in joined], kind)
+
+
+def _cells(column: Column, null: bytes) -> list[bytes]:
+    if column.kind == Kind.MOMENT:
+        if (written := _moments(column.values, null)) is not None:
+            return written
+        column = as_text(column)
+    write = WRITERS[column.kind]
+    return [null if each is None else write(each) for each in column.values.to_pylist()]
+
+
+def _moments(values: pa.Array, null: bytes) -> list[bytes] | None:
+    """None where one is of a year that Python has no name for."""
+    if values.type.unit not in TIMESPECS:
+        return None
+    ticks = TIMESPECS[values.type.unit]
+    try:
+        return [
+            null
+            if each is None
+            else f'"{(EPOCH + each * ticks.step).isoformat(timespec=ticks.name)}Z"'.encode()
+            for each in values.view(pa.int64()).to_pylist()
+        ]
+    except OverflowError:
+        return None
 
 
 def join_plainly(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
@@ -117,6 +167,17 @@ def _parts(piece: Piece | list[pa.Array]) -> list[bytes | pa.Array]:
             return [b'"', escape(values), b'"']
         case _:
             return [values.cast(pa.string())]
+
+
+WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
+    Kind.RAW: lambda value: value if isinstance(value, bytes) else value.encode(),
+    Kind.STRING: lambda value: quote(value).encode(),
+    Kind.INTEGER: lambda value: b"%d" % value,
+    Kind.BOOLEAN: lambda value: b"true" if value else b"false",
+    Kind.VARINT: encode_varint,
+    Kind.DECIMAL: lambda value: f'"{value:f}"'.encode(),
+}
+"""Of single values that are not null; moments are strings by then."""
 
 
 def as_text(column: Column) -> Column:

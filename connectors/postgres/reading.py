@@ -33,7 +33,7 @@ from connectors.postgres.types.book import TypeBook
 from connectors.postgres.unfit import SetAside
 from connectors.postgres.wal.stream import WalStream
 from connectors.postgres.watching import Watch
-from connectors.source import Control, SourceContext
+from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 
@@ -41,6 +41,11 @@ logger = logging.getLogger(__name__)
 
 PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """How long the server may take to notice that the reader before us is gone."""
+
+SLOT = "slot"
+"""What a remark is about while a slot is being made."""
+WAITING_SECONDS = 1.0
+"""After which it is looked at who keeps it waiting."""
 
 
 class Reading:
@@ -226,12 +231,23 @@ class Reading:
     ) -> Created:
         if standing.slot is not None:
             await slots.drop(connection, self._slot)
-        return await slots.create(
-            line,
-            self._slot,
-            has_failover=self._wants_failover(standing),
-            exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
+        making = asyncio.ensure_future(
+            slots.create(
+                line,
+                self._slot,
+                has_failover=self._wants_failover(standing),
+                exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
+            )
         )
+        try:
+            while not (await asyncio.wait([making], timeout=WAITING_SECONDS))[0]:
+                found = await slots.waited_for(connection, line.info.backend_pid)
+                self._context.report(Remark(SLOT, found))
+            return making.result()
+        finally:
+            self._context.report(Remark(SLOT, None))
+            making.cancel()
+            await asyncio.wait([making])
 
     async def _first(
         self,

@@ -12,6 +12,7 @@ from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.lsn import parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from core_log.errors import SourceRejected
+from core_log.finding import Finding
 
 PLUGIN = "pgoutput"
 NAME_LENGTH_MAX = 63
@@ -35,6 +36,9 @@ LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 """
 """Columns that came with later versions are asked for by way of JSON, in which a missing one is
 null."""
+
+WAITED_FOR = "SELECT unnest(pg_catalog.pg_blocking_pids(%s))"
+"""0 where it is no process: a prepared transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,28 @@ async def create(
         row = await cursor.fetchone()
     assert row is not None, "the server describes the slot that it has made"
     return Created(row[0], parse_lsn(row[1]), row[2])
+
+
+async def waited_for(connection: Connection, maker_pid: int) -> Finding | None:
+    """Whom the making of a slot waits for at present; `maker_pid` is the server's process that
+    makes it."""
+    with in_our_words("the server does not show whom the slot waits for"):
+        cursor = await connection.execute(WAITED_FOR, [maker_pid])
+        pids = [row[0] for row in await cursor.fetchall()]
+    if not pids:
+        return None
+    if not any(pids):
+        return Finding(
+            "the slot is made once a prepared transaction is over",
+            "SELECT gid, prepared FROM pg_prepared_xacts; then COMMIT or ROLLBACK PREPARED",
+            is_fatal=False,
+        )
+    listed = ", ".join(str(pid) for pid in pids if pid)
+    return Finding(
+        f"the slot is made once transactions are over that are writing now: pid {listed}",
+        f"wait, or: SELECT pg_terminate_backend({next(pid for pid in pids if pid)});",
+        is_fatal=False,
+    )
 
 
 def wants_failover(

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.changes import Operation
 from sinks.latest import key_codes, newest
 from sinks.sql.chunk import Chunk, Numbers, times_of, with_columns
 from sinks.sql.dialects.dialect import Dialect, Match, qualified, run
@@ -45,7 +46,8 @@ def _mirror(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk
         dialect.delete(connection, layout.table, gone, match=_by_key(layout))
     if not deleted.all():
         rows = _rows(layout, chunk.where(~deleted))
-        dialect.upsert(connection, layout.table, rows, key=layout.key)
+        is_new = chunk.operations[~deleted] <= Operation.INSERT
+        dialect.upsert(connection, layout.table, rows, key=layout.key, is_new=is_new)
 
 
 def _soft_delete(
@@ -60,7 +62,8 @@ def _soft_delete(
     if not deleted.all():
         kept = chunk.where(~deleted)
         rows = with_columns(_rows(layout, kept), {DELETED_AT: pa.nulls(len(kept), US)})
-        dialect.upsert(connection, layout.table, rows, key=layout.key)
+        is_new = chunk.operations[~deleted] <= Operation.INSERT
+        dialect.upsert(connection, layout.table, rows, key=layout.key, is_new=is_new)
 
 
 def _append(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:

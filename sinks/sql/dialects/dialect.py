@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from core_log.table_schema import Column, TableId
@@ -11,6 +13,9 @@ from sinks.sql.mark import Mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+
+Mask = npt.NDArray[np.bool_]
 
 
 class Problem(Enum):
@@ -111,8 +116,10 @@ class Dialect(Protocol):
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
+        is_new: Mask,
     ) -> None:
-        """No two of the rows have the same key."""
+        """No two of the rows have the same key. `is_new` says of which of them the source had
+        none before: the table nearly never has them, but it may."""
         ...
 
     def update(

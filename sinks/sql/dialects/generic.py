@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from core_log.table_schema import Column, TableId
-from sinks.sql.dialects.dialect import Fit, Found, Match, Problem, column_list, qualified
+from sinks.sql.dialects.dialect import Fit, Found, Mask, Match, Problem, column_list, qualified
 from sinks.sql.mark import Mark, read_mark
 from sinks.sql.rendering import text_of
 
@@ -96,6 +96,7 @@ class GenericDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
+        is_new: Mask,
     ) -> None:
         self.delete(connection, table, rows.select(list(key)), match=[Match(name) for name in key])
         self.insert(connection, table, rows)

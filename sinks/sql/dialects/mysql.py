@@ -9,6 +9,7 @@ from core_log.table_schema import Column, TableId
 from sinks.sql.dialects.dialect import (
     Fit,
     Found,
+    Mask,
     Match,
     Problem,
     column_list,
@@ -208,6 +209,7 @@ class MysqlDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
+        is_new: Mask,
     ) -> None:
         names = [name for name in rows.schema.names if name not in key] or list(key)
         sets = ", ".join(f"{self.quote(name)} = VALUES({self.quote(name)})" for name in names)

@@ -10,6 +10,7 @@ from core_log.table_schema import Column, TableId
 from sinks.sql.dialects.dialect import (
     Fit,
     Found,
+    Mask,
     Match,
     Problem,
     column_list,
@@ -151,6 +152,7 @@ class SqliteDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
+        is_new: Mask,
     ) -> None:
         sets = ", ".join(
             f"{self.quote(name)} = excluded.{self.quote(name)}"

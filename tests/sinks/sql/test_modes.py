@@ -72,6 +72,22 @@ async def test_of_many_rows_each_is_there_with_the_newest_that_was_said_of_it(
     }
 
 
+async def test_rows_that_seem_new_and_are_there_already_are_written_over(bench: SqlBench) -> None:
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *(("c", {"id": number, "note": "a"}) for number in range(2_000)))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    for note in ("b", "c"):
+        topic.append(ORDERS, *(("c", {"id": each, "note": note}) for each in range(1_990, 3_500)))
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    assert {row["id"]: row["note"] for row in all_orders(bench)} == {
+        number: "a" if number < 1_990 else "c" for number in range(3_500)
+    }
+
+
 async def test_deletes_can_be_ignored(bench: SqlBench) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": "a"}))

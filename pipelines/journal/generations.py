@@ -1,6 +1,5 @@
 """Which topic a table's changes go to now, where several have followed one another."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,13 +8,13 @@ import orjson
 
 from core_log.changes import Positions
 from core_log.errors import DecodeError
+from core_log.generation_names import named, number_of
 from core_log.log import Log, TopicPartition
 from pipelines.journal.positions import load_positions
 
 GENERATION, FILLING = "generation/", "migration/"
 """Before the name of a table's first topic, the parts of a position that say which topics have
 followed it, and how far the next one has been filled."""
-NUMBERED = re.compile(r"\.g\d+$")
 FORMAT_VERSION = 1
 
 Offsets = Mapping[int, int]
@@ -96,7 +95,7 @@ class Generations:
 
     def next_topic(self, first: str) -> str:
         line = self.lines.get(first, Line())
-        return f"{first}.g{len(line.switches) + len(line.given_up) + 2}"
+        return named(first, len(line.switches) + len(line.given_up) + 2)
 
     @property
     def switches(self) -> list[Switch]:
@@ -141,7 +140,7 @@ NONE = Generations()
 
 async def load_generations(log: Log, pipeline: str, topics: Collection[str]) -> Generations:
     """Looked for only where one of the topics is called like a later generation."""
-    if not any(NUMBERED.search(topic) for topic in topics):
+    if not any(number_of(topic) > 1 for topic in topics):
         return NONE
     return Generations.of(await load_positions(log, pipeline))
 

@@ -17,6 +17,7 @@ from core_log.errors import (
 from core_log.log import Log
 from core_log.table_schema import TableId
 from pipelines.journal.control import Desired
+from pipelines.journal.generations import load_generations
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.finishing import finished
@@ -121,7 +122,9 @@ def _unread(delivery: Delivery, part: Slice) -> Mapping[str, Tally]:
 
 
 async def _stands(delivery: Delivery) -> Stands:
-    topics = [*await every_topic_of(delivery.log, delivery.pipeline), COMMITS]
+    stored = await every_topic_of(delivery.log, delivery.pipeline)
+    generations = await load_generations(delivery.log, delivery.pipeline, stored)
+    topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
     found = await delivery.sink.applied(topics)
     if found is not None:
         return found

@@ -12,6 +12,7 @@ import orjson
 from core_log import records
 from core_log.clock import Clock
 from core_log.errors import ConfigError
+from core_log.generation_names import named
 from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
 from core_log.records import Columns
 from core_log.rows.schema_text import schema_to_json
@@ -136,7 +137,7 @@ class _Moving:
             bounds = await self.log.bounds(await self._partitions())
             number = len(line.switches) + len(line.given_up) + 2
             filled = Filled(
-                topic=f"{self.move.first}.g{number}",
+                topic=named(self.move.first, number),
                 wanted=self.move.wanted(self.rules.wire),
                 read={part.partition: held.start for part, held in bounds.items()},
                 cleaned_to=_numbered(bounds, "cleaned_to"),

@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from core_log.generation_names import first_of, number_of
 from core_log.table_schema import TableSchema
 from sinks.sink import Stand, Stands, TableVersion
 from sinks.spark import parquet_files
@@ -22,6 +25,9 @@ from sinks.spark.layout import (
 )
 from sinks.spark.table import TableState
 from sinks.standing_rows import StandingRows
+
+OFFSET_BITS = 48
+"""No partition ever has more records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,22 @@ def _standing(
         standing.take(
             batch.select(list(schema.key)),
             batch.column(OP),
-            orders=batch.column(OFFSET),
-            origins=batch.select([TOPIC, PARTITION]),
+            orders=_orders(batch),
+            origins=_origins(batch),
         )
     return standing.of(parquet_files.stream(kept.place, state.files, layout))
+
+
+def _orders(batch: pa.RecordBatch) -> pa.Array:
+    """Offsets; those of a later generation of a topic are behind all of an earlier one."""
+    topics = batch.column(TOPIC).dictionary_encode()
+    numbers = np.array([number_of(topic) - 1 for topic in topics.dictionary.to_pylist()], np.int64)
+    return pc.add(batch.column(OFFSET), pa.array(numbers[topics.indices.to_numpy()] << OFFSET_BITS))
+
+
+def _origins(batch: pa.RecordBatch) -> pa.RecordBatch:
+    topics = batch.column(TOPIC).dictionary_encode()
+    firsts = pa.array([first_of(topic) for topic in topics.dictionary.to_pylist()], pa.string())
+    return pa.RecordBatch.from_arrays(
+        [firsts.take(topics.indices), batch.column(PARTITION)], [TOPIC, PARTITION]
+    )

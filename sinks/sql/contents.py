@@ -1,11 +1,12 @@
 """A table of the target read back in one transaction: its current rows, and where it stands."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from core_log.generation_names import is_later
 from core_log.table_schema import TableId, TableSchema
 from sinks.sink import Stands
 from sinks.sql.dialects.dialect import Dialect, qualified, run
@@ -59,7 +60,7 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
             for name in schema.names
             if layout.names.get(name) in there and _comes_back(dialect, schema, name)
         )
-        statement = _question(dialect, layout, names, schema)
+        statement = _question(dialect, layout, names, schema, sorted(topics))
         pages = _pages(target, statement, schema, names)
         return Opened(stands, names, layout.ignores_deletes, pages)
 
@@ -85,7 +86,13 @@ def _comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
     return is_parsed(schema.column(name).type) and not is_rewritten
 
 
-def _question(dialect: Dialect, layout: Layout, names: tuple[str, ...], schema: TableSchema) -> str:
+def _question(
+    dialect: Dialect,
+    layout: Layout,
+    names: tuple[str, ...],
+    schema: TableSchema,
+    topics: Sequence[str],
+) -> str:
     table = qualified(dialect, layout.table)
     chosen = [_selected(dialect, layout.names[name], schema.column(name).type) for name in names]
     listed = ", ".join(chosen)
@@ -94,13 +101,16 @@ def _question(dialect: Dialect, layout: Layout, names: tuple[str, ...], schema: 
     if layout.mode == "scd2":
         return f"SELECT {listed} FROM {table} WHERE {dialect.quote(IS_CURRENT)}"
     if layout.mode == "append" and schema.key:
-        return _newest_of_each(dialect, layout, listed, schema)
+        return _newest_of_each(dialect, layout, listed, schema, topics)
     return f"SELECT {listed} FROM {table}"
 
 
-def _newest_of_each(dialect: Dialect, layout: Layout, listed: str, schema: TableSchema) -> str:
-    """The last change of every key since the last truncate of its partition, unless it is a
-    delete."""
+def _newest_of_each(
+    dialect: Dialect, layout: Layout, listed: str, schema: TableSchema, topics: Sequence[str]
+) -> str:
+    """The last change of every key since the last truncate of its partition, or in a later
+    generation of its topic, unless it is a delete. A later generation has a longer name, or one
+    that sorts behind."""
     table, op = qualified(dialect, layout.table), dialect.quote(OP)
     topic, partition, offset = (dialect.quote(name) for name in (TOPIC, PARTITION, OFFSET))
     keys = ", ".join(dialect.quote(layout.names[name]) for name in schema.key)
@@ -109,11 +119,20 @@ def _newest_of_each(dialect: Dialect, layout: Layout, listed: str, schema: Table
         f" WHERE {op} = 't' GROUP BY {topic}, {partition}"
     )
     numbered = (
-        f"SELECT changes.*, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY {offset} DESC) AS"
+        f"SELECT changes.*, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY LENGTH({topic}) DESC,"
+        f" {topic} DESC, {offset} DESC) AS"
         f" headwater_age FROM {table} changes LEFT JOIN ({truncated}) truncates"
         f" ON changes.{topic} = truncates.t AND changes.{partition} = truncates.p"
-        f" WHERE truncates.o IS NULL OR changes.{offset} > truncates.o"
+        f" WHERE (truncates.o IS NULL OR changes.{offset} > truncates.o)"
     )
+    for former in topics:
+        later = [each for each in topics if is_later(each, than=former)]
+        if later:
+            listed_topics = ", ".join(f"'{each}'" for each in later)
+            numbered += (
+                f" AND NOT (changes.{topic} = '{former}' AND EXISTS (SELECT 1 FROM {table} later"
+                f" WHERE later.{op} = 't' AND later.{topic} IN ({listed_topics})))"
+            )
     return f"SELECT {listed} FROM ({numbered}) newest WHERE headwater_age = 1 AND {op} <> 'd'"
 
 

@@ -13,7 +13,7 @@ from core_log.log import TopicPartition
 from core_log.rows.settings import ValueFormat
 from pipelines.journal.decided import read_decided
 from pipelines.journal.schemas import topics_of
-from pipelines.proving.as_of import PositionAsOf, TimeAsOf
+from pipelines.proving.as_of import AsOf, PositionAsOf, TimeAsOf
 from pipelines.proving.moments import moment_of
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Transaction
@@ -216,7 +216,7 @@ def test_a_moment_before_the_switch_is_found_in_the_new_topic() -> None:
         await world.read(4, Fuse())
         await world.migrate(1, Fuse(), value="flat-json")
         place = TopicPartition(await world.topic(), 0)
-        moments = [TimeAsOf(1_000), TimeAsOf(2_000), PositionAsOf("1", is_included=True)]
+        moments: list[AsOf] = [TimeAsOf(1_000), TimeAsOf(2_000), PositionAsOf("1", is_included=True)]
         return [
             (await moment_of(world.log, PIPELINE, each, [place])).ends[place] for each in moments
         ]

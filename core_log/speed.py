@@ -50,14 +50,18 @@ class Warming(Generic[T]):
         self.now = plain
         self._load, self._left = load, worth
         self._thread: threading.Thread | None = None
+        self._sending = threading.Lock()
         self.is_warm = False
 
     def count(self, amount: int) -> None:
         self._left -= amount
-        if self._left <= 0 and self._thread is None and self._load is not None:
-            # No daemon: the compiler must not be torn down in the middle of its work.
-            self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
-            self._thread.start()
+        if self._left > 0 or self._thread is not None or self._load is None:
+            return
+        with self._sending:  # several threads count
+            if self._thread is None:
+                # No daemon: the compiler must not be torn down in the middle of its work.
+                self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
+                self._thread.start()
 
     def wait(self) -> None:
         """Until the compiled way is there, if it has been sent for."""

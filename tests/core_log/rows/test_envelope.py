@@ -125,6 +125,22 @@ def test_updates_carry_the_row_before_where_it_is_known() -> None:
     assert read.before is not None and read.before.to_pylist() == before
 
 
+@pytest.mark.parametrize("count", [3, 100])
+def test_updates_alone_are_written_as_among_other_changes(count: int) -> None:
+    rows = [(number, f'n"{number}') for number in range(count)]
+    before: list[dict[str, Any] | None] = [
+        {"id": number, "name": None if number % 3 else "\t"} for number in range(count)
+    ]
+    alone = customers(*rows, operations=[2] * count, before=before)
+    among = customers((-1, None), *rows, operations=[3] + [2] * count, before=[None, *before])
+
+    written, with_others = encode(alone), encode(among)
+
+    assert texts(written.values) == texts(with_others.values)[2:]
+    read = decode(written)
+    assert read.before is not None and read.before.to_pylist() == before
+
+
 def test_what_varies_in_the_source_block_varies_in_the_events() -> None:
     source = POSTGRES | {
         "ts_us": pa.array([5, 5, 6]),

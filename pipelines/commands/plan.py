@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pipelines.preview.sampling import Sample
 
 
+HIDING = ("mask of ", "drop of ")
+"""How differences begin after which values are hidden that were not."""
+
+
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
 @click.option(
@@ -84,6 +88,15 @@ def plan_lines(found: "Plan") -> list[str]:
     if found.moves:
         lines += ["", "headwater run FILE --migrate fills new topics from those that are there:"]
         lines += [f"  {topic} -> {new}" for topic, new in found.moves.items()]
+        lines += [
+            "  the source waits meanwhile; former topics stay until "
+            f"headwater drop {found.pipeline} --generations"
+        ]
+    if any(each.what.startswith(HIDING) for each in found.differences if not each.hindrance):
+        lines += [
+            "  targets keep what they hold until their tables are rebuilt: "
+            f"headwater rebuild {found.pipeline}/TABLE --swap"
+        ]
     return [*lines, *(f"note: {remark}" for remark in found.remarks)]
 
 

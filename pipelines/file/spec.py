@@ -164,7 +164,8 @@ class LogSettings(YamlSettings):
     topic: Annotated[str, AfterValidator(check_format)] = "{pipeline}.{schema}.{table}"
     """How a table's topic is called; `{schema}.` is left out for tables without a schema."""
     partitions: int = Field(1, ge=1, le=8192)
-    """Partitions of each topic that is made; a topic that exists keeps its number."""
+    """Partitions of each topic that is made; another number for one that exists needs
+    `run --migrate`."""
     cleanup: Literal["compact", "delete", "compact,delete"] = "compact"
     """Kafka's cleanup.policy: `compact` keeps the newest state of every key, `delete` keeps
     everything until its retention ends."""

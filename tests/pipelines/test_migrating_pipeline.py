@@ -22,6 +22,7 @@ from pipelines.journal.dropping import drop_former
 from pipelines.journal.schemas import topics_of
 from pipelines.preview.plan import Plan, plan_of
 from pipelines.proving.key_history import key_bytes, key_history
+from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
 from pipelines.proving.subjects import subjects_of
 from pipelines.proving.verdicts import Sides
 from pipelines.proving.verify import Verifier
@@ -183,6 +184,33 @@ def test_what_is_masked_now_is_in_no_record_of_the_new_topic(shop: Shop) -> None
     assert b'"id":7' in present and b"@example.org" not in present and b"phone" not in present
     assert b"@example.org" in shop.records(FIRST)
     assert any(FIRST in each and "--generations" in each for each in shop.plan().remarks)
+
+
+def test_a_rebuilt_table_holds_only_what_is_masked(shop: Shop) -> None:
+    shop.edit(transform=MASKED)
+    shop.run(migrates=True)
+
+    async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog) -> int:
+        found = await find_rebuilding(loaded, log, table="people", sink="mirror")
+        swapped = await rebuild(
+            found,
+            log,
+            Wanted(swaps=True),
+            is_running=False,
+            clock=SystemClock(),
+            tell=lambda _: None,
+        )
+        return swapped.rows
+
+    before = shop.told("mirror")
+    rows = shop.do(rebuilt)
+    shop.add("b", range(20, 60), "second")
+    shop.run()
+
+    assert rows == len(before) == 40 and "@" in before[0][1]
+    told = shop.told("mirror")
+    assert [id for id, _ in told] == list(range(60))
+    assert not any("@" in email for _, email in told)
 
 
 def test_former_topics_go_when_asked_and_the_pipeline_goes_on(shop: Shop) -> None:

@@ -13,7 +13,7 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 
 WAL_END = """
-SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_receive_lsn()
+SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
     ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
 """
 
@@ -43,7 +43,8 @@ async def look(
 
 
 async def wal_end(connection: Connection) -> int:
-    """Where the write-ahead log ends: every commit before has written its record."""
+    """Where the write-ahead log ends: every commit before has written its record, and on a standby
+    every one that it shows."""
     with in_our_words("the server does not say where its write-ahead log ends"):
         cursor = await connection.execute(WAL_END)
         row = await cursor.fetchone()

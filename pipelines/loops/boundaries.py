@@ -7,6 +7,8 @@ from core_log.log import FetchLimit, Isolation, Log
 from pipelines.journal.commits import Commit, commits_home, decode_commits
 
 FETCH_BYTES = 1 << 20
+GATHERED_BYTES = 4 << 10
+"""Some twenty commits, so that what makes a slice due besides time is not missed for long."""
 
 
 class Boundaries:
@@ -25,10 +27,11 @@ class Boundaries:
         """Whether the next one needs no waiting."""
         return bool(self._ready)
 
-    async def next(self, *, wait_ms: int) -> tuple[int, Commit] | None:
-        """The next commit and its offset; None when there was none in time."""
+    async def next(self, *, wait_ms: int, gathers: bool = False) -> tuple[int, Commit] | None:
+        """The next commit and its offset; None when there was none in time. Who `gathers` has time
+        until then, and would rather not wake up for each."""
         if not self._ready:
-            await self._fetch(wait_ms)
+            await self._fetch(wait_ms, GATHERED_BYTES if gathers else 1)
         if not self._ready:
             self.next_offset = self._fetch_from
             return None
@@ -36,8 +39,8 @@ class Boundaries:
         self.next_offset = offset + 1
         return offset, commit
 
-    async def _fetch(self, wait_ms: int) -> None:
-        limit = FetchLimit(bytes_max=FETCH_BYTES, wait_ms_max=wait_ms)
+    async def _fetch(self, wait_ms: int, bytes_min: int) -> None:
+        limit = FetchLimit(bytes_max=FETCH_BYTES, bytes_min=bytes_min, wait_ms_max=wait_ms)
         wanted = {self._home: self._fetch_from}
         for part in await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED):
             columns = records.decode(part.data, from_offset=self._fetch_from)

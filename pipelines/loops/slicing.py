@@ -148,7 +148,8 @@ class Slicer:
         if moves and self._is_due():
             return await self._slice(moves)
         try:
-            found = await self._commits.next(wait_ms=self._patience_ms() if moves else POLL_MS)
+            wait_ms = self._patience_ms() if moves else POLL_MS
+            found = await self._commits.next(wait_ms=wait_ms, gathers=bool(moves))
         except PositionLost:  # retention came before us: what is older is sliced without cuts
             await self._start_again()
             return None

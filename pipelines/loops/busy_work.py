@@ -20,10 +20,17 @@ def pieces_of(rows: int) -> int:
 
 
 async def beside(work: Callable[[], T], size: int) -> T:
-    """Done in a thread when `size`, in bytes, makes that worth it."""
+    """Done in a thread when `size`, in bytes, makes that worth it. Whoever is cancelled waits for
+    the thread, so that nobody begins again with what it still works on."""
     if size < THREAD_BYTES_MIN:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_threads(), work)
+    working = asyncio.get_running_loop().run_in_executor(_threads(), work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        working.exception()
+        raise
 
 
 @cache

@@ -3,13 +3,14 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from core_log.changes import TableChanges
 from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
-from pipelines.loops.busy_work import one_ahead
+from pipelines.loops.busy_work import beside, one_ahead
 from pipelines.loops.decoding import Decoded, Decoder
 from pipelines.loops.truncates import Barrier, Range, find_barriers
 from sinks.aged_deletes import check_no_delete_was_missed
@@ -24,6 +25,11 @@ class AfterLog(Protocol):
     """What a pipeline does to changes on their way out: filters, added columns, table routes."""
 
     def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]: ...
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether there is something to compute, and no code of the user's among it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -53,6 +59,7 @@ class SliceReader:
         self._log, self._after_log, self._skipped = log, after_log, skipped
         self._limit = FetchLimit(bytes_max=fetch_bytes)
         self._decoder = Decoder(log, is_alone=is_alone)
+        self._may_leave_loop = is_alone and after_log.is_sql
         self.counts: dict[TableId, Count] = {}
         """By table of the source, since it was last emptied."""
         self.feeds: dict[TableId, set[str]] = {}
@@ -105,11 +112,23 @@ class SliceReader:
         before: Mapping[TopicPartition, Bounds],
     ) -> AsyncIterator[TableChanges]:
         """Moves `reached` on to `ends`."""
+        async with aclosing(one_ahead(self._routed(ends, reached, before))) as routed:
+            async for each in routed:
+                for changes in each:
+                    yield changes
+
+    async def _routed(
+        self,
+        ends: Mapping[TopicPartition, int],
+        reached: dict[TopicPartition, int],
+        before: Mapping[TopicPartition, Bounds],
+    ) -> AsyncGenerator[list[TableChanges], None]:
+        """While more is decoded, and while what came before is written."""
         async with aclosing(one_ahead(self._pieces(ends, reached))) as pieces:
             async for piece in pieces:
                 for each in piece:
-                    for routed in self._route(each, before):
-                        yield routed
+                    size = each.bytes if self._may_leave_loop else 0
+                    yield await beside(partial(self._route, each, before), size)
 
     async def _pieces(
         self, ends: Mapping[TopicPartition, int], reached: dict[TopicPartition, int]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ class AfterLog:
     """Every rule that matches a table applies, in the order of the file; of one rule first
     `filter`, then `add`, `rename`, `cast` and `python`. Routes come last and change names only.
 
-    For one thread at a time. Raises RecordsRejected for single records, TransformFailed or
+    Threads come one after the other. Raises RecordsRejected for single records, TransformFailed or
     ConfigError when a table as a whole cannot be transformed.
     """
 
@@ -46,6 +47,12 @@ class AfterLog:
         }
         self._routes = Routes(routes)
         self._plans = BySchema(self._plan)
+        self._busy = Lock()
+
+    @property
+    def is_sql(self) -> bool:
+        """Code of the user's may hold what belongs to its thread, such as a connection."""
+        return bool(self._rules) and not self._functions
 
     def schema(self, schema: TableSchema) -> TableSchema:
         """How a table of the log looks at the target, and what it is called there."""
@@ -58,6 +65,10 @@ class AfterLog:
         before a new row of its key among them. A row that does not pass a filter is then deleted
         even where it seems to be new.
         """
+        with self._busy:
+            return self._apply(changes, may_have_gaps=may_have_gaps)
+
+    def _apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]:
         plan = self._plans.of(changes.schema)
         if changes.is_truncate:
             nothing = [pa.nulls(1, column.type) for column in plan.schema.columns]

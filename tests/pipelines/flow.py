@@ -278,5 +278,7 @@ class Untouched:
 
 
 class Unrouted:
+    is_sql = False
+
     def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]:
         return [changes]

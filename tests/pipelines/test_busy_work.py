@@ -1,12 +1,13 @@
 """What is made ahead comes in order, fails in its place, and never outlives who asked for it."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
 
-from pipelines.loops.busy_work import one_ahead
+from pipelines.loops.busy_work import THREAD_BYTES_MIN, beside, one_ahead
 
 
 class Items:
@@ -65,3 +66,32 @@ async def test_a_failure_made_ahead_of_who_stopped_is_nobodys() -> None:
             break
 
     assert not complaints
+
+
+async def test_who_is_cancelled_waits_for_what_a_thread_still_does_for_him() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait()
+        ended.set()
+
+    working = asyncio.ensure_future(beside(work, THREAD_BYTES_MIN))
+    await asyncio.to_thread(begun.wait)
+    working.cancel()
+    await asyncio.sleep(0)
+    is_waiting = not working.done()
+    may_end.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert is_waiting
+    assert ended.is_set()
+
+
+async def test_what_fails_in_a_thread_fails_for_who_asked() -> None:
+    def work() -> None:
+        raise ValueError("in a thread")
+
+    with pytest.raises(ValueError, match="in a thread"):
+        await beside(work, THREAD_BYTES_MIN)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from core_log.plain_records import encode_varint
 from core_log.rows.decimals import decimal_to_text
+from core_log.rows.float_text import float_text
 from core_log.rows.json_escapes import escape, quote
 from core_log.rows.time_text import UNIT_DIGITS, moments_to_text
 from core_log.speed import Warming, chosen_speed
@@ -39,6 +40,8 @@ class Kind(IntEnum):
     """A JSON string with every digit of the scale."""
     MOMENT = 6
     """A moment in UTC as a JSON string with every digit of its unit."""
+    FLOAT = 7
+    """In the fewest digits that name the number, as Java lays them out."""
 
 
 class Ticks(NamedTuple):
@@ -93,9 +96,9 @@ def join_few(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes)
 
 
 def _cells(column: Column, null: bytes) -> list[bytes]:
-    if column.kind == Kind.MOMENT:
-        if (written := _moments(column.values, null)) is not None:
-            return written
+    if column.kind == Kind.MOMENT and (written := _moments(column.values, null)) is not None:
+        return written
+    if column.kind not in WRITERS:
         column = as_text(column)
     write = WRITERS[column.kind]
     return [null if each is None else write(each) for each in column.values.to_pylist()]
@@ -191,6 +194,8 @@ def as_text(column: Column) -> Column:
         case Kind.MOMENT:
             digits = UNIT_DIGITS[values.type.unit]
             return Column(moments_to_text(values, digits=digits), Kind.STRING)
+        case Kind.FLOAT:
+            return Column(float_text(values), Kind.RAW)
     return column
 
 

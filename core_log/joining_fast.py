@@ -17,6 +17,7 @@ from core_log.joining_table import (
     DATA,
     DECIMAL,
     FIRST,
+    FLOAT,
     INDEXES,
     INTEGER,
     KIND,
@@ -190,6 +191,8 @@ def _join(  # noqa: C901, PLR0915 - another call for every value would cost more
             elif kind == DECIMAL:
                 number = load64(data + 16 * each)
                 at += _decimal(number, about[piece, SCALE], out + at, scratch)
+            elif kind == FLOAT:
+                at += _float(load64(data + 8 * each), about[piece, SCALE], out + at, scratch)
             else:
                 at += _moment(np.int64(load64(data + 8 * each)), about[piece, SCALE], out + at)
     offsets[rows] = at
@@ -313,6 +316,28 @@ def _decimal(number: Any, scale: int, to: int, scratch: int) -> Any:
         end += 1 + scale
     store8(end, QUOTE_BYTE)
     return end + 1 - to
+
+
+@_compiled
+def _float(number: Any, scale: int, to: int, scratch: int) -> Any:
+    """Without zeros at the end, but for the first digit behind the point."""
+    end = to
+    if np.int64(number) < 0:
+        store8(end, MINUS)
+        number = np.uint64(0) - number
+        end += 1
+    at = _backwards(number, scratch)
+    point, last = SCRATCH_BYTES - scale, SCRATCH_BYTES
+    while at >= point:
+        at -= 1
+        store8(scratch + at, ZERO)
+    while last > point + 1 and load8(scratch + last - 1) == ZERO:
+        last -= 1
+    _copy(scratch + at, end, point - at)
+    end += point - at
+    store8(end, POINT)
+    _copy(scratch + point, end + 1, last - point)
+    return end + 1 + last - point - to
 
 
 @_compiled

@@ -20,6 +20,9 @@ DECIMALS = (
     pa.decimal128(12, 2), pa.decimal128(18, 0), pa.decimal128(38, 38), pa.decimal128(5, -3),
     pa.decimal128(38, 9), pa.decimal256(50, 4),
 )  # fmt: skip
+SHORT_FLOATS = st.builds(
+    lambda number, scale: number / 10**scale, st.integers(-(10**7), 10**7), st.integers(0, 4)
+).filter(lambda value: value == 0 or 1e-3 <= abs(value) < 1e7)
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100)
 TEXTS = st.text(max_size=20) | st.text('"\\\b\t\n\f\r\0\x1f\x7f a', max_size=40)
@@ -58,6 +61,9 @@ def columns(draw: st.DrawFn) -> Column:
             most = 10**held.precision - 1
             unscaled = lists(st.none() | st.integers(-most, most) | st.integers(-99, 99), count)
             values = [None if each is None else scaled(each, held) for each in draw(unscaled)]
+        case Kind.FLOAT:
+            held = pa.float64()
+            values = draw(lists(st.none() | SHORT_FLOATS, count))
         case Kind.MOMENT:
             held = pa.timestamp(draw(st.sampled_from(("ms", "us"))), "UTC")
             values = draw(lists(st.none() | MOMENTS, count))
@@ -146,6 +152,17 @@ def test_text_that_is_all_escapes_finds_its_room() -> None:
     assert compiled.equals(plain)
     assert few.equals(plain)
     compiled.validate(full=True)
+
+
+@given(st.lists(st.none() | st.floats() | SHORT_FLOATS, min_size=1, max_size=6), st.booleans())
+def test_floats_of_any_size_are_written_alike(numbers: list[float | None], is_wide: bool) -> None:
+    values = pa.array(numbers, pa.float64() if is_wide else pa.float32())
+
+    plain, *others = (
+        way([Column(values, Kind.FLOAT)], len(values), pa.string(), b"null") for way in ways()
+    )
+
+    assert all(other.equals(plain) for other in others)
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])

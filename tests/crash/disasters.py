@@ -63,6 +63,10 @@ class PowerCut:
         broker.kill_if_running()
         broker.forget()
         broker.end_children()
+        self.mount_again()
+
+    def mount_again(self) -> None:
+        """Once nobody has a file of it open: the journal is replayed."""
         self._unmount()
         self._mount()
 

@@ -17,6 +17,7 @@ from pipelines.journal.schemas import read_schemas, schemas_home
 from pipelines.loops.reading import Skipped, SliceReader
 from pipelines.loops.truncates import Range, find_barriers
 from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.shipping import Shipped, shipped
 from sinks.sink import Slice, Stand, Stands, Truncate
 
 
@@ -31,11 +32,15 @@ class LogSplitReader:
     """The pipeline file's own: where modules of python transforms are looked for."""
     fetch_bytes: int
     skipped: Callable[[], Skipped]
+    functions: Shipped | None = None
+    """Those modules, once this has arrived where the directory may not be."""
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         known = {each: set(offsets) for each, offsets in self.skipped().items()}
         rest = (self.settings, tuple(self.rules), tuple(self.routes), self.directory)
-        return LogSplitReader, (*rest, self.fetch_bytes, partial(dict, known))
+        modules = tuple(rule.python.partition(":")[0] for rule in self.rules if rule.python)
+        functions = self.functions or (shipped(modules, self.directory) if modules else None)
+        return LogSplitReader, (*rest, self.fetch_bytes, partial(dict, known), functions)
 
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
         after_log = self._after_log()
@@ -90,7 +95,8 @@ class LogSplitReader:
                 yield changes
 
     def _after_log(self) -> AfterLog:
-        return AfterLog(self.rules, self.routes, directory=self.directory)
+        directory = self.directory if self.functions is None else self.functions.put_down()
+        return AfterLog(self.rules, self.routes, directory=directory)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[KafkaLog]:

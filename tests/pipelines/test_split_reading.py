@@ -1,7 +1,9 @@
 """Parts of a slice that are read elsewhere hold what the slice holds, each change once."""
 
 import pickle
+import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ from tests.slices import changes_of, schema_of
 TOPIC = "shop.public.orders"
 FIRST = schema_of(id=pa.int64(), amount=pa.int32())
 SECOND = schema_of(id=pa.int64(), amount=pa.int64(), note=pa.string())
+
+FUNCTION = """
+def note(rows):
+    return [{**row, "note": says} if "note" in row else row for row in rows]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +112,24 @@ def test_filters_and_routes_go_along(served: ServedLog) -> None:
 
     assert {row["id"] for operation, row in found.values() if operation == 1} == {200}
     assert {str(shape.table) for shape in shapes} == {"lake.big"}
+
+
+def test_functions_beside_the_pipeline_file_go_along(served: ServedLog, tmp_path: Path) -> None:
+    (tmp_path / "far_rules.py").write_text("from far_words import says\n\n\n" + FUNCTION)
+    (tmp_path / "far_words").mkdir()
+    (tmp_path / "far_words" / "__init__.py").write_text("from .words import says\n")
+    (tmp_path / "far_words" / "words.py").write_text("says = 'from far away'\n")
+    (tmp_path / "unrelated.py").write_text("this is no Python\n")
+    rule = TransformRule.model_validate({"table": "public.*", "python": "far_rules:note"})
+    content = pickle.dumps(replace(reader_of(served, (rule,)), directory=tmp_path, functions=None))
+    shutil.rmtree(tmp_path)
+
+    arrived: LogSplitReader = pickle.loads(content)
+    found = read(arrived, divided(served, records=50))
+
+    assert {row["note"] for operation, row in found.values() if row["id"] == 200} == {
+        "from far away"
+    }
 
 
 def test_what_was_set_aside_is_left_out(served: ServedLog) -> None:

@@ -19,7 +19,8 @@ from sinks.sink import Cut, Slice, SplitReader, Stand, Stands, Tally
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000
-"""How much of what is older than every remembered boundary is applied at once."""
+"""How much of what is older than every remembered boundary is applied at once, or as much as the
+sink asks for in one slice, where that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,8 @@ class Slicer:
     def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """As much as is reasonable of a stretch that has no boundaries inside. The partitions of a
         topic stay together, since a truncate is one event in all of them."""
-        left, portion = PREHISTORY_RECORDS, dict[TopicPartition, int]()
+        left = max(PREHISTORY_RECORDS, self._limits.records)
+        portion: dict[TopicPartition, int] = {}
         for topic in sorted({partition.topic for partition in moves}):
             theirs = {part: end for part, end in moves.items() if part.topic == topic}
             if len(theirs) == 1:

@@ -37,7 +37,7 @@ sim: venv ## long random histories in memory, from one seed: make sim SEED=42
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m simulation $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))
 
 crash: venv ## 200 kills and 500 power cuts of the log; captures and pipelines killed
-	HEADWATER_BUDGET=long $(PYTEST) -q tests -m crash
+	HEADWATER_BUDGET=long $(PYTEST) -q --capture=sys tests -m crash
 
 fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600
 	HEADWATER_FUZZ_SECONDS=$${HEADWATER_FUZZ_SECONDS:-600} $(PYTEST) -q tests/fuzz

@@ -215,7 +215,7 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.scheduler.mode": "FAIR",
-        # A row of ours is a parcel of some megabytes.
+        # A row of ours is a parcel of many rows.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     }
     if choices.is_local:

@@ -65,7 +65,6 @@ class DivideSplits:
                     held.fold()
                     if held.bytes > HELD_BYTES_MAX // 2:
                         yield from held.divided()
-            held.fold()
             yield from held.divided()
 
     def _events(self, changes: TableChanges) -> pa.RecordBatch:
@@ -75,7 +74,7 @@ class DivideSplits:
 
 @dataclass(slots=True)
 class Held:
-    """Changes in the order of the log, and of these the newest of each key where that is enough."""
+    """Changes in the order of the log; of these, the newest of each key where that is enough."""
 
     layout: Layout
     cells: Sequence[Cell]
@@ -89,32 +88,44 @@ class Held:
         self.bytes += piece.nbytes
 
     def fold(self) -> None:
-        """Between two truncates, each key stands for itself."""
-        if self.layout.mode == "scd2" or not self._pieces:
-            return
         rows = pa.concat_batches(self._pieces)
-        names = [name for name in rows.schema.names if name in {*self.layout.key, EPOCH}]
-        places = newest(rows.select(names))
+        places = self._newest(rows)
         self._pieces = [rows if places is None else rows.take(places)]
         self.bytes = self._pieces[0].nbytes
 
     def divided(self) -> Iterator[pa.RecordBatch]:
-        """All of it, by cells, in parcels."""
+        """All that counts of it, by cells, in parcels."""
         if not self._pieces:
             return
         rows = pa.concat_batches(self._pieces)
         self._pieces, self.bytes = [], 0
-        ends = [rows.num_rows]
-        if len(self.cells) > 1:
-            places = assign(rows.column(self.layout.key[0]), self.cells).astype(np.int16)
-            rows = rows.take(pa.array(np.argsort(places, kind="stable")))
-            ends = np.cumsum(np.bincount(places, minlength=len(self.cells))).tolist()
+        places, ends = self._in_cells(rows, self._newest(rows))
+        rows = rows if places is None else rows.take(places)
         size = max(rows.num_rows * PARCEL_BYTES // max(rows.nbytes, 1), 1)
         start = 0
         for number, end in enumerate(ends):
             for at in range(start, end, size):
                 yield _parcel(number, rows.slice(at, min(size, end - at)))
             start = end
+
+    def _newest(self, rows: pa.RecordBatch) -> pa.Int64Array | None:
+        """Where they are; None for all. Between two truncates, each key stands for itself."""
+        if self.layout.mode == "scd2":
+            return None
+        return newest(rows.select([*self.layout.key, *({EPOCH} & set(rows.schema.names))]))
+
+    def _in_cells(
+        self, rows: pa.RecordBatch, places: pa.Int64Array | None
+    ) -> tuple[pa.Int64Array | None, Sequence[int]]:
+        """The places in the order of their cells, and up to where each cell's go."""
+        count = rows.num_rows if places is None else len(places)
+        if len(self.cells) == 1:
+            return places, [count]
+        keys = rows.column(self.layout.key[0])
+        cells = assign(keys if places is None else keys.take(places), self.cells)
+        order = pa.array(np.argsort(cells.astype(np.int16), kind="stable"))
+        ends = np.cumsum(np.bincount(cells, minlength=len(self.cells)))
+        return order if places is None else places.take(order), ends.tolist()
 
 
 def _parcel(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:

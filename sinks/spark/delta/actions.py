@@ -10,10 +10,8 @@ from core_log.errors import SchemaRefused
 from core_log.log import TopicPartition
 from sinks.sink import Cut, Stands
 from sinks.spark.keyspace import DAY_US, FIRST_DAY, LAST_DAY, Bound, DataFile, decimal_of
-from sinks.spark.table import Feed, Owner
 
 ENGINE = "headwater"
-PREFIX = "headwater."
 PLAIN = {
     pa.bool_(): "boolean",
     pa.int8(): "byte",
@@ -58,37 +56,6 @@ def meta_data(
             "createdTime": created_ms,
         }
     }
-
-
-def configuration(
-    *, owner: Owner, mode: str, key: str, generation: int, feeds: Mapping[str, Feed]
-) -> dict[str, str]:
-    """What a table says about itself."""
-    return {
-        f"{PREFIX}pipeline": owner.pipeline,
-        f"{PREFIX}sink": owner.sink,
-        f"{PREFIX}table": json.dumps([owner.namespace, owner.table]),
-        f"{PREFIX}mode": mode,
-        f"{PREFIX}key": key,
-        f"{PREFIX}generation": str(generation),
-        f"{PREFIX}feeds": json.dumps(
-            {topic: [feed.topic_id, feed.partitions] for topic, feed in sorted(feeds.items())}
-        ),
-    }
-
-
-def feeds_of(configuration: Mapping[str, str]) -> dict[str, Feed]:
-    found = json.loads(configuration.get(f"{PREFIX}feeds", "{}"))
-    return {topic: Feed(*each) for topic, each in found.items()}
-
-
-def owner_in(configuration: Mapping[str, str]) -> Owner | None:
-    if f"{PREFIX}pipeline" not in configuration:
-        return None
-    namespace, name = json.loads(configuration[f"{PREFIX}table"])
-    return Owner(
-        configuration[f"{PREFIX}pipeline"], configuration[f"{PREFIX}sink"], namespace, name
-    )
 
 
 def add(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from core_log.errors import SinkRejected, SinkUnavailable
-from core_log.log import TopicPartition
-from sinks.sink import Stand
 from sinks.spark.delta import actions
+from sinks.spark.identity import continued, identity_in, properties_of
 from sinks.spark.keyspace import Bound, DataFile, bounds_in, has_ranges
 from sinks.spark.place import Place
 from sinks.spark.table import (
@@ -16,10 +15,8 @@ from sinks.spark.table import (
     Creation,
     Feed,
     Overtaken,
-    Owner,
     TableState,
     Version,
-    merged,
     transaction_name,
 )
 
@@ -65,22 +62,7 @@ class DeltaLakeTable:
         return self._after(fresh)
 
     def commit(self, state: TableState, change: Change) -> TableState:
-        assert state.owner is not None, "only a table of ours is written to"
-        feeds = merged(state.feeds, change.feeds)
-        like = change.becomes
-        if like is None:
-            schema = state.schema if change.schema is None else change.schema
-            like = Creation(
-                id=state.id,
-                schema=schema,
-                mode=state.mode,
-                key=state.key,
-                owner=state.owner,
-                partition_by=state.partition_by,
-                generation=state.generation,
-            )
-        else:
-            feeds = dict(change.feeds)
+        like, feeds = continued(state, change)
         begun: list[dict[str, Any]] = []
         is_other = change.becomes is not None or not like.schema.equals(state.schema)
         if is_other or feeds != state.feeds:
@@ -177,21 +159,19 @@ class DeltaLakeTable:
 
     def _state(self, table: "DeltaTable") -> TableState:
         metadata = table.metadata()
-        settings: Mapping[str, str] = metadata.configuration
-        owner, feeds = actions.owner_in(settings), actions.feeds_of(settings)
-        generation = int(settings.get(f"{actions.PREFIX}generation", "0"))
+        said = identity_in(metadata.configuration)
         partition_by = tuple(metadata.partition_columns)
         return TableState(
             version=table.version(),
             id=str(metadata.id),
             schema=actions.arrow_schema(table.schema().to_json()),
-            files=tuple(_files(table, partition_by)),
-            stands=_stands(table, owner, feeds, generation),
-            generation=generation,
-            mode=settings.get(f"{actions.PREFIX}mode", "mirror"),  # type: ignore[arg-type]
-            key=settings.get(f"{actions.PREFIX}key", ""),
-            owner=owner,
-            feeds=feeds,
+            files=tuple(_files(table, partition_by, key=said.key)),
+            stands=said.stands(table.transaction_version),
+            generation=said.generation,
+            mode=said.mode,
+            key=said.key,
+            owner=said.owner,
+            feeds=said.feeds,
             partition_by=partition_by,
             native=table,
         )
@@ -208,13 +188,7 @@ class DeltaLakeTable:
             id,
             schema,
             partition_by=like.partition_by,
-            configuration=actions.configuration(
-                owner=like.owner,
-                mode=like.mode,
-                key=like.key,
-                generation=like.generation,
-                feeds=feeds,
-            ),
+            configuration=properties_of(like, feeds),
             created_ms=now_ms,
         )
 
@@ -276,9 +250,8 @@ def _log_name(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
 
-def _files(table: "DeltaTable", partition_by: Sequence[str]) -> list[DataFile]:
+def _files(table: "DeltaTable", partition_by: Sequence[str], *, key: str) -> list[DataFile]:
     found = pa.table(table.get_add_actions(flatten=True))
-    key = table.metadata().configuration.get(f"{actions.PREFIX}key")
     lows = _bounds(found, f"min.{key}")
     highs = _bounds(found, f"max.{key}")
     values = [_texts(found, f"partition.{name}") for name in partition_by]
@@ -314,23 +287,6 @@ def _texts(table: pa.Table, name: str) -> list[str | None]:
     if name not in table.schema.names:
         return [None] * table.num_rows
     return list(table[name].cast(pa.string()).to_pylist())
-
-
-def _stands(
-    table: "DeltaTable", owner: Owner | None, feeds: Mapping[str, Feed], generation: int
-) -> dict[TopicPartition, Stand]:
-    if owner is None:
-        return {}
-    found: dict[TopicPartition, Stand] = {}
-    for topic, feed in feeds.items():
-        for number in range(feed.partitions):
-            part, stand = TopicPartition(topic, number), Stand(feed.topic_id, 0)
-            version = table.transaction_version(
-                transaction_name(owner.pipeline, part, stand, generation)
-            )
-            if version is not None:
-                found[part] = stand._replace(next_offset=version)
-    return found
 
 
 def _version(info: Mapping[str, Any]) -> Version:

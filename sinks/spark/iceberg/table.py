@@ -10,18 +10,15 @@ import pyarrow as pa
 
 from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
 from core_log.log import TopicPartition
-from sinks.sink import Stand, Stands
+from sinks.spark.identity import PREFIX, continued, identity_in, properties_of
 from sinks.spark.keyspace import Bound, DataFile, bound_of, has_ranges
 from sinks.spark.place import Place
 from sinks.spark.table import (
     Change,
     Creation,
-    Feed,
     Overtaken,
-    Owner,
     TableState,
     Version,
-    merged,
     transaction_name,
 )
 
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import DataScan, Table, Transaction
 
-PREFIX = "headwater."
 SETTINGS = {
     # A commit that came too late is looked at by us, and never repeated blindly.
     "commit.retry.num-retries": "0",
@@ -76,7 +72,7 @@ class IcebergLakeTable:
         with self._failures():
             with suppress(NamespaceAlreadyExistsError, IntegrityError):  # of another thread
                 self._catalog.create_namespace_if_not_exists(self._address.namespace)
-            properties = SETTINGS | _settings(creation, change.feeds)
+            properties = SETTINGS | properties_of(creation, change.feeds)
             try:
                 with self._catalog.create_table_transaction(
                     self._identifier,
@@ -95,22 +91,9 @@ class IcebergLakeTable:
     def commit(self, state: TableState, change: Change) -> TableState:
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-        assert state.owner is not None, "only a table of ours is written to"
         table, files = state.native
-        feeds = merged(state.feeds, change.feeds)
-        like = change.becomes
-        if like is None:
-            schema = state.schema if change.schema is None else change.schema
-            like = Creation(
-                id=state.id,
-                schema=schema,
-                mode=state.mode,
-                key=state.key,
-                owner=state.owner,
-                partition_by=state.partition_by,
-                generation=state.generation,
-            )
-        elif like.partition_by != state.partition_by:
+        like, feeds = continued(state, change)
+        if like.partition_by != state.partition_by:
             raise SinkRejected(
                 "an Iceberg table that is divided in another way is made anew",
                 hint="drop it with `headwater drop --data`, and run again",
@@ -121,8 +104,7 @@ class IcebergLakeTable:
             try:
                 if not like.schema.equals(state.schema):
                     _change_columns(transaction, state.schema, like.schema)
-                settings = _settings(like, feeds)
-                transaction.set_properties(settings)
+                transaction.set_properties(properties_of(like, feeds))
                 self._stage(transaction, change, like, files)
                 transaction.commit_transaction()
             except (CommitFailedException, NoSuchTableError):
@@ -231,12 +213,7 @@ class IcebergLakeTable:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         settings: Mapping[str, str] = table.properties
-        owner, generation = _owner(settings), int(settings.get(f"{PREFIX}generation", "0"))
-        feeds = {
-            topic: Feed(*each)
-            for topic, each in json.loads(settings.get(f"{PREFIX}feeds", "{}")).items()
-        }
-        key = settings.get(f"{PREFIX}key", "")
+        said = identity_in(settings)
         snapshot = table.current_snapshot()
         names = {field.field_id: field.name for field in table.schema().fields}
         found = schema_to_pyarrow(table.schema(), include_field_ids=False)
@@ -246,13 +223,13 @@ class IcebergLakeTable:
             version=(snapshot.sequence_number or 0) if snapshot is not None else 0,
             id=settings.get(f"{PREFIX}id", str(table.metadata.table_uuid)),
             schema=pa.schema([pa.field(each.name, plain(each.type)) for each in found]),
-            files=tuple(_file(table, path, each, key) for path, each in files.items()),
-            stands=_stands(settings, owner, feeds, generation),
-            generation=generation,
-            mode=settings.get(f"{PREFIX}mode", "mirror"),  # type: ignore[arg-type]
-            key=key,
-            owner=owner,
-            feeds=feeds,
+            files=tuple(_file(table, path, each, said.key) for path, each in files.items()),
+            stands=said.stands(lambda name: _number(settings.get(name))),
+            generation=said.generation,
+            mode=said.mode,
+            key=said.key,
+            owner=said.owner,
+            feeds=said.feeds,
             partition_by=tuple(names[field.source_id] for field in table.spec().fields),
             native=(table, files),
         )
@@ -328,42 +305,8 @@ def _change_columns(transaction: "Transaction", held: pa.Schema, wanted: pa.Sche
         ) from error
 
 
-def _settings(like: Creation, feeds: Mapping[str, Feed]) -> dict[str, str]:
-    owner = like.owner
-    return {
-        f"{PREFIX}pipeline": owner.pipeline,
-        f"{PREFIX}sink": owner.sink,
-        f"{PREFIX}table": json.dumps([owner.namespace, owner.table]),
-        f"{PREFIX}mode": like.mode,
-        f"{PREFIX}key": like.key,
-        f"{PREFIX}generation": str(like.generation),
-        f"{PREFIX}feeds": json.dumps({topic: [*_pair(feed)] for topic, feed in feeds.items()}),
-    }
-
-
-def _pair(feed: Feed) -> tuple[str, int]:
-    return feed.topic_id, feed.partitions
-
-
-def _owner(settings: Mapping[str, str]) -> Owner | None:
-    if f"{PREFIX}pipeline" not in settings:
-        return None
-    namespace, name = json.loads(settings[f"{PREFIX}table"])
-    return Owner(settings[f"{PREFIX}pipeline"], settings[f"{PREFIX}sink"], namespace, name)
-
-
-def _stands(
-    settings: Mapping[str, str], owner: Owner | None, feeds: Mapping[str, Feed], generation: int
-) -> Stands:
-    found: dict[TopicPartition, Stand] = {}
-    for topic, feed in feeds.items():
-        for number in range(feed.partitions if owner is not None else 0):
-            part, stand = TopicPartition(topic, number), Stand(feed.topic_id, 0)
-            assert owner is not None, "without one there are none"
-            offset = settings.get(transaction_name(owner.pipeline, part, stand, generation))
-            if offset is not None:
-                found[part] = stand._replace(next_offset=int(offset))
-    return found
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def _file(table: "Table", path: str, file: "IcebergFile", key: str) -> DataFile:

@@ -1,0 +1,84 @@
+"""What a table says of itself in the properties of its format: whose it is, and where it stands."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from core_log.log import TopicPartition
+from sinks.sink import Stand, Stands
+from sinks.spark.settings import Mode
+from sinks.spark.table import Change, Creation, Feed, Owner, TableState, merged, transaction_name
+
+PREFIX = "headwater."
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As `TableState` has it."""
+
+    owner: Owner | None
+    feeds: Mapping[str, Feed]
+    mode: Mode
+    key: str
+    generation: int
+
+    def stands(self, next_offset: Callable[[str], int | None]) -> Stands:
+        """`next_offset` says what the table remembers under the name of a transaction."""
+        found: dict[TopicPartition, Stand] = {}
+        if self.owner is None:
+            return found
+        for topic, feed in self.feeds.items():
+            for number in range(feed.partitions):
+                part, stand = TopicPartition(topic, number), Stand(feed.topic_id, 0)
+                name = transaction_name(self.owner.pipeline, part, stand, self.generation)
+                offset = next_offset(name)
+                if offset is not None:
+                    found[part] = stand._replace(next_offset=offset)
+        return found
+
+
+def identity_in(properties: Mapping[str, str]) -> Identity:
+    feeds = json.loads(properties.get(f"{PREFIX}feeds", "{}"))
+    owner = None
+    if f"{PREFIX}pipeline" in properties:
+        pipeline, sink = properties[f"{PREFIX}pipeline"], properties[f"{PREFIX}sink"]
+        owner = Owner(pipeline, sink, *json.loads(properties[f"{PREFIX}table"]))
+    return Identity(
+        owner,
+        {topic: Feed(*each) for topic, each in feeds.items()},
+        properties.get(f"{PREFIX}mode", "mirror"),  # type: ignore[arg-type]
+        properties.get(f"{PREFIX}key", ""),
+        int(properties.get(f"{PREFIX}generation", "0")),
+    )
+
+
+def properties_of(like: Creation, feeds: Mapping[str, Feed]) -> dict[str, str]:
+    owner = like.owner
+    return {
+        f"{PREFIX}pipeline": owner.pipeline,
+        f"{PREFIX}sink": owner.sink,
+        f"{PREFIX}table": json.dumps([owner.namespace, owner.table]),
+        f"{PREFIX}mode": like.mode,
+        f"{PREFIX}key": like.key,
+        f"{PREFIX}generation": str(like.generation),
+        f"{PREFIX}feeds": json.dumps(
+            {topic: [feed.topic_id, feed.partitions] for topic, feed in sorted(feeds.items())}
+        ),
+    }
+
+
+def continued(state: TableState, change: Change) -> tuple[Creation, Mapping[str, Feed]]:
+    """What the table is once the change is made, and what feeds it then."""
+    assert state.owner is not None, "only a table of ours is written to"
+    if change.becomes is not None:
+        return change.becomes, dict(change.feeds)
+    like = Creation(
+        id=state.id,
+        schema=state.schema if change.schema is None else change.schema,
+        mode=state.mode,
+        key=state.key,
+        owner=state.owner,
+        partition_by=state.partition_by,
+        generation=state.generation,
+    )
+    return like, merged(state.feeds, change.feeds)

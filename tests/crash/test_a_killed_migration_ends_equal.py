@@ -1,0 +1,82 @@
+"""Killed by SIGKILL while a topic's next generation is filled, a pipeline goes on where it was."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from core_log.broker.running import RunningBroker
+from core_log.clock import SystemClock
+from core_log.embedded import EmbeddedLog
+from core_log.settings import BrokerSettings
+from pipelines.file.loading import load
+from pipelines.journal.control import control_topic, desired
+from pipelines.running.agreeing import agree
+from pipelines.running.first_checks import checked_first
+from tests.crash.pipeline_points import Fuse, KillingLog, Point
+from tests.crash.pipeline_process import PATIENCE_S, PROCESSES
+from tests.pipelines.test_migrating_pipeline import FIRST, Shop
+
+POINTS = (
+    Point("schema appended", 1, True),
+    Point("data appended", 2, False),
+    Point("position appended", 2, True),
+    Point("commit", 2, True),
+    Point("boundary appended", 1, True),
+    Point("commit", 3, False),
+    Point("commit", 3, True),
+)
+"""Of a migration: a begin with schemas, one piece of three batches, and the switch."""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_killed_at_a_point_no_change_is_missing_and_none_is_there_twice(
+    point: Point, tmp_path: Path
+) -> None:
+    shop = Shop(tmp_path)
+    shop.add("a", range(60), "first")
+    shop.run()
+    shop.edit(log="partitions: 3, value: flat-json")
+    shop.add("b", range(40, 90), "second")
+
+    assert killed(tmp_path / "pipeline.yaml", point) == -9
+    shop.run()
+
+    assert list(shop.topics()) == [f"{FIRST}.g2"]
+    assert shop.told("mirror") == sorted(shop.rows.items())
+    assert len(shop.told("changes")) == 110
+    assert shop.verified() == {"mirror": True, "changes": True}
+
+
+def killed(path: Path, point: Point) -> int | None:
+    process = PROCESSES.Process(target=_live, args=(path, point))
+    process.start()
+    process.join(PATIENCE_S)
+    process.kill()
+    process.join()
+    return process.exitcode
+
+
+def _live(path: Path, point: Point) -> None:
+    asyncio.run(live(path, point))
+
+
+async def live(path: Path, point: Point) -> None:
+    """The source alone: what somebody has agreed to comes before anything else."""
+    [loaded] = load(path, environment={})
+    settings = BrokerSettings(data=loaded.log_path, listen="127.0.0.1:0", internal_partitions=1)
+    log = EmbeddedLog(await RunningBroker.start(settings))
+    await log.ensure_topic(control_topic())
+    await agree(loaded, log, now_ms=1)
+    wanted = await desired(log, loaded.name)
+    await checked_first()(
+        loaded,
+        "source",
+        KillingLog(log, Fuse(point)),
+        desired=lambda: wanted,
+        clock=SystemClock(),
+        report=lambda _: None,
+        until_end=True,
+    )
+    await log.close()

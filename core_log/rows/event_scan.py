@@ -14,7 +14,6 @@ from core_log.rows.stretches import Bytes, Mask
 from core_log.varint import Int64s, Words
 
 Matrix = npt.NDArray[Any]
-Int32s = npt.NDArray[np.int32]
 Room: TypeAlias = tuple[Matrix, Matrix, Matrix, Mask]
 """Numbers, those of floats as their bits; bounds of texts and floats; which are null: all by column
 and row. Last, which columns have to be looked at again: texts with escapes, floats that one
@@ -77,8 +76,6 @@ def scan_events(
     hints = np.full(2, NOWHERE, np.int64)
     for row in range(len(starts)):
         start, stop = starts[row], stops[row]
-        if not _is_text(data, words, start, stop):
-            return ODD
         at, is_deleted = _rows(
             data, words, start, stop, names, columns, row, numbers, bounds, is_null, have_escapes,
             numbers_before, bounds_before, is_null_before, have_escapes_before, has_image,
@@ -108,66 +105,12 @@ def scan_objects(
     numbers, bounds, is_null, have_escapes = rows
     for row in range(len(starts)):
         start, stop = starts[row], stops[row]
-        if not _is_text(data, words, start, stop):
-            return ODD
         after = _object(
             data, words, start, stop, names, columns, row, numbers, bounds, is_null, have_escapes
         )
         if after != stop:
             return ODD
     return SOUND
-
-
-@_compiled
-def gather(words: Words, bounds: Int32s, offsets: Int32s, texts: Words) -> Any:
-    """Puts what lies between the bounds where the offsets say. Each word is stored whole, and the
-    next one overwrites what is too much."""
-    for row in range(len(offsets) - 1):
-        at, place, end = bounds[2 * row], offsets[row], offsets[row + 1]
-        while place < end:
-            texts[place] = words[at]
-            place += WORD_BYTES
-            at += WORD_BYTES
-
-
-@_compiled
-def _is_text(  # noqa: C901 - one table of the standard
-    data: Bytes, words: Words, at: int, stop: int
-) -> Any:
-    """Whether these bytes are UTF-8."""
-    while at < stop:
-        while at + WORD_BYTES <= stop and words[at] & TOPS == 0:
-            at += WORD_BYTES
-        if at >= stop:
-            break
-        lead = np.int64(data[at])
-        if lead < 0x80:
-            at += 1
-            continue
-        low, high = np.int64(0x80), np.int64(0xBF)
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-            if lead == 0xE0:
-                low = np.int64(0xA0)
-            elif lead == 0xED:
-                high = np.int64(0x9F)
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-            if lead == 0xF0:
-                low = np.int64(0x90)
-            elif lead == 0xF4:
-                high = np.int64(0x8F)
-        else:
-            return False
-        if at + more >= stop or not low <= data[at + 1] <= high:
-            return False
-        for place in range(at + 2, at + more + 1):
-            if data[place] & 0xC0 != 0x80:
-                return False
-        at += more + 1
-    return True
 
 
 @_compiled

@@ -68,11 +68,14 @@ class Scanner:
 
     def events(self, values: Cells) -> Scanned | None:
         """None where something is out of the ordinary."""
-        from core_log.rows import event_scan
+        from core_log.rows import event_scan, text_scan
 
         count = len(values)
         data, words = _readable(values, self._slack)
-        shape = (data, words, values.starts, values.ends, self._names, self._about)
+        bytes_of = (data, words, values.starts, values.ends)
+        if not text_scan.are_text(*bytes_of):
+            return None
+        shape = (*bytes_of, self._names, self._about)
         rows, images = self._room(count), self._room(0)
         letters, times = np.empty(count, np.uint8), np.empty(count, np.int64)
         has_image = np.zeros(count, np.bool_)
@@ -96,11 +99,14 @@ class Scanner:
 
     def objects(self, values: Cells) -> list[pa.Array] | None:
         """The same for bare objects."""
-        from core_log.rows import event_scan
+        from core_log.rows import event_scan, text_scan
 
         data, words = _readable(values, self._slack)
+        bytes_of = (data, words, values.starts, values.ends)
+        if not text_scan.are_text(*bytes_of):
+            return None
         rows = self._room(len(values))
-        shape = (data, words, values.starts, values.ends, self._names, self._about)
+        shape = (*bytes_of, self._names, self._about)
         if event_scan.scan_objects(*shape, rows) != event_scan.SOUND:
             return None
         try:
@@ -183,13 +189,13 @@ def _readable(values: Cells, slack: int) -> tuple[Bytes, Words]:
 
 def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: Mask | None) -> pa.StringArray:
     """What lies between the bounds, each with its end behind it."""
-    from core_log.rows import event_scan
+    from core_log.rows import text_scan
 
     offsets = np.zeros(len(bounds) // 2 + 1, np.int32)
     np.cumsum(bounds[1::2] - bounds[::2], out=offsets[1:])
     texts = np.empty(int(offsets[-1]) + WORD_BYTES, np.uint8)
     room: Words = np.ndarray((len(texts) - WORD_BYTES + 1,), "<u8", buffer=texts, strides=(1,))
-    event_scan.gather(words, bounds, offsets, room)
+    text_scan.gather(words, bounds, offsets, room)
     validity = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
     found: pa.StringArray = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)

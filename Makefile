@@ -36,7 +36,7 @@ test: venv ## everything, with short budgets
 sim: venv ## long random histories in memory, from one seed: make sim SEED=42
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m simulation $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))
 
-crash: venv ## 200 kills and 500 power cuts of the log; captures and pipelines killed
+crash: venv ## 200 kills and 500 power cuts of the log; captures, pipelines and lakes killed
 	HEADWATER_BUDGET=long $(PYTEST) -q --capture=sys tests -m crash
 
 fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -123,6 +123,8 @@ async def slices(served: ServedLog, start: Stands | None, topic: str) -> AsyncIt
 
 
 class AsItIs:
+    is_sql = False
+
     def apply(self, changes: Any, *, may_have_gaps: bool) -> list[Any]:
         return [changes]
 
@@ -267,15 +269,15 @@ def test_rows_pass_spark_as_whole_batches(
     start = served.stands(orders.topic, at_end=False)
     end = served.stands(orders.topic, at_end=True)
     bounds = served.run(lambda: served.log.bounds(end))
-    reader: Any = NoReader()
+    session, reader = sink._portions._session, cast(Any, NoReader())
     work = SparkWork(
-        sink._session, reader, orders.schema, start=start, end=end, bounds=bounds, split_rows=10
+        session, reader, orders.schema, start=start, end=end, bounds=bounds, split_rows=10
     )
     layout, _ = shape(
         orders.schema, sink._settings.of(orders.table), None, policy={}, may_drop=True
     )
 
-    changes = work.changes(sink._session(), work.splits(2), layout, [ALL_KEYS])
+    changes = work.changes(session(), work.splits(2), layout, [ALL_KEYS])
 
     plan = changes._jdf.queryExecution().executedPlan().toString()
     after, _, read = plan.partition("MapInArrow")

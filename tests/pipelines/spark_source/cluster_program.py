@@ -1,15 +1,31 @@
 """What a test runs on a cluster: counts a topic's changes there, and says who has read them."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.log import TopicPartition
+from pipelines.file.spec import TransformRule
+from pipelines.loops.split_reading import LogSplitReader
 from sinks.spark.columns import map_arrow
+from sinks.spark.reader.splits import Split
 from sinks.spark.session import SessionChoices, close_session, open_session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FUNCTION = """
+def note(rows):
+    return [{**row, "note": "from far away"} for row in rows]
+"""
 CONFIG = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -32,6 +48,47 @@ def whereabouts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a function makes of rows where only executors are."""
+
+    reader: LogSplitReader
+    split: Split
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            for changes in self.reader.read(self.split.starts, self.split.ends):
+                yield pa.RecordBatch.from_pydict({"note": changes.rows.column("note")})
+
+
+def notes(spark: "SparkSession", address: str, topic: str, count: int) -> list[str]:
+    """By a module whose directory is gone before any executor could look for it."""
+    with TemporaryDirectory() as directory:
+        Path(directory, "far_rules.py").write_text(FUNCTION)
+        rule = TransformRule.model_validate({"table": "*.*", "python": "far_rules:note"})
+        reader = LogSplitReader(
+            settings=KafkaSettings(bootstrap=address.split(",")),
+            rules=(rule,),
+            routes=(),
+            directory=Path(directory),
+            fetch_bytes=1 << 20,
+            skipped=dict,
+        )
+        partition = TopicPartition(topic, 0)
+        topic_id = asyncio.run(topic_id_of(address, topic))
+        task = Notes(reader, Split(partition, topic_id, 0, count))
+        frame = map_arrow(spark.range(0, 1, 1, 1), task, "note string")
+    return sorted({row["note"] for row in frame.toArrow().to_pylist()})
+
+
+async def topic_id_of(address: str, topic: str) -> str:
+    log = KafkaLog(KafkaSettings(bootstrap=address.split(",")))
+    try:
+        return await log.topic_id(topic)
+    finally:
+        await log.close()
+
+
 def main() -> None:
     master, address, topic = sys.argv[1:4]
     spark = open_session(SessionChoices(master=master, memory_bytes=512 << 20, config=CONFIG))
@@ -40,8 +97,9 @@ def main() -> None:
     [counted] = changes.selectExpr("count(*) n", "sum(after.id) total").toArrow().to_pylist()
     places = map_arrow(spark.range(0, 8, 1, 8), whereabouts, "executor string, code string")
     found = places.toArrow().to_pylist()
+    said = notes(spark, address, topic, counted["n"])
     close_session()
-    sys.stdout.write(json.dumps({**counted, "places": found}) + "\n")
+    sys.stdout.write(json.dumps({**counted, "places": found, "notes": said}) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,11 +15,13 @@ from tests.slices import changes_of, schema_of
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "tests.pipelines.spark_source.cluster_program"
-SCHEMA = schema_of(id=pa.int64())
+SCHEMA = schema_of(id=pa.int64(), note=pa.string())
 COUNT = 4_000
 
 
-def test_two_executors_share_a_topic_between_them(tmp_path: Path) -> None:
+def test_two_executors_share_a_topic_between_them_and_have_the_functions_of_a_pipeline(
+    tmp_path: Path,
+) -> None:
     with served_log(tmp_path / "log") as served:
         served.write([changes_of(SCHEMA, *[("c", {"id": key}) for key in range(COUNT)])])
         address = ",".join(served.log.bootstrap)
@@ -38,3 +40,4 @@ def test_two_executors_share_a_topic_between_them(tmp_path: Path) -> None:
     assert (said["n"], said["total"]) == (COUNT, COUNT * (COUNT - 1) // 2)
     assert len({place["executor"] for place in said["places"]}) == 2
     assert all("headwater.zip" in place["code"] for place in said["places"])
+    assert said["notes"] == ["from far away"]

@@ -51,7 +51,7 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL, and Apache K
 	@for version in 14 15 16 17 18; do echo "PostgreSQL $$version"; \
 	    HEADWATER_POSTGRES=$$(scripts/fetch_postgres.sh $$version) \
 	        $(PYTEST) -q tests/connectors/postgres || exit 1; done
-	$$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
+	HEADWATER_BUDGET=long $$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
 
 bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.log

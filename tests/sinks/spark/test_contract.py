@@ -1,16 +1,26 @@
 """The Spark sink keeps the promises of every sink, in this process and on Spark."""
 
+import os
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from core_log.errors import PositionLost
 from core_log.s3.settings import S3Settings
-from tests.contract.sink_suite import SinkContract
+from tests.contract.sink_suite import ORDERS, SinkContract
 from tests.moto_server import client_of
+from tests.sinks.spark.scripted_spark import ScriptedLog, SparkBench, SparkSinkOfScripts
 from tests.sinks.spark.targets import LakeBench
+from tests.slices import ScriptedTopic
 
 _numbers = count(1)
+IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
+ALWAYS_BY_SPARK = {
+    "test_of_two_interleaved_sinks_one_is_fenced_and_nothing_doubles",
+    "test_keys_that_change_places_keep_their_rows",
+    "test_of_deletes_that_age_out_while_executors_read_nothing_is_applied",
+}
 
 
 class TestDeltaInADirectory(SinkContract):
@@ -31,3 +41,33 @@ class TestIcebergInADirectory(SinkContract):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> LakeBench:
         return LakeBench(str(tmp_path / "lake"), chosen={"format": "iceberg"})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+class TestDeltaBySpark(SinkContract):
+    """The same when every slice is large: all of it in `make compat`, some of it always."""
+
+    @pytest.fixture
+    def bench(self, tmp_path: Path, request: pytest.FixtureRequest) -> SparkBench:
+        if not IS_LONG and request.node.name not in ALWAYS_BY_SPARK:
+            pytest.skip("make compat has the time")
+        return SparkBench(LakeBench(str(tmp_path / "lake")))
+
+    async def test_of_deletes_that_age_out_while_executors_read_nothing_is_applied(
+        self, bench: SparkBench
+    ) -> None:
+        """Compaction comes before the tasks that have not come to its deletes yet."""
+        topic, sink = ScriptedTopic(), bench.sink()
+        topic.append(ORDERS, *[("c", {"id": key, "note": "a"}) for key in range(9)])
+        await sink.applied([topic.name])
+        await sink.apply(topic.slice())
+        topic.append(ORDERS, *[("d", {"id": key}) for key in range(9)])
+        compacted = SparkSinkOfScripts(sink.inner, ScriptedLog([0, 15]))
+
+        with pytest.raises(PositionLost) as caught:
+            await compacted.apply(topic.slice())
+
+        assert "deletes aged out" in caught.value.problem
+        assert len(await bench.rows("public.orders")) == 9

@@ -19,12 +19,13 @@ from core_log.plain_records import iterate_batches
 from core_log.record_headers import header_column
 from core_log.record_layout import Sections, read_fields
 from core_log.records import COLUMN_BYTES_MAX, Columns
-from core_log.speed import chosen_speed
+from core_log.speed import Warming, chosen_speed
 from core_log.varint import Bytes, Int64s
 
 Mask = npt.NDArray[np.bool_]
 COMPILED_RECORDS_MIN = 500
-"""Fewer are read before the compiled code is loaded."""
+"""Fewer at a time are as well read the plain way."""
+WORTH_RECORDS = 20_000
 SLACK_BYTES = 512
 """Zeros that stand behind everything, so that readers may look a little beyond a cell."""
 KEPT_BYTES_MAX = 32 << 20
@@ -279,14 +280,30 @@ def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int]:
     return header.base_offset, header.last_offset_delta, header.base_timestamp, append_time
 
 
+def hurry() -> None:
+    """Waits for the compiled walk, where there is one."""
+    _walk().hurry()
+
+
 def _compiled(records: int) -> ModuleType | None:
-    return _walk() if records >= COMPILED_RECORDS_MIN else None
+    if records < COMPILED_RECORDS_MIN:
+        return None
+    _walk().count(records)
+    walk: ModuleType | None = _walk().now
+    return walk
 
 
 @cache
-def _walk() -> Any:
-    if chosen_speed() != "fast":
-        return None
-    from core_log import record_walk  # late: loading it is worth it for many records only
+def _walk() -> Warming[Any]:
+    return Warming(None, _loaded if chosen_speed() == "fast" else None, WORTH_RECORDS)
 
+
+def _loaded() -> Any:
+    from core_log import record_walk
+
+    # Compiled when first called, for arrays of the kind that comes.
+    memory, nowhere = Scratch().room(0), np.zeros(0, np.int64)
+    record_walk.locate(memory, nowhere, nowhere, nowhere, np.empty((8, 0), np.int64))
+    name = np.frombuffer(b"name", np.uint8)
+    record_walk.header_numbers(memory, nowhere, nowhere, name, nowhere.copy())
     return record_walk

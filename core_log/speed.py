@@ -63,6 +63,11 @@ class Warming(Generic[T]):
                 self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
                 self._thread.start()
 
+    def hurry(self) -> None:
+        """Sends for it whatever has been done so far, and waits: much is known to come."""
+        self.count(self._left)
+        self.wait()
+
     def wait(self) -> None:
         """Until the compiled way is there, if it has been sent for."""
         if self._thread is not None:

@@ -17,7 +17,7 @@ from core_log.rows.json_keys import NO_FRAME, Frame, encode_keys, frame_of, key_
 from core_log.rows.json_objects import read_objects, without_carrier
 from core_log.rows.json_text import join, json_text, object_pieces
 from core_log.rows.row_forms import RowForms, refuse
-from core_log.rows.scanning import ROWS_MIN, scanner_for
+from core_log.rows.scanning import is_ready_for, scanner_for
 from core_log.rows.settings import WireSettings
 from core_log.rows.strict_json import carrier
 from core_log.rows.tombstones import with_tombstones
@@ -56,7 +56,7 @@ class FlatJson:
         return _read(read_objects(texts, _kind(forms)), len(texts), forms)
 
     def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
-        if self._wire.has_schemas or len(values) < ROWS_MIN:
+        if self._wire.has_schemas or not is_ready_for(len(values)):
             return None
         forms = self._forms_of(schema)
         scanner = forms.once("scanner", lambda: scanner_for(_kind(forms)))

@@ -16,7 +16,7 @@ from core_log.rows.json_cutting import as_text, cut_events
 from core_log.rows.json_layout import Layout
 from core_log.rows.json_objects import names_in, read_objects, without_carrier
 from core_log.rows.row_forms import RowForms, refuse
-from core_log.rows.scanning import ROWS_MIN, Scanned, scanner_for
+from core_log.rows.scanning import Scanned, is_ready_for, scanner_for
 from core_log.rows.strict_json import carrier
 from core_log.varint import Int64s
 
@@ -41,7 +41,7 @@ def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -
 
 def scan_events(values: Cells, forms: RowForms) -> TableChanges | None:
     """None where there is no compiled code for it, or something is out of the ordinary."""
-    if len(values) < ROWS_MIN:
+    if not is_ready_for(len(values)):
         return None
     scanner = forms.once("scanner", lambda: scanner_for(carrier(forms.wire_type)))
     scanned = None if scanner is None else scanner.events(values)

@@ -11,7 +11,7 @@ from core_log.record_cells import Cells
 from core_log.rows.byte_text import from_base64
 from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
-from core_log.rows.scanning import ROWS_MIN, scanner_for
+from core_log.rows.scanning import is_ready_for, scanner_for
 from core_log.rows.stretches import stretches
 from core_log.rows.strict_json import NOT_FINITE, carrier, read_strictly
 
@@ -26,7 +26,7 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
     Strict: a missing, unknown, repeated or mistyped field raises `RowsRejected`, which names
     fields and never values. Whitespace between tokens is allowed, but costs speed.
     """
-    scanner = scanner_for(kind) if len(texts) >= ROWS_MIN else None
+    scanner = scanner_for(kind) if is_ready_for(len(texts)) else None
     scanned = None if scanner is None else scanner.objects(Cells.of(texts))
     if scanned is not None:
         return scanned

@@ -1,6 +1,7 @@
 """Reads Debezium's JSON events by the compiled scan, where they are plain enough for it."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,11 +15,11 @@ from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
 from core_log.rows.stretches import Bytes, Mask
 from core_log.rows.strict_json import INTEGER_BITS
-from core_log.speed import chosen_speed
+from core_log.speed import Warming, chosen_speed
 from core_log.varint import Int64s, Words
 
-ROWS_MIN = 500
-"""Fewer are read before the compiled code is loaded."""
+ROWS_MIN, WORTH_ROWS = 500, 20_000
+"""Fewer at a time are as well read the plain way, and fewer in all."""
 WORD_BYTES = 8
 SLACK_BYTES = 64
 """At the least so far beyond a value the scan may look."""
@@ -147,6 +148,33 @@ class Scanner:
         if self._kinds[number] == FLOAT:
             return pa.array(found.view(np.float64), kind, mask=mask)
         return pa.array(found.astype(kind.to_pandas_dtype(), copy=False), kind, mask=mask)
+
+
+def is_ready_for(rows: int) -> bool:
+    """Whether the compiled scan is loaded, and so many rows worth it."""
+    if rows < ROWS_MIN:
+        return False
+    _scan().count(rows)
+    return _scan().now
+
+
+def hurry() -> None:
+    """Waits for the compiled scan, where there is one."""
+    _scan().hurry()
+
+
+@cache
+def _scan() -> Warming[bool]:
+    """Whether it is loaded."""
+    return Warming(False, _loaded if chosen_speed() == "fast" else None, WORTH_ROWS)
+
+
+def _loaded() -> bool:
+    scanner = Scanner(pa.struct([("a", pa.string())]))
+    some = Cells.of(pa.array(['{"a":"b"}']))
+    scanner.objects(some)  # compiled when first called
+    scanner.events(some)
+    return True
 
 
 def scanner_for(kind: pa.StructType) -> Scanner | None:

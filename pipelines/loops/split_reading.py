@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from core_log import record_cells
 from core_log.changes import TableChanges
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.errors import PositionLost
 from core_log.log import Log
+from core_log.rows import scanning
 from core_log.table_schema import TableSchema
 from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.journal.schemas import read_schemas, schemas_home
@@ -72,6 +74,8 @@ class LogSplitReader:
         return found
 
     def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+        record_cells.hurry()  # a split is large
+        scanning.hurry()
         changes = self._changes(start, end)
         with asyncio.Runner() as runner:
             try:

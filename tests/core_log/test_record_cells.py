@@ -28,6 +28,7 @@ def speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     monkeypatch.setattr(record_cells, "COMPILED_RECORDS_MIN", 0)
     monkeypatch.setenv("HEADWATER_SPEED", request.param)
     record_cells._walk.cache_clear()
+    record_cells.hurry()
     assert chosen_speed() == request.param
     return str(request.param)
 
@@ -88,6 +89,7 @@ def test_located_records_are_those_that_columns_hold(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_cells, "COMPILED_RECORDS_MIN", 0 if twin == "fast" else 1 << 40)
+        record_cells.hurry()
         for from_offset in (0, start):
             found = locate(data, scratch, from_offset=from_offset)
 
@@ -151,6 +153,7 @@ def test_damage_under_a_sound_checksum_is_found_by_both(twin: str, place: int, p
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_cells, "COMPILED_RECORDS_MIN", 0 if twin == "fast" else 1 << 40)
+        record_cells.hurry()
         if expected is None:
             with pytest.raises(DecodeError):
                 locate(bytes(data), Scratch())

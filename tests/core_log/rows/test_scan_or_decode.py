@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_log.record_cells import Cells
+from core_log.rows import scanning
 from core_log.rows.codecs import codec_for
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column
 from tests.core_log.rows.tables import NOW_US, SOURCE, changes, table
 
 ROWS = 600
-"""Enough for the compiled code to be loaded."""
+"""Enough for the compiled code."""
 SCHEMA = table(
     Column("id", pa.int64(), is_nullable=False),
     Column("note", pa.string()),
@@ -53,6 +54,7 @@ def test_rows_scanned_in_place_are_the_rows_decoded(
     codec = codec_for(wire, topic="t")
     encoded = codec.encode(written, now_us=NOW_US)
     values = encoded.values.drop_null()
+    scanning.hurry()
 
     scanned = codec.scan(Cells.of(values), SCHEMA)
 

@@ -225,7 +225,7 @@ def _cells(
                 if at >= end:
                     return False
                 mark = buffer[at]
-                if mark == TAB or mark == LINE_END:
+                if mark == TAB or mark == LINE_END:  # noqa: SIM109 - a tuple costs the loop
                     break
                 has_escape |= mark == BACKSLASH
                 at += 1 if mark <= LINE_END or mark == BACKSLASH else 0

@@ -216,7 +216,11 @@ def test_a_moment_before_the_switch_is_found_in_the_new_topic() -> None:
         await world.read(4, Fuse())
         await world.migrate(1, Fuse(), value="flat-json")
         place = TopicPartition(await world.topic(), 0)
-        moments: list[AsOf] = [TimeAsOf(1_000), TimeAsOf(2_000), PositionAsOf("1", is_included=True)]
+        moments: list[AsOf] = [
+            TimeAsOf(1_000),
+            TimeAsOf(2_000),
+            PositionAsOf("1", is_included=True),
+        ]
         return [
             (await moment_of(world.log, PIPELINE, each, [place])).ends[place] for each in moments
         ]

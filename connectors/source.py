@@ -1,6 +1,6 @@
 """The one contract that a source fulfils."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +115,9 @@ class Snapshot:
     """The rows of a table as `READ`s under the schema that it has now, in any order."""
     sees_deletes: bool = True
     """Whether what is deleted at the source is ever deleted from the log."""
+    has_changes_since: Callable[[Positions], Awaitable[bool | None]] | None = None
+    """Whether any row was changed between those positions and these: a source's place may move on
+    without that. None while somebody follows the source, who then comes here by himself."""
 
 
 class Snapshotable(Protocol):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.source import Snapshot, Snapshotable, Source
-from core_log.changes import Operation, TableChanges
+from core_log.changes import Operation, Positions, TableChanges
 from core_log.clock import Clock
 from core_log.errors import LogUnavailable
 from core_log.log import Log, TopicPartition
@@ -61,22 +61,32 @@ class SourceSide:
         wanted = order_of(position)
         if wanted is None:
             before(position)  # which says so
-        deadline = self.clock.monotonic_ms() + (REACH_MS if self.is_running else 0)
+        deadline = self.clock.monotonic_ms() + REACH_MS
         while True:
-            reached = (await load_positions(self.log, self.loaded.name)).get(STREAM, "")
+            positions = await load_positions(self.log, self.loaded.name)
+            reached = positions.get(STREAM, "")
             order = order_of(reached)
             if order is not None and wanted is not None and order >= wanted:
                 return
-            if self.clock.monotonic_ms() >= deadline:
+            has_changes = await self._has_changes_since(positions)
+            if has_changes is False:
+                return
+            is_followed = self.is_running or has_changes is None
+            if not is_followed or self.clock.monotonic_ms() >= deadline:
                 raise LogUnavailable(
                     "the log has not come to where the source is",
                     hint="try again when it has caught up: headwater status"
-                    if self.is_running
+                    if is_followed
                     else f"run the pipeline: headwater run {self.loaded.path.name}",
                     source=position,
                     log=reached,
                 )
             await asyncio.sleep(REACH_POLL_S)
+
+    async def _has_changes_since(self, reached: Positions) -> bool | None:
+        """None where somebody follows the source; what cannot say so may have changed."""
+        ask = self.snapshot.has_changes_since
+        return True if ask is None else await ask(reached)
 
     async def rows(self, subject: Subject) -> AsyncIterator[pa.RecordBatch]:
         """Through everything that rows go through on their way into a target."""

@@ -162,3 +162,33 @@ def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
 
     assert all(each.is_equal for each in found.values()), found
     assert found["source"].compared.rows == 4
+
+
+def test_a_pipeline_that_stands_still_is_compared_unless_rows_wait_at_the_source(
+    tmp_path: Path, postgres: str
+) -> None:
+    """The server's place moves on without anybody's change: looking alone moves it."""
+
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute(TABLE)
+            await admin.execute(FILL)
+            await world.run()
+            await admin.execute("CREATE TABLE elsewhere AS SELECT 1 AS one")
+            first = await world.verified()
+            await admin.execute("UPDATE t SET v = 'waits' WHERE id = 3")
+            second = await world.verified()
+            await world.run()
+            third = await world.verified()
+            await make_source(world.loaded, clock=world.clock).drop()
+        return first, second, third
+
+    with database_in(postgres, "still") as address:
+        first, second, third = tell(
+            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+        )
+
+    assert all(each.is_equal for each in first.values()), first
+    assert "headwater run" in second["public.t", "source"].problem
+    assert all(each.is_equal for each in third.values()), third
+    assert first["public.t", "source"].compared.rows == ROWS

@@ -10,6 +10,8 @@ from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import connect, in_our_words
 from connectors.postgres.looking import connected, look
 from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.peeking import holds_changes
+from connectors.postgres.publications import publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import slot_name
 from connectors.postgres.snapshot.copying import Copier
@@ -22,7 +24,7 @@ from connectors.postgres.snapshot.visibility import Snapshot as Seen
 from connectors.postgres.source_block import Origin
 from connectors.postgres.standing import STREAM
 from connectors.source import Snapshot, SourceContext
-from core_log.changes import TableChanges
+from core_log.changes import Positions, TableChanges
 from core_log.table_schema import TableId
 
 NAME_BYTES_MAX = 63
@@ -61,7 +63,17 @@ async def standing_still(
         still = _Still(
             reader, copier, Moment(lsn, Seen.parse(seen).xmax % EPOCH, at_us), tables, sizes
         )
-        yield Snapshot({STREAM: lsn_text(lsn)}, still.rows)
+
+        async def has_changes_since(reached: Positions) -> bool | None:
+            if STREAM not in reached:
+                return True
+            after = parse_lsn(reached[STREAM])
+            slot = slot_name(settings, context.pipeline)
+            publication = publication_name(settings, context.pipeline)
+            async with connected(settings) as other:
+                return await holds_changes(other, slot, publication, after=after, before=lsn)
+
+        yield Snapshot({STREAM: lsn_text(lsn)}, still.rows, has_changes_since=has_changes_since)
 
 
 class _Still:

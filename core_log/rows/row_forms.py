@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
-from core_log.joining import Column
+from core_log.joining import Column, Kind
 from core_log.rows.column_types import type_text
 from core_log.rows.json_text import json_text
 from core_log.rows.rejecting import UNFIT, whole_or_rejected
 from core_log.rows.settings import WireSettings
+from core_log.rows.time_text import check_moments
 from core_log.rows.wire_form import WireForm, form_of
 from core_log.table_schema import TableSchema
 
@@ -120,7 +121,11 @@ class RowForms:
 
 
 def _json(form: WireForm, column: pa.Array) -> Column:
-    return json_text(form.written(column)) if form.direct is None else Column(column, form.direct)
+    if form.direct is None:
+        return json_text(form.written(column))
+    if form.direct is Kind.MOMENT:
+        check_moments(column)
+    return Column(column, form.direct)
 
 
 def refuse(problems: Mapping[str, pa.BooleanArray]) -> None:

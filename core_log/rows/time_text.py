@@ -16,6 +16,7 @@ UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 TEXT_WIDTHS = {"s": 19, "ms": 23, "us": 26, "ns": 29}
 DIGITS = "digits"
 """Parameter of a column of zoned moments whose precision is none of a unit's."""
+LEAST = -(2**63)
 END_OF_DAY = "24:00:00Z"
 YEAR_0, YEAR_10000 = -62_167_219_200, 253_402_300_800
 """In seconds of Unix time: between them a year has four digits."""
@@ -47,6 +48,7 @@ def moments_to_bare_text(column: pa.Array) -> pa.Array:
 
 
 def _whole_text(column: pa.Array, *, has_infinity: bool) -> pa.Array:
+    check_moments(column)
     unit = column.type.unit
     numbers = integers(column)
     per_second = PER_SECOND[unit]
@@ -63,6 +65,12 @@ def _whole_text(column: pa.Array, *, has_infinity: bool) -> pa.Array:
         infinite = infinities(unit) if has_infinity else {}
         found = _with_far_moments(found, numbers, is_far, unit, infinite)
     return found
+
+
+def check_moments(column: pa.Array) -> None:
+    """Raises `ValueError` for what numpy takes for no moment at all."""
+    if column.type.unit != "ns" and pc.min(column.view(pa.int64())).as_py() == LEAST:
+        raise ValueError("the least of all numbers is no moment")
 
 
 def infinities(unit: str) -> dict[int, str]:

@@ -200,6 +200,18 @@ def test_a_value_beyond_its_mode_is_refused_by_its_row() -> None:
     assert caught.value.reasons == {1: "column 'v' holds no timestamp(s)"}
 
 
+@pytest.mark.parametrize("rows", [3, 100])
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_the_least_number_is_no_moment_whoever_writes_it(unit: str, rows: int) -> None:
+    """numpy takes it for none at all, and Arrow for one like others."""
+    what = one_column(pa.timestamp(unit, "UTC"), [0, -(2**63), *[1] * (rows - 2)])
+
+    with pytest.raises(RowsRejected) as caught:
+        codec_for(WireSettings(), topic="t").encode(what, now_us=1)
+
+    assert caught.value.reasons == {1: f"column 'v' holds no timestamptz({unit})"}
+
+
 def test_text_that_speaks_of_nulls_does_not_make_reading_slow() -> None:
     """Columns of documents are full of it, and one by one they would take very long."""
     kind = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.string()))])

@@ -32,8 +32,8 @@ class LoadedPart:
     """The unit's name: `source`, or a sink's own."""
     kind: str
     """What `type:` says."""
-    component: Callable[..., Any]
-    """Made as `component(settings, context)`, and its class loaded only then."""
+    component: Callable[..., Any] = field(compare=False)
+    """Made as `component(settings, context)`, and its class loaded only then; `kind` says which."""
     settings: Settings
     unit: SourceUnit | SinkUnit
     """The keys that do not depend on the type. A component that declares one of them itself, such

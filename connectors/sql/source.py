@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,8 +43,10 @@ class SqlSource:
             rounds = Rounds(database, self._settings, self._context, version("headwater"))
             try:
                 while True:
-                    async for batch in self._round(thread, database, rounds, resume_from):
-                        yield batch
+                    round_ = self._round(thread, database, rounds, resume_from)
+                    async with aclosing(round_) as batches:
+                        async for batch in batches:
+                            yield batch
                     if self._context.until_end:
                         return
                     await asyncio.sleep(self._pause_s())
@@ -124,8 +126,9 @@ class SqlSource:
                 rounds.resume(table, resume_from.get(part_of(table)))
             if any(wish.table in (None, table.id) for wish in wishes):
                 rounds.again(table)
-            async for batch in _each(thread, rounds.of(table)):
-                yield batch
+            async with aclosing(_each(thread, rounds.of(table))) as batches:
+                async for batch in batches:
+                    yield batch
         if wishes:
             yield ChangeBatch((), {f"{DONE}{wish.id}": wish.kind for wish in wishes})
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from core_log import records
+from core_log.errors import PositionLost
 from core_log.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.records import Columns
 
@@ -15,13 +16,20 @@ async def read_decided(
     """Committed records only, but waits for what is open now to be decided.
 
     Stopping at the last stable offset instead would hide our own committed records behind
-    somebody else's open transaction.
+    somebody else's open transaction. What ages out meanwhile is passed over, as if it had before.
     """
     bounds = (await log.bounds([partition]))[partition]
     offset = max(from_offset, bounds.start)
     while offset < bounds.end:
-        wanted = {partition: offset}
-        for part in await log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED):
+        try:
+            parts = await log.fetch({partition: offset}, limit=LIMIT, isolation=Isolation.COMMITTED)
+        except PositionLost:
+            start = (await log.bounds([partition]))[partition].start
+            if start <= offset:
+                raise
+            offset = start
+            continue
+        for part in parts:
             columns = records.decode(part.data, from_offset=offset)
             offset = part.next_offset
             yield columns

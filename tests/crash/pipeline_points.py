@@ -70,7 +70,7 @@ POINTS = (
     Point("group offsets", 2, False),
     Point("log write", 120, True),
     Point("log sync", 12, False),
-    Point("log sync", 31, True),
+    Point("log sync", 20, True),
 )
 
 

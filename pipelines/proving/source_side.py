@@ -62,16 +62,18 @@ class SourceSide:
         if wanted is None:
             before(position)  # which says so
         deadline = self.clock.monotonic_ms() + REACH_MS
+        is_followed = self.is_running
         while True:
             positions = await load_positions(self.log, self.loaded.name)
             reached = positions.get(STREAM, "")
             order = order_of(reached)
             if order is not None and wanted is not None and order >= wanted:
                 return
-            has_changes = await self._has_changes_since(positions)
-            if has_changes is False:
-                return
-            is_followed = self.is_running or has_changes is None
+            if not is_followed:
+                has_changes = await self._has_changes_since(positions)
+                if has_changes is False:
+                    return
+                is_followed = has_changes is None
             if not is_followed or self.clock.monotonic_ms() >= deadline:
                 raise LogUnavailable(
                     "the log has not come to where the source is",

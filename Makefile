@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+PROCESSES ?= 2
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -27,11 +28,11 @@ unit: venv ## the fast tests
 	$(PYTEST) -q tests --ignore tests/architecture \
 	    -m "not crash and not fuzz and not compat and not simulation and not slow"
 
-test: venv ## everything, with short budgets
+test: venv ## everything, with short budgets, in two processes: make test PROCESSES=0 takes one
 	@scripts/kcat.sh
 	@scripts/databases.sh
 	@scripts/fetch_java_client.sh >/dev/null
-	$(PYTEST) -q --durations 10 tests
+	$(PYTEST) -q --durations 10 -n $(PROCESSES) tests
 
 sim: venv ## long random histories in memory, from one seed: make sim SEED=42
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m simulation $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))

@@ -32,7 +32,10 @@ BASE_ROWS = 1_000_000
 RANGE_ROWS, RANGE_CHANGES = 20_000_000, 10_000
 MANY_EVENTS = 20_000_000
 HISTORY_EVENTS = 10_000_000
-WARMING_EVENTS = 300_000
+WARMING = {30_000: "warming-here", 300_000: "warming"}
+"""Events of a slice that is applied in the sink's own process, and of one that Spark is given, and
+the pipelines that have them. They do not follow the share, since from how many rows on Spark is
+given a slice does not either: with fewer, a first look would measure how Spark starts."""
 RUNNING_S = 5
 
 
@@ -76,10 +79,13 @@ class Lake:
         command = [sys.executable, "-m", "benchmarks.pipeline_unit", *words]
         return figures_of(command)
 
-    def warming(self) -> tuple[Path, str]:
-        total = self.many(WARMING_EVENTS)
-        name = self.events(total, keys=total // 2, name="warming")
-        return self.sink(name, self.path()), "lake"
+    def warming(self) -> list[tuple[Path, str]]:
+        """What a process that has run for a while has done."""
+        found = []
+        for events, name in WARMING.items():
+            self.events(events, keys=events // 2, name=name)
+            found.append((self.sink(name, self.path()), "lake"))
+        return found
 
     @contextmanager
     def running(self, file: Path) -> Iterator[None]:
@@ -126,12 +132,12 @@ def first(lake: Lake) -> Figures:
     """Ours and theirs, each in a process of its own that has done some of it before."""
     total = lake.many(EVENTS)
     name = lake.events(total, keys=lake.many(KEYS), name="first")
-    ours = lake.units(lake.warming(), (lake.sink(name, lake.path()), "lake"))[-1]
+    ours = lake.units(*lake.warming(), (lake.sink(name, lake.path()), "lake"))[-1]
     jars = subprocess.run(
         [str(ROOT / "scripts/fetch_spark_jars.sh")], capture_output=True, text=True, check=True
     ).stdout.strip()
     program = [sys.executable, "-m", "benchmarks.lake_rival", jars, lake.ground.bootstrap]
-    topics = [f"{each}.shop.wide" for each in ("warming", name)]
+    topics = [f"{each}.shop.wide" for each in (*WARMING.values(), name)]
     theirs = figures_of([*program, str(lake.path()), *topics])[-1]
     return {
         "per_second": total / ours["seconds"],
@@ -150,7 +156,7 @@ def increment(count: int) -> Callable[[Lake], Figures]:
             lake.files[name] = lake.sink(name, lake.path())
             lake.units((lake.files[name], "lake"))
         lake.events(base + more * (lake.number + 1), keys=base, name=name)
-        return {"seconds": lake.units(lake.warming(), (lake.files[name], "lake"))[-1]["seconds"]}
+        return {"seconds": lake.units(*lake.warming(), (lake.files[name], "lake"))[-1]["seconds"]}
 
     return measure
 
@@ -169,7 +175,7 @@ def in_range(lake: Lake) -> Figures:
     start = rows // 3 + lake.number * rows // 50
     write_rows(directory / f"more{lake.number}.csv", range(start, start + changes * step, step))
     lake.units((file, "source"))
-    return {"seconds": lake.units(lake.warming(), (file, "lake"))[-1]["seconds"]}
+    return {"seconds": lake.units(*lake.warming(), (file, "lake"))[-1]["seconds"]}
 
 
 def write_rows(path: Path, ids: range) -> None:
@@ -202,10 +208,11 @@ def rebuilt(*options: str) -> Callable[[Lake], Figures]:
         """From the command to its end, in a process that has rebuilt another table before."""
         total = lake.many(EVENTS)
         name = lake.events(total, keys=lake.many(KEYS), name="first")
-        small, _ = lake.warming()
+        [*_, (before, _)] = lake.warming()
+        [*_, (events, warming)] = WARMING.items()
         return {
             "seconds": lake.warm_command(
-                (small, rebuild_of("warming", lake.many(WARMING_EVENTS), lake.path(), options)),
+                (before, rebuild_of(warming, events, lake.path(), options)),
                 (lake.sink(name, lake.path()), rebuild_of(name, total, lake.path(), options)),
             )
         }

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from benchmarks.figures import Collected, spread
+from benchmarks.reasons import reasons_note
 from benchmarks.rows import KAFKA, LIMIT, OURS, ROWS, SCALE
 
 HEAD = ["What", "To reach", "Headwater", "Apache Kafka", "The machine's own limit",
@@ -45,6 +46,7 @@ def table_page(collected: Collected, about: dict[str, object], notes: list[str])
         + "".join(line(row.cells(collected)) for row in ROWS),
         received_note(collected),
         others_note(collected),
+        reasons_note(collected),
         "## Cost per partition and per idle connection\n",
         line(SCALE_HEAD) + line(["---"] * 3) + "".join(map(line, scale_cells(collected))),
         *[f"{note}\n" for note in notes],

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.wire import first_answer
+from scripts.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S_MAX = 60.0
@@ -140,13 +140,6 @@ def kafka_jars() -> Path | None:
         [ROOT / "scripts/fetch_kafka.sh"], stdout=subprocess.PIPE, text=True, check=False
     )
     return Path(fetched.stdout.strip()) if fetched.returncode == 0 else None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def machine() -> dict[str, object]:

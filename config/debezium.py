@@ -62,6 +62,9 @@ OURS = {
     "decimal.handling.mode": Ours(("decimal",)),
     "time.precision.mode": Ours(("time",)),
     "binary.handling.mode": Ours(("binary",)),
+    "interval.handling.mode": Ours(("interval",)),
+    "hstore.handling.mode": Ours(("hstore",)),
+    "provide.transaction.metadata": Ours(("transactions",)),
 }
 """A key of Debezium's to ours."""
 

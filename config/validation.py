@@ -89,7 +89,8 @@ class Validator:
     def _misread_scalar(self, annotation: Any, unit: str, node: ScalarNode) -> Iterator[Mistake]:
         value, path = plain(node), self.document.path
         if isinstance(value, bool):
-            if set(members(annotation)) <= {int, float}:
+            kinds = set(members(annotation))
+            if bool not in kinds and kinds & {int, float}:
                 yield Mistake(path, node.place, "should be a number")
         elif unit and isinstance(value, int | float) and value != 0:
             hint = f"write it as {EXAMPLES[unit]}"

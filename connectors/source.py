@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.clock import Clock
@@ -101,6 +101,16 @@ class Source(Protocol):
 
     async def drop(self) -> Sequence[str]:
         """Removes what this pipeline left at the source; says what that was."""
+        ...
+
+
+@runtime_checkable
+class Estimating(Protocol):
+    """A source that knows about how many rows its tables have without reading them. A large table's
+    topic gets several partitions by that, once, when it is made."""
+
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        """Of the tables that `discover` finds, as far as it is known; changes nothing."""
         ...
 
 

@@ -1,6 +1,7 @@
 """How the topics of one table are called that have followed one another: `orders`, `orders.g2`."""
 
 import re
+from collections.abc import Collection
 
 NUMBERED = re.compile(r"\.g([1-9]\d*)$")
 
@@ -22,3 +23,11 @@ def named(first: str, number: int) -> str:
 def is_later(topic: str, *, than: str) -> bool:
     """Whether both are of one table, and the other one came before."""
     return first_of(topic) == first_of(than) and number_of(topic) > number_of(than)
+
+
+def follow(topics: Collection[str], *, former: Collection[str]) -> bool:
+    """Whether all the other ones, and there are some, came before one of these."""
+    others = set(former) - set(topics)
+    return bool(others) and all(
+        any(is_later(topic, than=each) for topic in topics) for each in others
+    )

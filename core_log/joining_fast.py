@@ -3,12 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from core_log.joining import Piece, join_plainly, merged
 from core_log.joining_table import (
@@ -30,7 +26,9 @@ from core_log.joining_table import (
     VARINT,
     table_of,
 )
+from core_log.native import Native, late
 from core_log.rows.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
+from core_log.used_memory import UsedMemory
 from core_log.varint import Int64s
 
 BYTES_MAX = 2**31 - 1
@@ -56,41 +54,55 @@ POINT, COLON, HYPHEN, LARGE_T, LARGE_Z = (np.uint8(each) for each in b".:-TZ")
 DAY_S, DAY_0, CYCLE_DAYS = 86_400, 719_468, 146_097
 """From the first of March in the year 0 to 1970; the calendar repeats after 400 years."""
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-    cache=True, nogil=True, boundscheck=False
-)
+_memory = UsedMemory()
+
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
 
 
-def _loader(bits: int, kind: Any) -> Any:
-    def load(context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            place = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            return builder.load(place, align=1)
+def _loader(bits: int, kind: str) -> Any:
+    """Reads at an address."""
 
-        return kind(types.int64), generate
+    def make() -> Any:
+        from llvmlite import ir
+        from numba.core import types
+        from numba.extending import intrinsic
 
-    return intrinsic(load)
+        def load(context: Any, address: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                place = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+                return builder.load(place, align=1)
 
+            return getattr(types, kind)(types.int64), generate
 
-def _storer(bits: int, kind: Any) -> Any:
-    def store(context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            place = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            builder.store(arguments[1], place, align=1)
-            return context.get_dummy_value()
+        return intrinsic(load)
 
-        return types.void(types.int64, kind), generate
-
-    return intrinsic(store)
+    return late(f"load {bits} as {kind}", make)
 
 
-load8, load32, load64 = (
-    _loader(8, types.uint8),
-    _loader(32, types.int32),
-    _loader(64, types.uint64),
-)
-store8, store16 = _storer(8, types.uint8), _storer(16, types.uint16)
-store32, store64 = _storer(32, types.uint32), _storer(64, types.uint64)
+def _storer(bits: int, kind: str) -> Any:
+    """Writes at an address."""
+
+    def make() -> Any:
+        from llvmlite import ir
+        from numba.core import types
+        from numba.extending import intrinsic
+
+        def store(context: Any, address: Any, value: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                place = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+                builder.store(arguments[1], place, align=1)
+                return context.get_dummy_value()
+
+            return types.void(types.int64, getattr(types, kind)), generate
+
+        return intrinsic(store)
+
+    return late(f"store {bits} of {kind}", make)
+
+
+load8, load32, load64 = _loader(8, "uint8"), _loader(32, "int32"), _loader(64, "uint64")
+store8, store16 = _storer(8, "uint8"), _storer(16, "uint16")
+store32, store64 = _storer(32, "uint32"), _storer(64, "uint64")
 
 
 def join_compiled(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
@@ -103,7 +115,7 @@ def join_compiled(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: b
     while row < rows:
         if size + spare > BYTES_MAX:
             return join_plainly(pieces, rows, kind, null)
-        larger = np.empty(size + spare + SLACK_BYTES, np.uint8)
+        larger = _memory.of(size + spare + SLACK_BYTES)
         larger[:at] = out[:at]
         out = larger
         row, at = _join(

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
+from core_log.native import Native
 from core_log.varint import Bytes, Int64s
 
 VARINT_BITS_MAX = 35
@@ -16,9 +16,7 @@ RECORD_BYTES_MIN = 6
 """Attributes, two deltas, two lengths, header count."""
 DIGITS_MAX, ZERO = 18, 48
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-    cache=True, nogil=True, boundscheck=False
-)
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
 
 
 @_compiled

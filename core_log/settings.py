@@ -144,6 +144,8 @@ class TopicSettings(Settings):
     """Topic name: letters, digits, dot, underscore and dash, at most 249 of them."""
     partitions: int = Field(1, ge=1)
     """How many partitions."""
+    keeps_partitions: bool = False
+    """Whether a topic that is there already may have another number of them, and keeps it."""
     config: dict[str, str] = {}
     """Kafka's topic configuration by its Kafka names, such as `cleanup.policy`."""
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Generic, Literal, TypeVar
 
 from core_log.errors import ConfigError
+from core_log.importing import all_of_it_stays
 
 Speed = Literal["python", "fast"]
 
@@ -40,8 +41,8 @@ def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
 class Warming(Generic[T]):
     """The plain way, until there has been enough to do for the compiled one to be worth loading.
 
-    The compiler takes a second to load, many where nothing is kept of an earlier run, and more
-    memory than a small pipeline all in all; meanwhile a thread sees to it and nobody waits.
+    Code that is kept is loaded in a moment, but where nothing is kept of an earlier run the
+    compiler takes many seconds; meanwhile a thread sees to it and nobody waits.
     """
 
     def __init__(self, plain: T, load: Callable[[], T] | None, worth: int) -> None:
@@ -76,7 +77,8 @@ class Warming(Generic[T]):
     def _warm(self) -> None:
         assert self._load is not None, "it is only sent for where there is one"
         try:
-            self.now = self._load()
+            with all_of_it_stays():  # else all wait several times while it is looked through
+                self.now = self._load()
         except Exception as error:
             logger.warning("the compiled code does not start: %s", type(error).__name__)
             return

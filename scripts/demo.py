@@ -226,4 +226,5 @@ def _groups_of_children(pid: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*map(int, sys.argv[1:2])))
+    named = zip(("orders", "buying_s"), map(int, sys.argv[1:]), strict=False)
+    raise SystemExit(main(**dict(named)))

@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psycopg
+
+from scripts.free_port import free_port
 
 SUPERUSER = "headwater"
 SETTINGS = {
@@ -232,12 +233,6 @@ def start_as_nobody(command: Sequence[object], *, log: Path) -> subprocess.Popen
         return subprocess.Popen(
             [str(part) for part in command], stdout=output, stderr=output, **_as_nobody()
         )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _children(pid: int) -> Sequence[int]:

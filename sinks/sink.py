@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -35,11 +35,18 @@ class Cut:
     positions: Positions
 
 
-class Tally(NamedTuple):
-    """How much a stretch of a topic holds, as the commits in it have counted."""
+class Count(NamedTuple):
+    """What was read of one table of the source, before filters."""
 
-    records: int
+    table: TableId
+    topic: str
+    rows: int
     bytes: int
+    committed_ms: int
+    """When the source committed the newest of them."""
+
+
+Heard = Callable[[Sequence[Count]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,11 @@ class SplitReader(Protocol):
         """Those of whole topics, in the order in which `Slice.changes` comes to them."""
         ...
 
-    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+    def read(
+        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+    ) -> Iterator[TableChanges]:
         """As `Slice.changes` does for a slice of one topic or a part of its partitions, but every
-        truncate marker comes where it stands."""
+        truncate marker comes where it stands. `heard` is told at the end what was read."""
         ...
 
 
@@ -91,10 +100,10 @@ class Slice:
     read: Callable[["Slice"], AsyncIterator[TableChanges]]
     truncated: frozenset[str] = frozenset()
     """Topics that may hold truncates in this stretch."""
-    tallies: Mapping[str, Tally] = field(default_factory=dict)
-    """By topic, as far as it is known."""
     split_reader: SplitReader | None = None
     """For sinks whose own processes read the log; None where the log has no address."""
+    heard: Heard = lambda _: None
+    """Told by these sinks what they have read of the slice, once that is in the target."""
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """The stretch decoded, transformed and routed, in the order of offsets within each

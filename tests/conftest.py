@@ -1,4 +1,5 @@
-"""What holds for every test: how much Hypothesis tries, and where Apache Kafka is needed."""
+"""What holds for every test: how much Hypothesis tries, where Apache Kafka is needed, and which
+tests `pytest -n 2` leaves to one of its processes."""
 
 import os
 from collections.abc import Iterator
@@ -9,21 +10,65 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
     from tests.databases import Guest
 
 settings.register_profile("short", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", settings.get_profile("short"), max_examples=2_000)
 settings.load_profile(os.environ.get("HEADWATER_BUDGET", "short"))
 
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+"""No Java lives long enough here for its better compiler to be worth its while."""
 
+TOGETHER = {
+    "crash": ("tests/crash/",),
+    "spark": (
+        "tests/pipelines/spark_source/",
+        "tests/sinks/spark/test_contract.py",
+        "tests/sinks/spark/test_spark_work.py",
+    ),
+}
+"""One process does all of each: the first keep several processes of their own busy, the second
+share a Spark that takes long to start."""
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make compat` brings Apache Kafka; without it these are left out, because they cannot run."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        begin_with_the_longest(items)
     if {"HEADWATER_KAFKA", "HEADWATER_KAFKA_JARS"} & os.environ.keys():
         return
     beside = [item for item in items if item.get_closest_marker("kafka")]
-    items[:] = [item for item in items if item not in beside]
+    items[:] = [item for item in items if not item.get_closest_marker("kafka")]
     if beside:
         config.hook.pytest_deselected(items=beside)
+
+
+def begin_with_the_longest(items: list[pytest.Item]) -> None:
+    """So that at the end no process is left alone with them."""
+    slow = {group_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+    ranks = {**dict.fromkeys(slow, 1), **dict.fromkeys(TOGETHER, 0)}
+    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), 2))
+
+
+def group_of(nodeid: str) -> str:
+    """Tests that one process does: those of a file may share what the file has started."""
+    path = nodeid.partition("::")[0]
+    return next((name for name, paths in TOGETHER.items() if path.startswith(paths)), path)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling":
+    """However `pytest -n` is called."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
+    scheduling = LoadScopeScheduling(config, log)
+    scheduling._split_scope = group_of
+    return scheduling
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,11 @@ import pytest
 from scripts.embedded_postgres import (
     PostgresMissing,
     embedded_postgres,
-    free_port,
     run_as_nobody,
     start_as_nobody,
     temporary_directory,
 )
+from scripts.free_port import free_port
 
 INSTALL = "scripts/databases.sh installs it"
 GUEST = "headwater_guest"

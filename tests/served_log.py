@@ -17,6 +17,7 @@ from core_log.log import Log, TopicPartition
 from core_log.rows.settings import WireSettings
 from core_log.settings import BrokerSettings
 from core_log.table_schema import TableSchema
+from pipelines.journal.generations import Generations
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.encoding import Encoder
 from pipelines.loops.ingest import IngestLimits, ingest
@@ -65,7 +66,9 @@ class ServedLog:
                 pipeline,
                 source,
                 self.log,
-                new_encoder=lambda _: self._encoder(pipeline, partitions, wire or WireSettings()),
+                new_encoder=lambda generations: self._encoder(
+                    pipeline, partitions, wire or WireSettings(), generations
+                ),
                 limits=IngestLimits(batch_wait_ms=0, transaction_bytes_max=1 << 30),
                 clock=SystemClock(),
                 report=lambda _: None,
@@ -73,11 +76,15 @@ class ServedLog:
 
         self.run(work)
 
-    def _encoder(self, pipeline: str, partitions: int, wire: WireSettings) -> Encoder:
+    def _encoder(
+        self, pipeline: str, partitions: int, wire: WireSettings, generations: Generations
+    ) -> Encoder:
         config = {"cleanup.policy": "compact"}
         return Encoder(
             self.log,
-            topics=TopicRules(pipeline, "{pipeline}.{schema}.{table}", partitions, config),
+            topics=TopicRules(
+                pipeline, "{pipeline}.{schema}.{table}", partitions, config, generations
+            ),
             wire=wire,
             before_log=_Untouched(),
             compression=Compression.ZSTD,

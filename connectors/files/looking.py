@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from connectors.files import shapes, states
 from connectors.files.contents import content_of, kind_of
+from connectors.files.estimating import rows_per_byte_of
 from connectors.files.first_look import FirstLook
 from connectors.files.opened import OpenedFile
 from connectors.files.place import Entry, FileGone, Place, stem_of
@@ -85,6 +86,17 @@ class Look:
         """The file from its start; nothing is remembered but the columns of its table."""
         return self._portions(entry, now_ms=0, is_last=True)
 
+    def row_estimates(self) -> dict[TableId, int]:
+        """By how large the files are, and how long rows are where the first of a table begins."""
+        rows_per_byte, found = dict[str, float](), dict[TableId, int]()
+        for entry in self._place.entries(()):
+            table, (format, compression) = self.table_of(entry), self._kind(entry)
+            if format is not None and table not in rows_per_byte:
+                rows_per_byte[table] = self._density(entry, format, compression)
+            rows = round(entry.size * rows_per_byte.get(table, 0))
+            found[TableId("", table)] = found.get(TableId("", table), 0) + rows
+        return found
+
     def table_of(self, entry: Entry) -> str:
         if not self._settings.table:
             return self._place.default_table
@@ -92,6 +104,16 @@ class Look:
         directory = path.parent.name or PurePosixPath(entry.place).parent.name
         names = {"stem": stem_of(path.name), "directory": directory}
         return FIELD.sub(lambda found: names.get(found[1], found[0]), self._settings.table)
+
+    def _density(self, entry: Entry, format: Format, compression: Compression) -> float:
+        try:
+            raw = self._place.open(entry)
+        except FileGone:
+            return 0
+        try:
+            return rows_per_byte_of(raw, format, compression)
+        finally:
+            raw.close()
 
     def _follow(self, entries: list[Entry]) -> dict[str, FileState]:
         """Takes what was read along to the new names; what this changes. A name that another file

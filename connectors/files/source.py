@@ -1,7 +1,7 @@
 """Files as a source, local or in S3: JSON lines, CSV, Parquet, text; new, growing, rotated."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
@@ -15,7 +15,7 @@ from connectors.source import Control, SourceContext
 from core_log.changes import ChangeBatch, Positions
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 
 LOOKING_SHARE = 10
 """Looking at the files may take one part of the time in so many."""
@@ -71,6 +71,11 @@ class FilesSource:
 
     async def discover(self) -> Sequence[TableSchema]:
         return await in_thread(self._discovered)
+
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        place = self._place()
+        look = Look(self._settings, place, self._origin(), {})
+        return await in_thread(look.row_estimates)
 
     async def examine(self) -> Sequence[Finding]:
         return await in_thread(self._findings)

@@ -1,7 +1,7 @@
 """The generator as a source: stretches of a made-up history, at their pace, as batches."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -75,6 +75,10 @@ class GeneratorSource:
 
     async def discover(self) -> Sequence[TableSchema]:
         return self._history.schemas
+
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        """Before the first change."""
+        return self._history.opening_rows()
 
     async def examine(self) -> Sequence[Finding]:
         return ()

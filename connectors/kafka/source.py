@@ -23,7 +23,7 @@ from core_log.errors import (
 from core_log.finding import Finding
 from core_log.log import Fetched, FetchLimit, Isolation, TopicPartition
 from core_log.patterns import Patterns
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.kafka.portions import Portion, TopicReader
@@ -107,6 +107,25 @@ class KafkaSource:
                     if reading.schema_of(each.topic) or reading.offsets[each] >= bounds[each].stable
                 }
             return [schema for schema in reading.schemas() if schema is not None]
+        finally:
+            await log.close()
+
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        """As many as there are records, of which some may be of one row."""
+        log = self._connect(self._settings.retry_for_ms)
+        try:
+            reading, rows = Reading(self._settings, self._context, {}), dict[TableId, int]()
+            topics = await self._topics(log)
+            places = [
+                TopicPartition(topic.name, part.partition)
+                for topic in topics
+                for part in topic.partitions
+            ]
+            for place, bound in (await log.bounds(places)).items():
+                if count := bound.stable - bound.start:
+                    table = reading.table_of(place.topic)
+                    rows[table] = rows.get(table, 0) + count
+            return rows
         finally:
             await log.close()
 
@@ -226,6 +245,9 @@ class Reading:
 
     def schema_of(self, topic: str) -> TableSchema | None:
         return self._reader(topic).schema
+
+    def table_of(self, topic: str) -> TableId:
+        return self._reader(topic).table
 
     def schemas(self) -> Sequence[TableSchema | None]:
         return [self.schema_of(topic) for topic in sorted({each.topic for each in self.offsets})]

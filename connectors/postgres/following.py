@@ -52,6 +52,8 @@ class Following:
         self._is_open = False
         """Whether something was handed out that a position has yet to follow."""
         self._beat_ms = clock.monotonic_ms()
+        self._stirring: asyncio.Future[None] | None = None
+        """Waits for rows that are read beside the stream, while burst after burst comes by it."""
 
     def confirm(self, lsn: int) -> None:
         """All below is durable in the log."""
@@ -68,6 +70,7 @@ class Following:
             stack.push_async_callback(bursts.aclose)
             beating = asyncio.ensure_future(self._keep_beating())
             stack.push_async_callback(_end, beating)
+            stack.push_async_callback(self._stir_no_more)
             if self._end is not None:
                 self._stream.ask()
             while not self.is_over:
@@ -93,21 +96,21 @@ class Following:
     ) -> None:
         """Waits for the stream, for rows that were read beside it, or for the next heartbeat."""
         waiting: set[asyncio.Future[Any]] = {coming, beating}
-        stirred: asyncio.Future[None] | None = None
         seconds = self._patience_s
         if not self._is_open:
-            stirred = asyncio.ensure_future(self._backfill.stirred())
-            waiting.add(stirred)
+            if self._stirring is None or self._stirring.done():
+                self._stirring = asyncio.ensure_future(self._backfill.stirred())
+            waiting.add(self._stirring)
             if (self._backfill.awaits or 0) > self._reached:
                 self._stream.ask()
                 seconds = ASK_SECONDS
-        try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if stirred is not None:
-                await _end(stirred)
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if beating.done():
             beating.result()
+
+    async def _stir_no_more(self) -> None:
+        if self._stirring is not None:
+            await _end(self._stirring)
 
     async def _rows_read(self) -> ChangeBatch | None:
         """Rows that were read beside the stream, once the stream has come to where they stood."""
@@ -153,9 +156,8 @@ class Following:
                 kept.append(placed)
                 continue
             xids = burst.transactions.xids[placed.transactions]
-            changes = self._backfill.saw(placed.changes, xids)
-            if changes is not None:
-                kept.append(replace(placed, changes=changes))
+            told = self._backfill.saw(placed.changes, xids)
+            kept += [replace(placed, changes=changes) for changes in told]
         return replace(part, tables=tuple(kept))
 
     @property
@@ -197,7 +199,8 @@ class Following:
 
 
 async def _end(task: "asyncio.Future[Any]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
     if not task.cancelled():
         task.exception()

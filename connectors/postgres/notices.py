@@ -1,7 +1,7 @@
 """Events that are of no table: logical messages and heartbeats."""
 
-from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,13 @@ from core_log.changes import Notices, source_times
 from core_log.table_schema import TableId
 
 NO_TABLE = TableId("", "")
+CONTENTS: Mapping[str, Callable[[bytes], str]] = {
+    "bytes": lambda content: b64encode(content).decode(),
+    "base64": lambda content: b64encode(content).decode(),
+    "base64-url-safe": lambda content: urlsafe_b64encode(content).decode(),
+    "hex": bytes.hex,
+}
+"""By the setting `binary` of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +33,16 @@ class Moment:
 
 
 def messages(
-    found: Iterable[tuple[Message, Moment]], origin: Origin, *, now_ms: int
+    found: Iterable[tuple[Message, Moment]],
+    blocks: Iterable[Mapping[str, Any] | None],
+    origin: Origin,
+    *,
+    form: str,
+    now_ms: int,
 ) -> Notices | None:
-    """With Debezium's fields, in its order."""
+    """With Debezium's fields, in its order; `blocks` say where in its transaction each stands."""
     keys, values = [], []
-    for message, moment in found:
+    for (message, moment), place in zip(found, blocks, strict=True):
         before = message.lsn if message.transaction is None else moment.last_end
         block = origin.block(
             NO_TABLE,
@@ -40,10 +52,10 @@ def messages(
             xid=moment.xid,
             lsn=message.lsn,
         )
-        said = {"prefix": message.prefix, "content": b64encode(message.content).decode()}
+        said = {"prefix": message.prefix, "content": CONTENTS[form](message.content)}
         keys.append({"prefix": message.prefix})
         values.append(
-            {"op": "m", "ts_ms": now_ms, "source": block, "transaction": None, "message": said}
+            {"op": "m", "ts_ms": now_ms, "source": block, "transaction": place, "message": said}
         )
     return notices_of("message", keys, values)
 

@@ -35,6 +35,7 @@ from connectors.postgres.wal.stream import WalStream
 from connectors.postgres.watching import Watch
 from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
+from core_log.client.together import together
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
@@ -65,8 +66,9 @@ class Reading:
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
-            line = await self._connect(stack, replication=True)
-            connection = await self._connect(stack)
+            line, connection = await together(
+                [self._connect(stack, replication=True), self._connect(stack)]
+            )
             if await self._is_done(connection):
                 return
             standing = await self._stand(line)
@@ -295,6 +297,7 @@ class Reading:
             ),
             self._context.clock,
             has_messages=settings.has_messages,
+            binary=settings.binary,
             set_aside=reader.set_aside,
             counts=TransactionCounts() if settings.has_transactions else None,
         )

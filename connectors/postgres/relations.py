@@ -11,7 +11,7 @@ from connectors.postgres.catalog import CapturedTable, tables_of
 from connectors.postgres.connecting import in_our_words
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import ENUM, TypeBook
-from connectors.postgres.types.reading import ColumnPlan
+from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
 from core_log.errors import DecodeError
 from core_log.patterns import Patterns
@@ -44,6 +44,17 @@ class Capture:
             for plan, place in zip(self.plans, self.places, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
+
+    def with_nan(self, part: RowChanges) -> "Capture":
+        """The same for changes among whose decimals some may be no number; itself if none is."""
+        texts = [part.rows[place] for place in self.places]
+        plans = with_nan(self.plans, texts, self.schema.key)
+        if part.old is not None:
+            plans = with_nan(plans, [part.old[place] for place in self.places], self.schema.key)
+        if plans == self.plans:
+            return self
+        columns = tuple(plan.column for plan in plans)
+        return replace(self, plans=plans, schema=replace(self.schema, columns=columns))
 
     def plan_at(self, place: int) -> ColumnPlan | None:
         """Of a column by its place in the relation; None where it is left out."""

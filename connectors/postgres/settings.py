@@ -105,6 +105,9 @@ class PostgresSettings(YamlSettings):
     """How bytes are written; Debezium's binary.handling.mode."""
     interval: Literal["numeric", "string"] = "numeric"
     """How intervals are written; Debezium's interval.handling.mode."""
+    hstore: Literal["json", "map"] = "json"
+    """How hstore is written: as text that is JSON, or as a map; Debezium's hstore.handling.mode.
+    Targets get JSON either way."""
     unknown_types: Literal["text", "skip"] = "text"
     """Columns of types that Debezium leaves out: as their text, or left out as well."""
     has_transactions: bool = Field(False, alias="transactions")

@@ -1,6 +1,6 @@
 """The `postgres` source: the rows that are there, then every committed change, exactly once."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,10 +9,14 @@ from connectors.source import Control, Snapshot, SourceContext
 from core_log.changes import ChangeBatch, Positions
 from core_log.errors import SourceRejected
 from core_log.finding import Finding
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
+    from connectors.postgres.catalog import CapturedTable
     from connectors.postgres.reading import Reading
+
+ROW_BYTES = 100
+"""About what a row takes, for a table that was never analyzed."""
 
 
 class PostgresSource:
@@ -47,6 +51,11 @@ class PostgresSource:
 
         return [table.schema for table in await captured_tables(self._settings)]
 
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        from connectors.postgres.looking import captured_tables
+
+        return {each.table: rows_of(each) for each in await captured_tables(self._settings)}
+
     async def examine(self) -> Sequence[Finding]:
         from connectors.postgres.examining import examine
 
@@ -64,3 +73,8 @@ class PostgresSource:
 
         async with standing_still(self._settings, self._context) as snapshot:
             yield snapshot
+
+
+def rows_of(table: "CapturedTable") -> int:
+    """About how many, as of the last ANALYZE."""
+    return table.bytes // ROW_BYTES if table.rows_estimate is None else table.rows_estimate

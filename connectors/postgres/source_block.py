@@ -87,16 +87,15 @@ class Commits:
     def sequences(self, places: Int64s, lsns: pa.Array) -> Cell:
         """Debezium's pair of the commit before and the change itself, as JSON in a string."""
         one = _only(places)
-        texts = lsns.cast(pa.string())
         if one is not None:
             before: pa.Array | str = _element(int(self._before[one]))
             if len(lsns) == 1:
-                return f'[{before},"{texts[0].as_py()}"]'
+                return f'[{before},"{lsns[0].as_py()}"]'
         else:
             known = pa.array(self._before)
             named = pc.binary_join_element_wise('"', known.cast(pa.string()), '"', EMPTY)
             before = pc.if_else(pa.array(self._before >= 0), named, "null").take(pa.array(places))
-        return pc.binary_join_element_wise("[", before, ',"', texts, '"]', EMPTY)
+        return pc.binary_join_element_wise("[", before, ',"', lsns.cast(pa.string()), '"]', EMPTY)
 
 
 def _element(lsn: int) -> str:

@@ -1,19 +1,23 @@
 """Debezium's transaction metadata: where in its transaction each event stands, and their ends."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.notices import notices_of
-from connectors.postgres.wal.burst import Burst, Int64s
-from core_log.changes import Notices, TableChanges
+from connectors.postgres.wal.burst import Burst, Int64s, Message
+from core_log.changes import Cell, Notices, TableChanges
 from core_log.table_schema import TableId
 
-EMPTY = pa.scalar("")
+MESSAGE_COLLECTION = "LOGICAL_DECODING_MESSAGE"
+"""What Debezium calls what messages belong to; in its events stands the address of an object."""
+
+Block = Mapping[str, Any]
+"""Of one event: the transaction's name, and which of its events it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,72 +47,91 @@ class _Open:
 
     xid: int
     counts: dict[TableId, int] = field(default_factory=dict)
+    messages: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values()) + self.messages
+
+
+class Counted(NamedTuple):
+    """What one burst brought, with its places in the transactions."""
+
+    tables: list[TableChanges]
+    messages: Sequence[Block | None]
+    """The block of each message; None for those outside of transactions."""
+    ends: Notices | None
+    """What begins and ends."""
 
 
 class TransactionCounts:
-    """Counts across bursts; a key that changes counts twice, as it makes two events."""
+    """Counts across bursts; a key that changes counts twice, as it makes two events. A logical
+    message counts as well, each as the one event of a collection of its own."""
 
     def __init__(self) -> None:
         self._open: _Open | None = None
 
     def counted(
-        self, burst: Burst, placed: Sequence[Placed], *, now_ms: int
-    ) -> tuple[list[TableChanges], Notices | None]:
-        """The changes with their `transaction` block, and what begins and ends."""
+        self, burst: Burst, placed: Sequence[Placed], told: Sequence[Message], *, now_ms: int
+    ) -> Counted:
         sizes = [len(each.changes) for each in placed]
-        if not sizes:
-            return [], self._told(burst, {}, np.empty(0, np.int64), np.empty(0, np.int64), now_ms)
-        tables = list(dict.fromkeys(each.changes.schema.table for each in placed))
-        of_table = np.repeat([tables.index(each.changes.schema.table) for each in placed], sizes)
-        of_transaction = np.concatenate([each.transactions for each in placed])
-        indexes = np.concatenate([_indexes(each.changes) for each in placed])
-        lsns = np.concatenate([each.lsns for each in placed])
+        inside = [each for each in told if each.transaction is not None]
+        row_count, tables = sum(sizes), _tables(placed)
+        numbers = np.array([tables.index(each.changes.schema.table) for each in placed], np.int64)
+        of_table = np.repeat(numbers, np.array(sizes, np.int64))
+        of_transaction, indexes, lsns = _events(placed, inside)
         total = _ranks([of_transaction], indexes)
-        within = _ranks([of_table, of_transaction], indexes)
+        within = _ranks([of_table, of_transaction[:row_count]], indexes[:row_count])
         if self._open is not None:
             goes_on = of_transaction == 0
-            total[goes_on] += sum(self._open.counts.values())
-            known = np.array([self._open.counts.get(table, 0) for table in tables])
-            within[goes_on] += known[of_table[goes_on]]
-        xids = burst.transactions.xids[of_transaction]
-        ids = pc.binary_join_element_wise(
-            pa.array(xids).cast(pa.string()), pa.array(lsns).cast(pa.string()), ":"
-        )
+            total[goes_on] += self._open.total
+            known = np.array([self._open.counts.get(table, 0) for table in tables], np.int64)
+            within[goes_on[:row_count]] += known[of_table[goes_on[:row_count]]]
+        ids = _ids(burst.transactions.xids[of_transaction], lsns)
         found, start = [], 0
         for each, size in zip(placed, sizes, strict=True):
             rows = slice(start, start + size)
-            block = {
+            block: dict[str, Cell] = {
                 "id": ids[rows],
                 "total_order": pa.array(total[rows] + 1),
                 "data_collection_order": pa.array(within[rows] + 1),
             }
             found.append(replace(each.changes, transaction=block))
             start += size
-        counts = {
-            table: np.bincount(
-                of_transaction[of_table == number], minlength=len(burst.transactions.xids)
+        blocks = (
+            {"id": name, "total_order": place, "data_collection_order": 1}
+            for name, place in zip(
+                ids[row_count:].to_pylist(), (total[row_count:] + 1).tolist(), strict=True
             )
+        )
+        messages = [None if each.transaction is None else next(blocks) for each in told]
+        width = len(burst.transactions.xids)
+        counts = {
+            table: np.bincount(of_transaction[:row_count][of_table == number], minlength=width)
             for number, table in enumerate(tables)
         }
+        of_messages = np.bincount(of_transaction[row_count:], minlength=width)
         order = np.lexsort((indexes, of_transaction))
-        return found, self._told(burst, counts, of_transaction[order], lsns[order], now_ms)
+        events = of_transaction[order], lsns[order]
+        return Counted(found, messages, self._told(burst, counts, of_messages, events, now_ms))
 
     def _told(
         self,
         burst: Burst,
-        counts: dict[TableId, np.ndarray[Any, np.dtype[np.int64]]],
-        of_transaction: Int64s,
-        lsns: Int64s,
+        counts: dict[TableId, Int64s],
+        of_messages: Int64s,
+        events: tuple[Int64s, Int64s],
         now_ms: int,
     ) -> Notices | None:
+        """`events`: of all in order their transactions, and their places in the server's log."""
         values: list[dict[str, Any]] = []
-        transactions = burst.transactions
+        transactions, (of_transaction, lsns) = burst.transactions, events
         firsts = np.searchsorted(of_transaction, np.arange(len(transactions.xids)))
         for number, xid in enumerate(transactions.xids.tolist()):
             here = {table: int(each[number]) for table, each in counts.items() if each[number]}
             is_open = number == 0 and self._open is not None
             if not is_open:
-                if not here:
+                if not here and not of_messages[number]:
                     continue
                 values.append(_begin(f"{xid}:{lsns[firsts[number]]}", now_ms))
                 self._open = _Open(xid)
@@ -116,12 +139,34 @@ class TransactionCounts:
             assert opened is not None, "a transaction that has events has begun"
             for table, count in here.items():
                 opened.counts[table] = opened.counts.get(table, 0) + count
+            opened.messages += int(of_messages[number])
             end = int(transactions.end_lsns[number])
             if end >= 0:
                 values.append(_end(f"{xid}:{end}", opened, now_ms))
                 self._open = None
         keys = [{"id": value["id"]} for value in values]
         return notices_of("transaction", keys, values)
+
+
+def _tables(placed: Sequence[Placed]) -> list[TableId]:
+    return list(dict.fromkeys(each.changes.schema.table for each in placed))
+
+
+def _events(placed: Sequence[Placed], inside: Sequence[Message]) -> tuple[Int64s, Int64s, Int64s]:
+    """Of all rows, and of the messages behind them: transaction, index in it, and place in the
+    server's log."""
+    told = [(each.transaction or 0, each.index, each.lsn) for each in inside]
+    of_messages = np.array(told, np.int64).reshape(-1, 3).T
+    of_transaction = [*(each.transactions for each in placed), of_messages[0]]
+    indexes = [*(_indexes(each.changes) for each in placed), of_messages[1]]
+    lsns = [*(each.lsns for each in placed), of_messages[2]]
+    return np.concatenate(of_transaction), np.concatenate(indexes), np.concatenate(lsns)
+
+
+def _ids(xids: Int64s, lsns: Int64s) -> pa.StringArray:
+    """Of each event: Debezium's differ from event to event of one transaction."""
+    texts = (pa.array(each).cast(pa.string()) for each in (xids, lsns))
+    return pc.binary_join_element_wise(*texts, ":")
 
 
 def _begin(name: str, now_ms: int) -> dict[str, Any]:
@@ -138,10 +183,13 @@ def _end(name: str, opened: _Open, now_ms: int) -> dict[str, Any]:
     return {
         "status": "END",
         "id": name,
-        "event_count": sum(opened.counts.values()),
+        "event_count": opened.total,
         "data_collections": [
-            {"data_collection": str(table), "event_count": count}
-            for table, count in opened.counts.items()
+            *(
+                {"data_collection": str(table), "event_count": count}
+                for table, count in opened.counts.items()
+            ),
+            *[{"data_collection": MESSAGE_COLLECTION, "event_count": 1}] * opened.messages,
         ],
         "ts_ms": now_ms,
     }
@@ -155,6 +203,8 @@ def _indexes(changes: TableChanges) -> Int64s:
 
 def _ranks(groups: Sequence[Int64s], indexes: Int64s) -> Int64s:
     """Per event how many of its group stand before it; of equal ones the first comes first."""
+    if not len(indexes):
+        return np.empty(0, np.int64)
     order = np.lexsort((indexes, *reversed(groups)))
     is_first = np.zeros(len(order), np.bool_)
     is_first[0] = True

@@ -1,6 +1,6 @@
 """From a burst of the stream to batches of changes: what belongs to which table, in which form."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from connectors.postgres.notices import Moment, messages
 from connectors.postgres.relations import Capture, Captures
 from connectors.postgres.source_block import Commits, Origin
 from connectors.postgres.toast import Toast
-from connectors.postgres.transactions import Placed, TransactionCounts
+from connectors.postgres.transactions import Block, Placed, TransactionCounts
 from connectors.postgres.unfit import SetAside, sifted
 from connectors.postgres.wal.burst import Burst, Message, RowChanges, Truncated
 from core_log.changes import ChangeBatch, Notices, Positions
@@ -45,6 +45,8 @@ class Translator:
     toast: Toast
     clock: Clock
     has_messages: bool
+    binary: str
+    """The setting of that name, which holds for what messages say, too."""
     set_aside: SetAside
     counts: TransactionCounts | None
     """None where nobody wants transaction metadata."""
@@ -82,14 +84,16 @@ class Translator:
         placed, self._placed = self._placed, []
         told, self._messages = self._messages, []
         now_ms = self.clock.now_ms()
-        notices = [messages(told, self.origin, now_ms=now_ms)]
+        blocks: Sequence[Block | None] = [None] * len(told)
+        ends: Notices | None = None
         if self.counts is not None:
-            changes, ends = self.counts.counted(burst, placed, now_ms=now_ms)
+            said = [message for message, _ in told]
+            changes, blocks, ends = self.counts.counted(burst, placed, said, now_ms=now_ms)
             placed = [
                 Placed(each, before.transactions)
                 for each, before in zip(changes, placed, strict=True)
             ]
-            notices.append(ends)
+        notices = [messages(told, blocks, self.origin, form=self.binary, now_ms=now_ms), ends]
         return Translated(tuple(placed), tuple(each for each in notices if each), is_last)
 
     async def _rows(self, part: RowChanges, commits: Commits) -> AsyncGenerator[Placed, None]:
@@ -105,6 +109,7 @@ class Translator:
         try:
             changes, transactions = typed(filled, capture, commits, self.origin)
         except DecodeError:
+            capture = capture.with_nan(filled.part)
             filled, rejects = sifted(filled, capture, commits)
             self.set_aside.add(rejects)
             if not len(filled.part):

@@ -28,6 +28,20 @@ SESSIONS = {
 }
 
 
+ESTIMATES = {
+    "postgresql": """
+SELECT CASE WHEN c.reltuples < 0 THEN pg_relation_size(c.oid) / 100 ELSE c.reltuples::int8 END
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = coalesce(:namespace, current_schema()) AND c.relname = :name
+""",
+    "mysql": """
+SELECT table_rows FROM information_schema.tables
+WHERE table_schema = coalesce(:namespace, database()) AND table_name = :name
+""",
+}
+"""What a database knows by itself; others are asked to count."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of the source, and how it is read."""
@@ -91,6 +105,23 @@ class Database:
             finally:
                 connection.connection.rollback()  # no transaction stays open between questions
         return rows, end
+
+    def row_estimate(self, table: Table) -> int:
+        """About how many rows it has just now."""
+        kind = self.engine.dialect.name
+        known = ESTIMATES.get("mysql" if kind == "mariadb" else kind)
+        with self._translated(str(table.id)):
+            connection = self._connected()
+            try:
+                if known is None:
+                    question = sa.select(sa.func.count()).select_from(table.there)
+                    found = connection.execute(question).scalar()
+                else:
+                    place = {"namespace": table.there.schema, "name": table.id.name}
+                    found = connection.execute(sa.text(known), place).scalar()
+            finally:
+                connection.rollback()
+        return int(found or 0)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -1,7 +1,7 @@
 """The `sql` source: rounds of questions to the tables of a database, on a schedule."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
@@ -64,6 +64,10 @@ class SqlSource:
     async def discover(self) -> Sequence[TableSchema]:
         with ThreadPoolExecutor(1) as thread:
             return await _on(thread, lambda: [table.schema for table in self._tables_once()])
+
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        with ThreadPoolExecutor(1) as thread:
+            return await _on(thread, self._row_estimates)
 
     async def examine(self) -> Sequence[Finding]:
         with ThreadPoolExecutor(1) as thread:
@@ -141,6 +145,13 @@ class SqlSource:
         database = self._database()
         try:
             return database.tables()
+        finally:
+            database.close()
+
+    def _row_estimates(self) -> dict[TableId, int]:
+        database = self._database()
+        try:
+            return {table.id: database.row_estimate(table) for table in database.tables()}
         finally:
             database.close()
 

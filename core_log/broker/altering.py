@@ -1,4 +1,4 @@
-"""What both ways of changing a configuration have in common: whose may be changed."""
+"""How a configuration is changed, either way: whose may be, and what is answered."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,17 +33,30 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+A = TypeVar("A")
 
 
 async def each_altered(
-    broker: "Broker", resources: Sequence[R], alter: Callable[[R], Awaitable[Refused | None]]
-) -> list[tuple[R, Refused]]:
+    broker: "Broker",
+    resources: Sequence[R],
+    alter: Callable[[R], Awaitable[Refused | None]],
+    *,
+    answer: Callable[..., A],
+) -> list[A]:
     """What became of each; a refusal of one leaves the others alone."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
-    return [
-        (each, refused_outright(broker, each, times) or await alter(each) or DONE)
-        for each in resources
-    ]
+    answers = list[A]()
+    for each in resources:
+        outcome = refused_outright(broker, each, times) or await alter(each) or DONE
+        answers.append(
+            answer(
+                error_code=outcome.code,
+                error_message=outcome.message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+        )
+    return answers
 
 
 def refused_outright(

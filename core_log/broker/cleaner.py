@@ -25,21 +25,22 @@ NO_TIMESTAMP = -1
 
 
 class Cleaner:
-    """One partition at a time. A damaged one is left alone, and said so, until the next start."""
+    """One partition at a time, whoever asks: two workers at one partition would write the same
+    files. A damaged one is left alone, and said so, until the next start.
+    """
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._at_work = asyncio.Lock()
         self._damaged: set[Partition] = set()
 
     async def clean_what_is_due(self, now_ms: int) -> None:
         """Cleans until nothing more is due, each partition once at the most."""
         done: set[Partition] = set()
-        while True:
-            due = self._dirtiest(now_ms, without=done | self._damaged)
-            if due is None:
-                return
-            done.add(due[0])
-            await self._clean(*due, now_ms)
+        async with self._at_work:
+            while due := self._dirtiest(now_ms, without=done | self._damaged):
+                done.add(due[0])
+                await self._clean(*due, now_ms)
 
     def _dirtiest(
         self, now_ms: int, *, without: set[Partition]
@@ -88,7 +89,7 @@ class Cleaner:
         for swap in result.swaps:
             if not still_stand(log, found, swap):
                 return  # a later pass begins again where this one did
-            removal = log.swap_in(swap.base_offset, swap.end_offset)
+            removal = log.swap_in(swap.base_offset, swap.end_offset, size=swap.size)
             await asyncio.to_thread(removal.run)
             if partition.is_offline:
                 return

@@ -50,6 +50,14 @@ class Committer:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._flush_wait_s, self._start_soon)
 
+    def goes_along(self, partition: Partition) -> None:
+        """What was written there needs no sync of its own: the next round takes it along, whoever
+        asks for that."""
+        if self._syncs and not self._is_closed:
+            self._written[partition] = None
+        else:
+            self.written(partition, is_urgent=False)
+
     def _start_soon(self) -> None:
         """After this turn of the loop, so that requests arriving together share the round."""
         if self._timer is not None:

@@ -37,7 +37,7 @@ class Housekeeping:
             await asyncio.sleep(self._broker.settings.housekeeping_interval_ms / 1000)
             try:
                 await work(self._broker.clock.now_ms())
-            except HeadwaterError as error:
+            except (HeadwaterError, OSError) as error:  # the latter for want of files, say
                 logger.error("housekeeping: %s", error)
 
     async def tidy(self, now_ms: int) -> None:

@@ -37,6 +37,7 @@ class Flusher(Protocol):
     """Makes written records durable; see `committer.py`."""
 
     def written(self, partition: "Partition", *, is_urgent: bool) -> None: ...
+    def goes_along(self, partition: "Partition") -> None: ...
 
 
 class Partition:
@@ -95,7 +96,7 @@ class Partition:
         committed, waiters = self.leader.high_watermark, self._commit_waiters
         while waiters and (waiters[0][0] <= committed or self.is_offline):
             call(waiters.popleft()[1])
-        synced, waiters = self.log.recovery_point, self._sync_waiters
+        synced, waiters = self.log.settled_offset, self._sync_waiters
         while waiters and (waiters[0][0] <= synced or self.is_offline):
             call(waiters.popleft()[1])
         if self._fetch_waiters:
@@ -142,15 +143,18 @@ class Partition:
             await done.wait()
         self._check_online()
 
-    async def synced(self, end_offset: int) -> None:
-        """Returns once our own disk holds everything below, markers included. The high watermark
-        does not tell: a decided marker lets it pass without a sync. A deleted partition needs none.
+    def when_synced(self, end_offset: int, wake: Wake) -> None:
+        """Calls `wake` once our own disk holds everything below, markers included, or never will.
+        The high watermark does not tell: a decided marker lets it pass without a sync.
         """
-        if self.log.recovery_point < end_offset and not self.is_offline:
-            done = asyncio.Event()
-            self._sync_waiters.append((end_offset, done.set))
-            self._flusher.written(self, is_urgent=True)
-            await done.wait()
+        if self.log.settled_offset >= end_offset or self.is_offline:
+            wake()
+            return
+        self._sync_waiters.append((end_offset, wake))
+        self._flusher.written(self, is_urgent=True)
+
+    def check_synced(self) -> None:
+        """Raises where it never will. A deleted partition needs no sync."""
         if not self.is_deleted:
             self._check_online()
 
@@ -187,7 +191,7 @@ class Partition:
         now_ms: int,
     ) -> None:
         """Ends a transaction here. The decision is on disk already, so the marker needs no sync:
-        recovery would write it again.
+        recovery would write it again. It would only hold up the next transaction's.
         """
         offset = self.log.append_marker(
             producer_id,
@@ -199,7 +203,7 @@ class Partition:
         )
         self.leader.on_append(self.log.end_offset)
         self.log.note_marker_durable(offset)
-        self._flusher.written(self, is_urgent=False)
+        self._flusher.goes_along(self)
         self.on_durable()
 
     def close_waiters(self) -> None:

@@ -38,7 +38,12 @@ class LedTransactionPartitions:
         if elsewhere:
             raise LogUnavailable("partitions are not led here", partitions=elsewhere)
         here = [partition for partition in led.values() if partition is not None]
-        await asyncio.gather(*(each.synced(each.log.end_offset) for each in here))
+        all_of_them = _Countdown(len(here))
+        for partition in here:
+            partition.when_synced(partition.log.end_offset, all_of_them.one_more)
+        await all_of_them.done()
+        for partition in here:
+            partition.check_synced()
 
     async def write_markers(
         self,
@@ -69,3 +74,19 @@ class LedTransactionPartitions:
                 continue
             self._on_ended(partition, producer_id, commit)
         return left
+
+
+class _Countdown:
+    """Waits for several calls, without a task for each."""
+
+    def __init__(self, count: int) -> None:
+        self._left, self._is_over = count, asyncio.Event()
+
+    def one_more(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._is_over.set()
+
+    async def done(self) -> None:
+        if self._left:
+            await self._is_over.wait()

@@ -119,24 +119,3 @@ class Link:
             # Answers come in order, so nothing behind a missing one can be had either.
             self._channel.close()
             raise ConnectionLost("the broker does not answer", waited_s=limit_s) from error
-
-
-async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Link:
-    """Connects, agrees on versions and says who we are, within one bound."""
-    try:
-        async with asyncio.timeout(settings.connect_wait_ms_max / 1000):
-            link = Link(await dial(host, port), settings)
-            try:
-                await link.agree()
-                if settings.security.has_user:
-                    from core_log.client.authenticating import authenticate
-
-                    await authenticate(link, settings.security)
-            except BaseException:
-                link.close()
-                raise
-            return link
-    except TimeoutError as error:
-        raise ConnectionLost(
-            "the broker cannot be reached in time", host=host, port=port
-        ) from error

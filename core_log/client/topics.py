@@ -85,7 +85,9 @@ async def _until_led(cluster: Cluster, topic: TopicSettings) -> None:
 
 
 async def _check_same(cluster: Cluster, topic: TopicSettings) -> None:
-    count = await partition_count(cluster, topic.name)
+    count = topic.partitions
+    if not topic.keeps_partitions:
+        count = await partition_count(cluster, topic.name)
     if count != topic.partitions:
         raise ConfigError(
             "topic exists with another number of partitions",

@@ -1,8 +1,11 @@
 """Which partition of an internal topic keeps a group or a transactional id: as in Kafka."""
 
+from functools import lru_cache
+
 INT_MAX = 0x7FFFFFFF
 
 
+@lru_cache(1_024)
 def partition_of(name: str, partition_count: int) -> int:
     """Java's `String.hashCode`, made positive, modulo the partitions."""
     hash_code = 0

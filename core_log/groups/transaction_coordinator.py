@@ -161,22 +161,39 @@ class TransactionCoordinator:
         """Whether a batch may open the producer's transaction in these partitions.
 
         The caller appends before it awaits anything else: later, the transaction may be over.
-        Fencing is told as producers expect it of a partition.
         """
+        at_once = self.verify_or_add_at_once(
+            transactional_id, producer_id, producer_epoch, partitions, may_add=may_add
+        )
+        if at_once is not None:
+            return at_once
         producer = ProducerIdentity(producer_id, producer_epoch)
-        if may_add:
-            error = await self.add_partitions(
-                transactional_id, producer, partitions, version=VERSION_2
-            )
-            verdicts = dict.fromkeys(partitions, error)
+        error = await self.add_partitions(transactional_id, producer, partitions, version=VERSION_2)
+        return dict.fromkeys(partitions, _as_told(error))
+
+    def verify_or_add_at_once(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        may_add: bool,
+    ) -> dict[TopicPartition, ErrorCode] | None:
+        """The same, where nothing has to be recorded before it is so; None where it has."""
+        producer = ProducerIdentity(producer_id, producer_epoch)
+        found: dict[TopicPartition, ErrorCode] | None = None
+        known = self._look_up(transactional_id)
+        if isinstance(known, ErrorCode):
+            found = dict.fromkeys(partitions, known)
+        elif not may_add:
+            found = known.machine.verify(producer, partitions)
         else:
-            found = self._look_up(transactional_id)
-            if isinstance(found, ErrorCode):
-                verdicts = dict.fromkeys(partitions, found)
-            else:
-                verdicts = found.machine.verify(producer, partitions)
-        fenced, told = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
-        return {at: told if error is fenced else error for at, error in verdicts.items()}
+            now_ms = self._clock.now_ms()
+            error = known.add_at_once(producer, partitions, version=VERSION_2, now_ms=now_ms)
+            if error is not None:
+                found = dict.fromkeys(partitions, error)
+        return found and {at: _as_told(error) for at, error in found.items()}
 
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int
@@ -272,6 +289,11 @@ class TransactionCoordinator:
 
     async def _fresh_if_needed(self, current: StoredTransaction) -> int:
         return await self._producer_ids.next() if current.needs_fresh_id else NO_PRODUCER_ID
+
+
+def _as_told(error: ErrorCode) -> ErrorCode:
+    """Who was fenced hears it from a partition."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 
 async def _unless_failing(work: Awaitable[ErrorCode]) -> ErrorCode:

@@ -112,9 +112,9 @@ class TransactionalId:
         now_ms: int,
     ) -> ErrorCode:
         """Once this returns NONE, records of this transaction may be appended there."""
-        verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
-        if isinstance(verdict, ErrorCode):
-            return verdict
+        at_once = self.add_at_once(producer, wanted, version=version, now_ms=now_ms)
+        if at_once is not None:
+            return at_once
         async with self.lock:
             verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
             if isinstance(verdict, ErrorCode):
@@ -129,6 +129,23 @@ class TransactionalId:
                     await self.home.log.durable(end_offset)
             self.machine.enter(verdict)
             return ErrorCode.NONE
+
+    def add_at_once(
+        self,
+        producer: ProducerIdentity,
+        wanted: Collection[TopicPartition],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> ErrorCode | None:
+        """The same where nothing has to be recorded for it, as most often; None where it has."""
+        verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
+        if isinstance(verdict, ErrorCode):
+            return verdict
+        if self.lock.locked() or not self._is_deferred(verdict):
+            return None
+        self.machine.enter(verdict)
+        return ErrorCode.NONE
 
     async def end(
         self,

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.rows.maps import pairs_of
 from core_log.rows.stretches import column_of, stretches
 from core_log.varint import write_varints
 
@@ -69,7 +70,12 @@ def _required(column: pa.Array) -> list[Piece]:
             for piece in value_pieces(member, is_optional=field.nullable)
         ]
     if pa.types.is_list(kind):
-        return _list_pieces(column)
+        items = column.flatten()
+        return _blocks(column, value_pieces(items, is_optional=True), len(items))
+    if pa.types.is_map(kind):
+        keys, values, _ = pairs_of(column)
+        pairs = [*value_pieces(keys, is_optional=False), *value_pieces(values, is_optional=True)]
+        return _blocks(column, pairs, len(keys))
     if kind in (pa.string(), pa.binary()):
         return _text_pieces(column)
     if kind == pa.bool_():
@@ -95,12 +101,11 @@ def _float_bytes(column: pa.Array) -> pa.BinaryArray:
     return column_of(pa.binary(), data, offsets, like=column)
 
 
-def _list_pieces(column: pa.Array) -> list[Piece]:
-    """One block of items, if there are any, and the empty block that ends every array."""
-    items = column.flatten()
-    encoded = join(value_pieces(items, is_optional=True), len(items))
-    data, offsets = stretches(encoded)
-    counts = column.value_lengths().to_numpy().astype(np.int64)
+def _blocks(column: pa.Array, items: Sequence[Piece], item_count: int) -> list[Piece]:
+    """One block of a list's items, or a map's pairs, if there are any, and the empty block that
+    ends every array."""
+    data, offsets = stretches(join(items, item_count))
+    counts = np.diff(column.offsets.to_numpy()).astype(np.int64)
     bounds = offsets[np.concatenate(([0], np.cumsum(counts)))]
     blocks = column_of(pa.binary(), data, bounds, like=column)
     heads = pc.if_else(pa.array(counts > 0), _numbers(counts), pa.scalar(b"", pa.binary()))

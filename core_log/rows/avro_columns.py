@@ -53,10 +53,16 @@ def _collect(schema: AvroSchema, names: dict[str, AvroSchema], namespace: str) -
             namespace = full.rpartition(".")[0]
         for field in schema.get("fields", ()):
             _collect(field["type"], names, namespace)
-        if "items" in schema:
-            _collect(schema["items"], names, namespace)
+        for part in ("items", "values"):
+            if part in schema:
+                _collect(schema[part], names, namespace)
         if isinstance(schema.get("type"), dict | list):
             _collect(schema["type"], names, namespace)
+
+
+def _pair(values: AvroSchema) -> list[dict[str, AvroSchema]]:
+    """The fields of what a map is a list of."""
+    return [{"name": "key", "type": "string"}, {"name": "value", "type": values}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,11 @@ class _Columns:
             return self._record(schema, starts, ends)
         if kind == "array":
             return self._array(schema["items"], starts, ends)
+        if kind == "map":
+            pair = {"type": "record", "fields": _pair(schema["values"])}
+            pairs, found = self._array(pair, starts, ends)
+            keys, values = pairs.values.flatten()
+            return pa.MapArray.from_arrays(pairs.offsets, keys, values), found
         if kind == "enum":
             numbers, found = self._numbers(starts, ends)
             return pa.array(schema["symbols"], pa.string()).take(pa.array(numbers)), found

@@ -50,6 +50,8 @@ def _required(connect: Mapping[str, Any], known: Known) -> AvroSchema:
         return _record(connect, known)
     if connect["type"] == "array":
         schema = {"type": "array", "items": _schema(connect["items"], known)}
+    elif connect["type"] == "map":
+        schema = {"type": "map", "values": _schema(connect["values"], known)}
     else:
         schema = {"type": PRIMITIVES[connect["type"]]}
     schema |= _decimal(connect) | _properties(connect)

@@ -1,7 +1,9 @@
 """64 bits for every row: the same for rows that are equal column by column, type by type."""
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.rows.stretches import stretches
+from core_log.rows.stretches import Bytes, stretches
+from core_log.speed import Warming, chosen_speed
+from core_log.varint import Int64s
 
 Digests = npt.NDArray[np.uint64]
 
@@ -17,6 +21,8 @@ WORD = 8
 LOOPED_BYTES_MAX = 512
 """Longer texts are digested one by one: a loop over words would go on for the longest of them."""
 
+ROWS_MIN, WORTH_ROWS = 500, 20_000
+"""Fewer at a time are as well digested the plain way, and fewer in all."""
 NULL = np.uint64(0x6E75_6C6C_6E75_6C6C)
 _STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58_476D_1CE4_E5B9), np.uint64(0x94D0_49BB_1331_11EB)
@@ -98,9 +104,23 @@ def _of_words(column: pa.Array, count: int) -> Digests:
 
 
 def _of_bytes(column: pa.Array) -> Digests:
-    """Word by word, all rows at once."""
     data, offsets = stretches(column.cast(pa.binary()))
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    lengths = np.diff(offsets)
+    walk = _compiled(len(lengths))
+    if walk is None or len(data) < WORD:
+        found = _gathered(data, offsets[:-1], lengths)
+    else:
+        found = np.empty(len(lengths), np.uint64)
+        words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
+        walk.gather(_fixed(data), _fixed(words), offsets, LOOPED_BYTES_MAX, found)
+    for row in np.flatnonzero(lengths > LOOPED_BYTES_MAX).tolist():
+        content = data[offsets[row] : offsets[row + 1]].tobytes()
+        found[row] = int.from_bytes(blake2b(content, digest_size=WORD).digest(), "little")
+    return _mixed(found)
+
+
+def _gathered(data: Bytes, starts: Int64s, lengths: Int64s) -> Digests:
+    """Word by word, all rows at once."""
     found: Digests = lengths.astype(np.uint64) * _STEP
     is_long = lengths > LOOPED_BYTES_MAX
     padded = np.append(data, np.zeros(WORD, np.uint8))
@@ -111,16 +131,50 @@ def _of_bytes(column: pa.Array) -> Digests:
         taken = words[starts[rows] + place]
         taken = np.where(left < WORD, taken & _TAILS[np.minimum(left, WORD - 1)], taken)
         found[rows] = _mixed(found[rows] * _MIX_1 + taken)
-    for row in np.flatnonzero(is_long).tolist():
-        content = data[starts[row] : starts[row] + lengths[row]].tobytes()
-        found[row] = int.from_bytes(blake2b(content, digest_size=WORD).digest(), "little")
-    return _mixed(found)
+    return found
 
 
 def _mixed(numbers: npt.NDArray[np.generic]) -> Digests:
     """Every bit of the outcome depends on every bit that comes in (the end of splitmix64)."""
     bits = numbers.view(np.uint64)
+    walk = _compiled(len(bits))
+    if walk is not None:
+        found: Digests = np.empty(len(bits), np.uint64)
+        walk.mix(_fixed(np.ascontiguousarray(bits)), found)
+        return found
     bits = (bits ^ bits >> np.uint64(30)) * _MIX_1
     bits = (bits ^ bits >> np.uint64(27)) * _MIX_2
-    found: Digests = bits ^ bits >> np.uint64(31)
-    return found
+    mixed: Digests = bits ^ bits >> np.uint64(31)
+    return mixed
+
+
+def _fixed(numbers: Any) -> Any:
+    """One kind of array is compiled for, whosever memory it is."""
+    seen = numbers.view()
+    seen.flags.writeable = False
+    return seen
+
+
+def _compiled(rows: int) -> ModuleType | None:
+    if rows < ROWS_MIN:
+        return None
+    _walk().count(rows)
+    walk: ModuleType | None = _walk().now
+    return walk
+
+
+@cache
+def _walk() -> Warming[Any]:
+    return Warming(None, _loaded if chosen_speed() == "fast" else None, WORTH_ROWS)
+
+
+def _loaded() -> Any:
+    from core_log.rows import digest_walk
+
+    # Compiled when first called, for arrays of the kind that comes.
+    data, found = np.zeros(4 * WORD, np.uint8), np.empty(2, np.uint64)
+    words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
+    offsets = np.array([0, 9, 12])
+    digest_walk.gather(_fixed(data), _fixed(words), offsets, LOOPED_BYTES_MAX, found)
+    digest_walk.mix(_fixed(found), np.empty(2, np.uint64))
+    return digest_walk

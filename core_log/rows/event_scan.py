@@ -6,10 +6,10 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from core_log.native import Native
 from core_log.rows.stretches import Bytes, Mask
 from core_log.varint import Int64s, Words
 
@@ -51,9 +51,7 @@ ONES, TOPS, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), 
 QUOTES, BACKSLASHES = ONES * np.uint64(QUOTE), ONES * np.uint64(BACKSLASH)
 SPACES = ONES * np.uint64(SPACE)
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-    cache=True, nogil=True, boundscheck=False
-)
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
 
 
 @_compiled
@@ -67,13 +65,15 @@ def scan_events(
     rows: Room,
     images: Room,
     found: Found,
+    hints: Int64s,
 ) -> Any:
     """Fills what stands behind `columns`. Of a delete the row is the one before it. `words` are
-    the eight bytes from every byte on, some way beyond the last value."""
+    the eight bytes from every byte on, some way beyond the last value; `hints` has room for two
+    numbers, as what is compiled asks for no memory."""
     letters, has_image, committed_us = found
     numbers, bounds, is_null, have_escapes = rows
     numbers_before, bounds_before, is_null_before, have_escapes_before = images
-    hints = np.full(2, NOWHERE, np.int64)
+    hints[:] = NOWHERE
     for row in range(len(starts)):
         start, stop = starts[row], stops[row]
         at, is_deleted = _rows(

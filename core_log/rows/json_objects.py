@@ -10,6 +10,7 @@ from core_log.errors import RowsRejected
 from core_log.record_cells import Cells
 from core_log.rows.byte_text import from_base64
 from core_log.rows.json_escapes import quote
+from core_log.rows.maps import has_map
 from core_log.rows.rejecting import UNFIT
 from core_log.rows.scanning import is_ready_for, scanner_for
 from core_log.rows.stretches import stretches
@@ -38,7 +39,7 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
 
 def read_together(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
     """Without compiled code; raises `ValueError` where it cannot be sure that everything fits."""
-    if not kind.num_fields or not len(texts):
+    if not kind.num_fields or not len(texts) or has_map(kind):
         raise ValueError("nothing to read in columns")
     data, offsets = stretches(texts)
     if (data[offsets[:-1]] != OPENING).any() or (data[offsets[1:] - 1] != CLOSING).any():

@@ -10,6 +10,7 @@ from core_log import joining
 from core_log.joining import Column, Kind
 from core_log.rows.byte_text import to_base64
 from core_log.rows.json_escapes import quote
+from core_log.rows.maps import pairs_of
 
 Piece: TypeAlias = str | pa.Array | Column
 """Text that every row has, a column of text as it is, or one whose values become JSON; nulls of
@@ -43,6 +44,8 @@ def json_text(column: pa.Array) -> Column:
         return Column(_list_text(column), Kind.RAW)
     if pa.types.is_struct(kind):
         return Column(_struct_text(column), Kind.RAW)
+    if pa.types.is_map(kind):
+        return Column(_map_text(column), Kind.RAW)
     return Column(column, Kind.INTEGER)
 
 
@@ -68,9 +71,22 @@ def _joined(piece: Piece) -> joining.Piece:
 def _list_text(column: pa.Array) -> pa.Array:
     items = join([json_text(column.flatten())], len(column.flatten()))
     counts = pc.list_value_length(column).fill_null(0)
+    return _enclosed("[", items, "]", counts, column)
+
+
+def _map_text(column: pa.MapArray) -> pa.Array:
+    keys, values, counts = pairs_of(column)
+    members = join([json_text(keys), ":", json_text(values)], len(keys))
+    return _enclosed("{", members, "}", counts, column)
+
+
+def _enclosed(
+    opening: str, items: pa.Array, closing: str, counts: pa.Array, column: pa.Array
+) -> pa.Array:
+    """With commas between so many items each time; null where the column is."""
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
-    text = pc.binary_join_element_wise("[", joined, "]", EMPTY)
+    text = pc.binary_join_element_wise(opening, joined, closing, EMPTY)
     return pc.if_else(column.is_valid(), text, None) if column.null_count else text
 
 

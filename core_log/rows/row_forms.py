@@ -9,12 +9,13 @@ import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
 from core_log.joining import Column, Kind
+from core_log.rows.column_forms import form_of
 from core_log.rows.column_types import type_text
 from core_log.rows.json_text import json_text
 from core_log.rows.rejecting import UNFIT, whole_or_rejected
 from core_log.rows.settings import WireSettings
 from core_log.rows.time_text import check_moments
-from core_log.rows.wire_form import WireForm, form_of
+from core_log.rows.wire_form import WireForm
 from core_log.table_schema import TableSchema
 
 Made = TypeVar("Made")

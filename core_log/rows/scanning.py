@@ -80,11 +80,11 @@ class Scanner:
         rows, images = self._room(count), self._room(0)
         letters, times = np.empty(count, np.uint8), np.empty(count, np.int64)
         has_image = np.zeros(count, np.bool_)
-        into = (letters, has_image, times)
-        found = event_scan.scan_events(*shape, rows, images, into)
+        into, hints = (letters, has_image, times), np.empty(2, np.int64)
+        found = event_scan.scan_events(*shape, rows, images, into, hints)
         if found == event_scan.HAS_IMAGES:
             images = self._room(count)
-            found = event_scan.scan_events(*shape, rows, images, into)
+            found = event_scan.scan_events(*shape, rows, images, into, hints)
         if found != event_scan.SOUND:
             return None
         try:

@@ -56,7 +56,24 @@ def _source(texts: pa.StringArray) -> dict[str, Cell]:
     columns = _columns(texts)
     if columns is None:
         raise DecodeError("an event does not say where it comes from")
-    return columns
+    return _as_told(columns)
+
+
+def _as_told(columns: Mapping[str, Cell]) -> dict[str, Cell]:
+    """What all events have in common as the one value that the source gave for all of them: the
+    schema of the block, and its name, come from that."""
+    return {name: _one_value(cell) for name, cell in columns.items()}
+
+
+def _one_value(cell: Cell) -> Cell:
+    if not isinstance(cell, pa.Array) or not len(cell):
+        return cell
+    if cell.null_count == len(cell):
+        return None
+    first = cell[0]
+    is_one = not cell.null_count and pc.all(pc.equal(cell, first)).as_py()
+    found: Cell = first.as_py() if is_one else cell
+    return found
 
 
 def _columns(texts: pa.StringArray) -> dict[str, Cell] | None:
@@ -100,7 +117,8 @@ def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator
         has_none = transaction.null_count == len(transaction)
         if transaction.null_count and not has_none:
             raise DecodeError("only some events of a batch name their transaction", topic=topic)
-        yield start, end, (_members(source), None if has_none else _members(transaction))
+        told = _as_told(_members(source))
+        yield start, end, (told, None if has_none else _members(transaction))
 
 
 def _members(column: pa.StructArray) -> dict[str, Cell]:

@@ -63,6 +63,11 @@ def _checked(value: Any, kind: pa.DataType, path: str) -> Any:
         if not isinstance(value, list):
             raise _misfit(path, kind)
         return [_checked(item, kind.value_type, f"{path}[]") for item in value]
+    if pa.types.is_map(kind):
+        if not isinstance(value, dict):
+            raise ValueError(f"{_place(path)} is no object")
+        kind = kind.item_type
+        return [(name, _checked(item, kind, f"{path}{{}}")) for name, item in value.items()]
     if not _FITS[kind](value):
         raise _misfit(path, kind)
     return float(value) if pa.types.is_floating(kind) else value

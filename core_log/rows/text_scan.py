@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from core_log.native import Native
 from core_log.varint import Bytes, Int64s, Words
 
 Int32s = npt.NDArray[np.int32]
@@ -14,9 +14,7 @@ Int32s = npt.NDArray[np.int32]
 WORD_BYTES = 8
 TOPS = np.uint64(0x8080808080808080)
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-    cache=True, nogil=True, boundscheck=False
-)
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
 
 
 @_compiled

@@ -88,6 +88,11 @@ class Durability:
         self._running: list[SyncJob] = []
         self._is_trusting = False
 
+    @property
+    def settled(self) -> int:
+        """Nothing below waits for a sync, the markers in it neither."""
+        return self.durable if self._is_trusting else self.synced
+
     def add(self, files: Iterable[File], directories: Iterable[Path] = ()) -> None:
         """These must be on disk too before anything written from now on counts."""
         self._files += files

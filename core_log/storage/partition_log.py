@@ -18,10 +18,10 @@ from core_log.storage.log_config import LogConfig
 from core_log.storage.producers import ProducerStates, is_data
 from core_log.storage.replay import mend_aborted, replay_marker, restore_producers
 from core_log.storage.retention import is_worth_rolling, outlived
-from core_log.storage.segment import FOREVER, SUFFIXES, Segment
+from core_log.storage.segment import FOREVER, LOG, SUFFIXES, Segment
 from core_log.storage.segments import Segments
 from core_log.storage.snapshots import SPACING_BYTES, Snapshots
-from core_log.storage.swap import cleaned_paths, commit_swap, finish_swap
+from core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
 from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 
 
@@ -85,6 +85,11 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on disk."""
         return self._durability.synced
+
+    @property
+    def settled_offset(self) -> int:
+        """Nothing below waits for a sync: it is on disk, or `fsync: never` says that none comes."""
+        return self._durability.settled
 
     @property
     def cleaned_to(self) -> int:
@@ -437,19 +442,29 @@ class PartitionLog:
         with self._refusing():
             self._marks.note_compacted(first_dirty_offset)
 
-    def swap_in(self, base_offset: int, end_offset: int) -> RemovalJob:
-        """Puts the segment that compaction wrote beside the log, whole and synced, in the place of
-        those that begin in [base_offset, end_offset).
+    def swap_in(self, base_offset: int, end_offset: int, *, size: int) -> RemovalJob:
+        """Puts the segment of `size` bytes that compaction wrote beside the log, whole and synced,
+        in the place of those that begin in [base_offset, end_offset).
         """
         gone = [each for each in self.segments if base_offset <= each.base_offset < end_offset]
         assert self.segments.active not in gone, "the active segment is never compacted"
         if not gone or gone[0].base_offset != base_offset:  # retention was faster
             return RemovalJob(self._files, cleaned_paths(self.directory, base_offset))
         with self._refusing():
+            found = self._files.size(cleaned_path(self.directory, base_offset, LOG))
+            if found != size:  # whoever writes there still would leave readers with a part of it
+                raise StorageFailed(
+                    "compacted segment is not what was written",
+                    topic=self.topic,
+                    partition=self.partition,
+                    base_offset=base_offset,
+                    size=found,
+                    written=size,
+                )
             commit_swap(self._files, self.directory, base_offset, end_offset)
             paths = finish_swap(self._files, self.directory, base_offset, end_offset)
             fresh = self._segment(base_offset, is_new=False)
-            fresh.size = self._files.size(fresh.path)
+            fresh.size = size
         self.segments.replace(gone, [fresh])
         return RemovalJob(self._files, paths)
 

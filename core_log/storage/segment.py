@@ -175,6 +175,9 @@ class Segment:
             self._check_times(entry)
         except CorruptLog:  # of an index, unless the log itself is damaged
             return self._index_anew(end, below, may_skip=may_skip)
+        except OSError:
+            self.size, self._max_timestamp = end, None  # the next look begins again
+            raise
         return next_offset
 
     def _check_times(self, entry: tuple[int, int] | None) -> None:
@@ -297,7 +300,7 @@ class Segment:
         self._start_indexes()
         try:
             return self._extend(None, end, below, may_skip=may_skip)
-        except CorruptLog:
+        except (CorruptLog, OSError):
             self.size, self._max_timestamp = end, None  # the next look must meet it again
             raise
 

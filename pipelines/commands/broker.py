@@ -46,11 +46,13 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     """
     from config.log_format import set_up_logging
     from core_log.broker.serve import serve
+    from pipelines.running.turns import take_short_turns
     from pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
+    take_short_turns()
     run_until_signal(serve(chosen))
 
 

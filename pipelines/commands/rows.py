@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_log.errors import ConfigError
+from core_log.generation_names import number_of
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
@@ -73,7 +74,7 @@ async def _rows(
         if as_of is not None:
             ends = await _ends(log, pipeline, stored.topic, as_of)
         if history:
-            changes = [each async for each in key_history(log, stored.topic, keys)]
+            changes = [each async for each in key_history(log, stored, keys)]
             await _warn_of_compaction(output, log, changes)
         else:
             newest = await newest_change(log, stored.topic, keys, ends=ends)
@@ -84,6 +85,8 @@ async def _rows(
         "topic": stored.topic,
         "changes": [change_facts(each) for each in changes],
     }
+    if number_of(stored.topic) > 1:
+        output.note(f"as {stored.topic} tells it, the newest generation of the table's topic")
     if not changes:
         output.note("the log has never had that key" if not as_of else "it was not there then")
     return facts, _lines(changes) if history else _row_lines(changes)

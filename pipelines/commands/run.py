@@ -39,8 +39,8 @@ def interval_ms(text: str) -> int:
 @click.option(
     "--migrate",
     is_flag=True,
-    help="Where the file asks for other partitions, stricter masks or another value format, fill "
-    "the next generation of the topics before going on.",
+    help="Where the file asks for other partitions, another key, stricter masks or another value "
+    "format, fill the next generation of the topics before going on.",
 )
 @click.option(
     "--data",
@@ -72,7 +72,7 @@ def run(
     `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
     without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
     """
-    from pipelines.running.importing import all_of_it_stays
+    from core_log.importing import all_of_it_stays
     from pipelines.running.spawning import spawn
     from pipelines.terminal.log_address import find_owner
 
@@ -86,9 +86,11 @@ def run(
         from config.redaction import Redaction
         from pipelines.running.run import Wanted
         from pipelines.running.run import run as run_pipelines
+        from pipelines.running.turns import take_short_turns
         from pipelines.terminal.signals import run_until_signal
 
     set_up_logging(level, scrub=lambda text: output.scrub(text))
+    take_short_turns()
 
     prints_rows, secrets = False, Redaction()
 

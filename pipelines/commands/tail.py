@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from core_log.log import Fetched, TopicPartition
 
 FETCH_WAIT_MS = 500
+QUIET_FETCHES = 8
+"""After the first fetch that brought nothing, and after so many more, it is looked whether the
+table has another topic by now."""
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("target", metavar="TOPIC|PIPELINE/TABLE")
 @click.option(
     "--from",
     "start",
@@ -38,32 +42,52 @@ FETCH_WAIT_MS = 500
     show_default=True,
     help="Wait for new records, or stop at the end that stands now.",
 )
+@click.option(
+    "--generation",
+    type=click.IntRange(1),
+    metavar="N",
+    help="This generation of a table's topic, in place of the newest.",
+)
 @click.option("--uncommitted", is_flag=True, help="Show undecided and aborted records, too.")
 @log_options
 @shared_options
 @click.pass_obj
 def tail(
     output: Output,
-    topic: str,
+    target: str,
     start: str,
     partition: int | None,
     count: int | None,
     follow: bool,
+    generation: int | None,
     uncommitted: bool,
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Print the records of TOPIC.
+    """Print the records of TOPIC, or of the topic of a table.
+
+    Of a topic that another one has taken the place of (`run --migrate`) the newest is read, and
+    that is said; who waits for new records then goes on there, behind what was filled into it.
 
     A line is PARTITION:OFFSET, time of append, key and value, with tabs between. With --json
     each line is an envelope of its own. Times are those of the records; a place given as a time
     is the first record of that time or later.
     """
     printer = Printer(output, count)
-    reading = read(
-        LogAddress(data, bootstrap), topic, start, partition, printer, follow, uncommitted
-    )
-    run_until_signal(reading)
+    wanted = Wanted(target, generation, start, partition, follow=follow, uncommitted=uncommitted)
+    run_until_signal(read(LogAddress(data, bootstrap), wanted, printer, output))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of which topic."""
+
+    target: str
+    generation: int | None
+    start: str
+    partition: int | None
+    follow: bool
+    uncommitted: bool
 
 
 class Printer:
@@ -98,32 +122,37 @@ class Printer:
             sys.stdout.flush()
 
 
-async def read(
-    address: LogAddress,
-    topic: str,
-    start: str,
-    partition: int | None,
-    printer: Printer,
-    follow: bool,
-    uncommitted: bool,
-) -> None:
+async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Output) -> None:
     from core_log.log import FetchLimit, Isolation
+    from pipelines.terminal.generation_choice import chosen_topic, gone_on
 
-    isolation = Isolation.UNCOMMITTED if uncommitted else Isolation.COMMITTED
+    isolation = Isolation.UNCOMMITTED if wanted.uncommitted else Isolation.COMMITTED
     async with address.open(retry_for_ms=60_000) as log:
-        partitions = await partitions_of(log, topic, partition)
+        chosen = await chosen_topic(log, wanted.target, generation=wanted.generation)
+        if chosen.remark:
+            output.note(chosen.remark)
+        partitions = await partitions_of(log, chosen.topic, wanted.partition)
         now_ms = time.time_ns() // 1_000_000
-        positions = dict(await resolve(log, partitions, start, now_ms=now_ms))
+        positions = dict(await resolve(log, partitions, wanted.start, now_ms=now_ms))
         bounds = await log.bounds(positions)
-        ends = {each: b.end if uncommitted else b.stable for each, b in bounds.items()}
+        ends = {each: b.end if wanted.uncommitted else b.stable for each, b in bounds.items()}
         limit = FetchLimit(wait_ms_max=FETCH_WAIT_MS)
+        quiet = 0
         while not printer.is_done:
-            wanted = {p: at for p, at in positions.items() if follow or at < ends[p]}
-            if not wanted:
+            places = {p: at for p, at in positions.items() if wanted.follow or at < ends[p]}
+            if not places:
                 return
-            for fetched in await log.fetch(wanted, limit=limit, isolation=isolation):
+            found = await log.fetch(places, limit=limit, isolation=isolation)
+            for fetched in found:
                 printer.show(fetched, positions[fetched.partition])
                 positions[fetched.partition] = fetched.next_offset
+            quiet = 0 if found else quiet + 1
+            if chosen.pipeline and wanted.partition is None and quiet % QUIET_FETCHES == 1:
+                following = await gone_on(log, chosen.pipeline, positions)
+                if following:
+                    positions = dict(following)
+                    topic = next(iter(positions)).topic
+                    output.note(f"the table has another topic from here on: {topic} is read")
 
 
 async def partitions_of(

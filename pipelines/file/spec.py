@@ -163,9 +163,10 @@ class LogSettings(YamlSettings):
     """How that cluster is spoken to; openly and as nobody, unless it is said otherwise."""
     topic: Annotated[str, AfterValidator(check_format)] = "{pipeline}.{schema}.{table}"
     """How a table's topic is called; `{schema}.` is left out for tables without a schema."""
-    partitions: int = Field(1, ge=1, le=8192)
-    """Partitions of each topic that is made; another number for one that exists needs
-    `run --migrate`."""
+    partitions: Literal["auto"] | Annotated[int, Field(ge=1, le=8192)] = "auto"
+    """Partitions of each topic that is made. `auto`: one, and for a table that has more than ten
+    million rows just then one for each ten million, up to eight. A topic keeps what it has; another
+    number for one that exists needs `run --migrate`."""
     cleanup: Literal["compact", "delete", "compact,delete"] = "compact"
     """Kafka's cleanup.policy: `compact` keeps the newest state of every key, `delete` keeps
     everything until its retention ends."""
@@ -319,7 +320,8 @@ class SourceUnit(YamlSettings):
     type: str
     """Which kind of source; `headwater explain` lists them."""
     batch_wait_ms: DurationMs = 5
-    """The least time between two commits to the log; the first change after quiet goes at once."""
+    """The least time between two commits to the log, on average; the first change after quiet goes
+    at once."""
 
 
 class SinkUnit(YamlSettings):

@@ -129,12 +129,7 @@ class SchemaBook:
         now_ms: int,
     ) -> tuple[StoredSchema, bool]:
         """The schema under its number, and whether that is new and has to be appended."""
-        home = schemas_home(topic)
-        if home not in self._read:
-            async for stored in read_schemas(self._log, home):
-                self._newest[stored.topic] = stored
-            self._read.add(home)
-        newest = self._newest.get(topic)
+        newest = await self._known(topic)
         if newest is not None and newest.pipeline != self._pipeline:
             raise ConfigError(
                 "another pipeline writes this topic",
@@ -155,6 +150,18 @@ class SchemaBook:
         )
         self._newest[topic] = stored
         return stored, True
+
+    async def has(self, topic: str) -> bool:
+        """Whether anything was ever written to it."""
+        return await self._known(topic) is not None
+
+    async def _known(self, topic: str) -> StoredSchema | None:
+        home = schemas_home(topic)
+        if home not in self._read:
+            async for stored in read_schemas(self._log, home):
+                self._newest[stored.topic] = stored
+            self._read.add(home)
+        return self._newest.get(topic)
 
 
 def _stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:

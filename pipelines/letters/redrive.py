@@ -14,6 +14,8 @@ from core_log.plain_records import Header, PlainRecord, encode_batch
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.decided import read_decided
+from pipelines.journal.generations import Generations
+from pipelines.journal.positions import load_positions
 from pipelines.letters.letters import DeadLetter, StoredLetter, dead_letter_home, encode_removals
 from pipelines.letters.overtaking import is_overtaken, records_of
 
@@ -28,6 +30,7 @@ class Fate(Enum):
 
     REDRIVEN = "redriven"
     OVERTAKEN = "left: a newer record of its key exists"
+    FORMER = "left: its topic is a former generation, and headwater rebuild brings the row"
     NO_RECORD = "left: it never was a record, so only its source can bring it again"
 
 
@@ -43,9 +46,12 @@ async def redrive(
     """Appends each record again, takes its letter away, and marks the commit boundary that lets
     sinks see it, in one transaction per partition."""
     fates = {each.number: Fate.NO_RECORD for each in letters}
+    former = Generations.of(await load_positions(log, pipeline)).former if letters else {}
     by_partition: dict[TopicPartition, list[StoredLetter]] = {}
     for each in letters:
-        if each.letter.is_record:
+        if each.letter.topic in former:
+            fates[each.number] = Fate.FORMER  # sinks that have crossed over read nothing there
+        elif each.letter.is_record:
             place = TopicPartition(each.letter.topic, each.letter.partition)
             by_partition.setdefault(place, []).append(each)
     # A name of its own: the source's writer must not be fenced.

@@ -36,7 +36,7 @@ class Boundaries:
             self.next_offset = self._fetch_from
             return None
         offset, commit = self._ready.popleft()
-        self.next_offset = offset + 1
+        self.next_offset = offset + 1 if self._ready else self._fetch_from
         return offset, commit
 
     async def _fetch(self, wait_ms: int, bytes_min: int) -> None:

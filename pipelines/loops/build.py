@@ -1,13 +1,16 @@
 """From a loaded pipeline to its running parts: what `ingest` and `deliver` are given."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
-from connectors.source import Gauge, Remark, Source, SourceContext, SourceReport
+from connectors.source import Estimating, Gauge, Remark, Source, SourceContext, SourceReport
 from core_log.client import KafkaLog, KafkaSettings
+from core_log.client.together import together
 from core_log.clock import Clock
 from core_log.compression import Compression
 from core_log.log import Log
 from core_log.rows.settings import WireSettings
+from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.file.spec import LogSettings
 from pipelines.journal.control import Desired
@@ -64,11 +67,8 @@ async def run_unit(
 
 async def ensure_topics(loaded: LoadedPipeline, log: Log) -> None:
     """The log's own topics, which every unit needs."""
-    for topic in [
-        *internal_topics(history_ms=loaded.spec.log.history_ms),
-        dead_letter_topic(loaded.name),
-    ]:
-        await log.ensure_topic(topic)
+    topics = internal_topics(history_ms=loaded.spec.log.history_ms)
+    await together(map(log.ensure_topic, [*topics, dead_letter_topic(loaded.name)]))
 
 
 def make_source(
@@ -114,10 +114,15 @@ def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> Topi
     return TopicRules(
         pipeline=loaded.name,
         template=log.topic,
-        partitions=log.partitions,
+        partitions=None if log.partitions == "auto" else log.partitions,
         config=topic_config(log),
         generations=generations,
     )
+
+
+async def row_estimates(source: Source) -> Mapping[TableId, int]:
+    """About how many rows the source's tables have; nothing of a source that cannot say so."""
+    return await source.row_estimates() if isinstance(source, Estimating) else {}
 
 
 def topic_config(log: LogSettings) -> dict[str, str]:
@@ -177,6 +182,8 @@ async def _run_source(
             )
         )
 
+    source = make_source(loaded, clock=clock, report=tell, until_end=until_end)
+
     def new_encoder(generations: Generations) -> Encoder:
         return Encoder(
             log,
@@ -184,11 +191,12 @@ async def _run_source(
             wire=wire_of(loaded),
             before_log=BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline)),
             compression=Compression[loaded.spec.log.compression.upper()],
+            row_estimates=partial(row_estimates, source),
         )
 
     await ingest(
         loaded.name,
-        make_source(loaded, clock=clock, report=tell, until_end=until_end),
+        source,
         log,
         new_encoder=new_encoder,
         limits=IngestLimits(

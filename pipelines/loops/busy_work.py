@@ -16,7 +16,8 @@ THREAD_BYTES_MIN = 64 << 10
 
 def pieces_of(rows: int) -> int:
     """Into how many pieces a batch is divided, to be worked on side by side."""
-    return max(min(os.cpu_count() or 1, rows // PIECE_ROWS_MIN), 1)
+    wanted = rows // PIECE_ROWS_MIN
+    return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system is slow to count
 
 
 async def beside(work: Callable[[], T], size: int) -> T:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from core_log.clock import Clock
@@ -26,7 +26,7 @@ from pipelines.loops.reading import SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import Slicer
 from pipelines.reports import Moved, Reporter, State, StateChanged, Stood
-from sinks.sink import Sink, Slice, Stand, Stands, Tally
+from sinks.sink import Sink, Slice, Stand, Stands
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,6 @@ class Delivery:
     clock: Clock
     report: Reporter
     quarantine: Quarantine = field(default_factory=Quarantine)
-    names: dict[str, str] = field(default_factory=dict)
-    """Topic to the source's table, of those whose rows never come through this process."""
     paused: frozenset[str] = frozenset()
     """Tables that were paused when this was last looked at."""
     told_lost: set[str] = field(default_factory=set)
@@ -87,12 +85,11 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
             continue
         _tell_lost(delivery)
         held = _held(delivery)
+        if until_end and slicer.is_caught_up(held):
+            return
         part = await slicer.next(held)
-        if part is None:
-            if until_end and slicer.is_caught_up(held):
-                return
-            continue
-        await finished(_deliver_one(delivery, part))
+        if part is not None:
+            await finished(_deliver_one(delivery, part))
 
 
 async def _deliver_one(delivery: Delivery, part: Slice) -> None:
@@ -103,22 +100,7 @@ async def _deliver_one(delivery: Delivery, part: Slice) -> None:
     if delivery.keeps_group:
         offsets = {each: stand.next_offset for each, stand in applied.end.items()}
         await delivery.log.commit_offsets(delivery.group, offsets)
-    await _learn_names(delivery, applied)
     _tell(delivery, applied)
-
-
-async def _learn_names(delivery: Delivery, part: Slice) -> None:
-    """What tables are called that the sink has read by itself, in other processes."""
-    if set(_unread(delivery, part)) - delivery.names.keys():
-        stored = await every_topic_of(delivery.log, delivery.pipeline)
-        delivery.names |= {topic: str(each.schema.table) for topic, each in stored.items()}
-
-
-def _unread(delivery: Delivery, part: Slice) -> Mapping[str, Tally]:
-    """Topics of which no row came through this process, and what their commits say of them."""
-    read = {count.topic for count in delivery.reader.counts.values()}
-    topics = {each.topic for each in part.end} - read
-    return {topic: tally for topic, tally in part.tallies.items() if topic in topics}
 
 
 async def _stands(delivery: Delivery) -> Stands:
@@ -162,6 +144,7 @@ def _held(delivery: Delivery) -> frozenset[str]:
 async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
     """Returns what was applied of the slice in the end: without records that were set aside, and
     without tables that had to be quarantined; None when nothing was left of it."""
+    part = replace(part, heard=delivery.reader.hear)
     while True:
         delivery.reader.counts = {}
         try:
@@ -251,19 +234,6 @@ def _table_of(delivery: Delivery, topic: str) -> str:
 
 def _tell(delivery: Delivery, part: Slice) -> None:
     now_ms = delivery.clock.now_ms()
-    committed_ms = now_ms if part.cut is None else part.cut.committed_ms or now_ms
-    for topic, tally in _unread(delivery, part).items():
-        delivery.report(
-            Moved(
-                delivery.pipeline,
-                delivery.unit,
-                delivery.names.get(topic, topic),
-                tally.records,
-                tally.bytes,
-                committed_ms,
-                now_ms,
-            )
-        )
     for table, count in delivery.reader.counts.items():
         delivery.report(
             Moved(

@@ -1,7 +1,9 @@
 """Changes of tables into record batches per partition: schema, codec, headers, compression."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -11,7 +13,8 @@ import pyarrow as pa
 
 from core_log import records
 from core_log.batch import Batch
-from core_log.changes import Operation, Positions, Reject, TableChanges
+from core_log.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
+from core_log.clock import Clock
 from core_log.errors import ConfigError
 from core_log.joining import Column, Kind, Piece, join
 from core_log.log import Log, TopicPartition
@@ -26,14 +29,16 @@ from core_log.rows.codec import (
     RowCodec,
 )
 from core_log.rows.codecs import codec_for
+from core_log.rows.not_numbers import declared
 from core_log.rows.settings import WireSettings
+from core_log.settings import TopicSettings
 from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
-from pipelines.loops.busy_work import beside, pieces_of
+from pipelines.loops.busy_work import THREAD_BYTES_MIN, beside, pieces_of
 from pipelines.loops.inexpressible import encoded_or_set_aside, sized
-from pipelines.loops.topics import TopicRules
+from pipelines.loops.topics import TopicRules, partitions_for
 
-PIECE_ROWS_MAX = 8_000
+PIECE_ROWS_MAX = 4_000
 """So that the log has something to do while most of a large batch is still encoded."""
 NEW_KEY_HEADER, OLD_KEY_HEADER = "__debezium.newkey", "__debezium.oldkey"
 """Of the two records of a changed key: what the key is afterwards, and what it was before."""
@@ -43,6 +48,14 @@ class BeforeLog(Protocol):
     """What a pipeline does to rows before they enter the log: masks and dropped columns."""
 
     def apply(self, changes: TableChanges) -> TableChanges: ...
+
+
+RowEstimates = Callable[[], Awaitable[Mapping[TableId, int]]]
+"""About how many rows the tables of the source have, of those of which it is known."""
+
+
+async def nothing_known() -> Mapping[TableId, int]:
+    return {}
 
 
 class Portion(NamedTuple):
@@ -63,6 +76,24 @@ class _Route:
     codec: RowCodec
 
 
+class _Made(NamedTuple):
+    portions: Sequence[Portion]
+    rejects: Sequence[Reject]
+
+
+_Making = asyncio.Task[_Made]
+
+
+class _Begun(NamedTuple):
+    """Changes that are encoded before their turn has come."""
+
+    changes: TableChanges
+    kept: TableChanges
+    """The same as the log is to have them."""
+    stored: StoredSchema
+    makings: Sequence[_Making]
+
+
 class Encoder:
     """Creates topics when their tables are first seen. Lives as long as one run of `ingest`."""
 
@@ -74,57 +105,93 @@ class Encoder:
         wire: WireSettings,
         before_log: BeforeLog,
         compression: int,
+        row_estimates: RowEstimates = nothing_known,
     ) -> None:
         self._log, self._topics, self._wire = log, topics, wire
+        self._row_estimates, self._rows = row_estimates, dict[TableId, int]()
         self._before_log, self._compression = before_log, compression
         self._book = SchemaBook(log, topics.pipeline)
         self._routes: dict[TableId, _Route] = {}
         self._owners: dict[str, TableId] = {}
+        self._stored: dict[TableId, StoredSchema] = {}
+        self._begun = deque[_Begun]()
         self.rejects: list[Reject] = []
         """Rows that were set aside, until who encodes them takes them."""
         self._turns: dict[str, int] = {}  # of tables without a key, which go round
 
+    def begin(self, batch: ChangeBatch, *, now_ms: int) -> None:
+        """Has a large batch encoded while others are appended. `encode` will be asked for the same
+        changes, in the order in which they were begun; what belongs to a table that nothing is
+        known of yet, or that has another form by then, is made there and then."""
+        for changes in batch.tables:
+            if changes.rows.nbytes < THREAD_BYTES_MIN:
+                continue
+            kept = self._before_log.apply(changes)
+            stored = self._stored.get(kept.schema.table)
+            if stored is not None and stored.schema == declared(kept.schema):
+                route = self._routes[kept.schema.table]
+                makings = self._makings(route, kept, stored, now_ms)
+                self._begun.append(_Begun(changes, kept, stored, makings))
+
     async def encode(
         self, changes: TableChanges, *, positions: Positions, now_ms: int
-    ) -> AsyncIterator[Portion]:
-        """In the order in which the batches have to be appended."""
-        changes = self._before_log.apply(changes)
-        route = await self._route(changes.schema)
-        stored, is_new = await self._book.current(
-            route.topic, changes.schema, self._wire, positions=positions, now_ms=now_ms
-        )
-        if is_new:
-            for batch in encode_schema(stored):
-                yield Portion(schemas_home(route.topic), batch, is_data=False)
-        makings = [
+    ) -> AsyncIterator[Sequence[Portion]]:
+        """In the order in which the batches have to be appended; those that come together may be
+        under way together."""
+        begun = self._begun_of(changes)
+        makings: Sequence[_Making] = () if begun is None else begun.makings
+        try:
+            kept = self._before_log.apply(changes) if begun is None else begun.kept
+            route = await self._route(kept.schema)
+            stored, is_new = await self._book.current(
+                route.topic, declared(kept.schema), self._wire, positions=positions, now_ms=now_ms
+            )
+            self._stored[kept.schema.table] = stored
+            if is_new:
+                home = schemas_home(route.topic)
+                yield [Portion(home, each, is_data=False) for each in encode_schema(stored)]
+            if begun is None or begun.stored is not stored:
+                await _end(makings)
+                makings = self._makings(route, kept, stored, now_ms)
+            for making in makings:  # the later ones are made while the first are appended
+                made = await making
+                self.rejects += made.rejects
+                yield made.portions
+        finally:
+            await _end(makings)
+
+    async def aclose(self) -> None:
+        """Leaves nothing running that was begun."""
+        while self._begun:
+            await _end(self._begun.popleft().makings)
+
+    def _begun_of(self, changes: TableChanges) -> _Begun | None:
+        is_begun = bool(self._begun) and self._begun[0].changes is changes
+        return self._begun.popleft() if is_begun else None
+
+    def _makings(
+        self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
+    ) -> list[_Making]:
+        return [
             asyncio.ensure_future(
-                beside(partial(self._portions, route, each, stored, now_ms), each.rows.nbytes)
+                beside(partial(self._made, route, each, stored, now_ms), each.rows.nbytes)
             )
             for each in divided(changes)
         ]
-        try:
-            for making in makings:  # the later ones are made while the first are appended
-                for portion in await making:
-                    yield portion
-        finally:
-            for making in makings:
-                making.cancel()
-            await asyncio.gather(*makings, return_exceptions=True)
 
-    def _portions(
+    def _made(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
-    ) -> list[Portion]:
+    ) -> _Made:
         changes, encoded, rejects = encoded_or_set_aside(
             changes,
             sized(
                 partial(route.codec.encode, now_us=now_ms * 1_000), compression=self._compression
             ),
         )
-        self.rejects += rejects
         if encoded is None:
-            return []
+            return _Made([], rejects)
         if changes.is_truncate:
-            return self._marker(route, encoded, changes, stored, now_ms)
+            return _Made(self._marker(route, encoded, changes, stored, now_ms), rejects)
         portions: list[Portion] = []
         headers = headers_of(changes, encoded, stored.id)
         for partition, rows in self._spread(route, encoded):
@@ -136,7 +203,7 @@ class Encoder:
             )
             home = TopicPartition(route.topic, partition)
             portions += [Portion(home, batch) for batch in batches]
-        return portions
+        return _Made(portions, rejects)
 
     def _spread(
         self, route: _Route, encoded: Encoded
@@ -198,10 +265,40 @@ class Encoder:
                     topic=topic.name,
                     tables=[str(owner), str(schema.table)],
                 )
-            await self._log.ensure_topic(topic)
-            route = _Route(topic.name, topic.partitions, codec_for(self._wire, topic=topic.name))
+            count = await self._partitions_of(topic, schema)
+            route = _Route(topic.name, count, codec_for(self._wire, topic=topic.name))
             self._routes[schema.table] = route
         return route
+
+    async def _partitions_of(self, topic: TopicSettings, schema: TableSchema) -> int:
+        """Makes the topic, where it is not there yet; how many it has then is never changed."""
+        if topic.keeps_partitions and not await self._book.has(topic.name):
+            if schema.table not in self._rows:
+                self._rows |= await self._row_estimates()
+            rows = self._rows.setdefault(schema.table, 0)
+            topic = self._topics.topic_of(schema, partitions=partitions_for(rows))
+        await self._log.ensure_topic(topic)
+        if topic.keeps_partitions:  # a run that broke off can have made it for another estimate
+            return await self._log.partition_count(topic.name)
+        return topic.partitions
+
+
+async def begun_early(
+    batches: AsyncGenerator[ChangeBatch, None], encoder: Encoder, clock: Clock
+) -> AsyncGenerator[ChangeBatch, None]:
+    """The same batches, each of which is begun when it comes, and not when it is asked for."""
+    async with aclosing(batches):
+        async for batch in batches:
+            encoder.begin(batch, now_ms=clock.now_ms())
+            yield batch
+
+
+async def _end(makings: Sequence[_Making]) -> None:
+    left = [each for each in makings if not each.done() or each.cancelled() or each.exception()]
+    for making in left:
+        making.cancel()
+    if left:  # a single change shall not wait for the loop once more
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 def divided(changes: TableChanges) -> list[TableChanges]:

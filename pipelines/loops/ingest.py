@@ -1,9 +1,12 @@
 """Source to log: the whole write path of a pipeline, in one loop."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from connectors.source import Source
+from core_log.batch import Batch
 from core_log.changes import ChangeBatch, TableChanges
 from core_log.client.together import together
 from core_log.clock import Clock
@@ -13,9 +16,10 @@ from pipelines.journal.generations import Generations, source_parts
 from pipelines.journal.notices import NoticeTopics
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.letters.letters import encode_rejects
-from pipelines.loops.encoding import Encoder
+from pipelines.loops.encoding import Encoder, Portion, begun_early
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
 from pipelines.loops.relaying import Controls, relaying
+from pipelines.loops.spacing import Spacing
 from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
 UNIT = "source"
@@ -29,8 +33,7 @@ class IngestLimits:
     """When a transaction of the log ends, as far as the source lets it."""
 
     batch_wait_ms: int
-    """The least time between the beginnings of two commits; the first change after quiet goes at
-    once."""
+    """The least time between two commits, on average; the first change after quiet goes at once."""
     transaction_bytes_max: int
     """Commit without waiting once this much has been appended."""
 
@@ -60,20 +63,21 @@ async def ingest(
     resume_from = source_parts(positions)
     report(Stood(pipeline, UNIT, resume_from))
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
-    encoder, last_commit_ms = new_encoder(Generations.of(positions)), -limits.batch_wait_ms
+    encoder, spacing = new_encoder(Generations.of(positions)), Spacing(limits.batch_wait_ms)
     notices = NoticeTopics(log, pipeline)
     async with (
-        read_ahead(source.changes(resume_from)) as batches,
+        aclosing(encoder),
+        read_ahead(begun_early(source.changes(resume_from), encoder, clock)) as batches,
         relaying(source, controls, resume_from),
     ):
         while (first := await batches.next()) is not None:
-            filling = _Filling(pipeline, encoder, notices, clock, limits, last_commit_ms)
-            async with writer.transaction() as transaction:
+            filling = _Filling(pipeline, encoder, notices, clock, limits, spacing)
+            async with writer.transaction() as transaction, filling:
                 batch: ChangeBatch | None = first
                 while batch is not None:
                     await filling.append(transaction, batch)
                     batch = await filling.following(batches)
-                last_commit_ms = clock.monotonic_ms()
+                spacing.begun(clock.monotonic_ms())
                 await filling.close(transaction)
             await source.acknowledge(filling.positions)
             for each in filling.told():
@@ -96,7 +100,7 @@ class _Filling:
     notices: NoticeTopics
     clock: Clock
     limits: IngestLimits
-    last_commit_ms: int
+    spacing: Spacing
     positions: dict[str, str] = field(default_factory=dict)
     touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
@@ -105,9 +109,21 @@ class _Filling:
     is_at_boundary: bool = False
     bytes: int = 0
     opened_ms: int = field(init=False)
+    _landing: asyncio.Future[None] | None = field(default=None, init=False)
+    """The last appends of data while they are under way, so that the next can be made meanwhile."""
 
     def __post_init__(self) -> None:
         self.opened_ms = self.clock.monotonic_ms()
+
+    async def __aenter__(self) -> None:
+        """What is under way ends before the transaction does, however that ends."""
+
+    async def __aexit__(self, *failure: object) -> None:
+        if self._landing is not None:
+            self._landing.cancel()
+            await asyncio.wait([self._landing])
+            if not self._landing.cancelled():
+                self._landing.exception()
 
     async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
         for changes in batch.tables:
@@ -132,8 +148,8 @@ class _Filling:
 
     async def following(self, batches: ReadAhead) -> ChangeBatch | None:
         """What else belongs into this transaction: the rest of the source's own one without
-        question, what comes within `batch_wait` of the last commit, and for a moment what is there
-        already."""
+        question, what comes before `batch_wait` lets the next commit go, and for a moment what is
+        there already."""
         if not self.is_at_boundary:
             batch = await batches.next()
             assert batch is not None, "a source ends between its transactions"
@@ -141,15 +157,18 @@ class _Filling:
         if self.bytes >= self.limits.transaction_bytes_max:
             return None
         now_ms = self.clock.monotonic_ms()
-        left_ms = self.last_commit_ms + self.limits.batch_wait_ms - now_ms
+        left_ms = self.spacing.left_ms(now_ms)
         if left_ms <= 0 and now_ms >= self.opened_ms + HELD_MS_MAX:
             return None
         return await batches.next_within(left_ms)
 
     async def close(self, transaction: Transaction) -> None:
         """Position and boundary come last, so that nobody waits for them behind a long
-        transaction."""
+        transaction. Only the boundary says where the data is, and has to wait until it is there."""
         now_ms = self.clock.now_ms()
+        home = positions_home(self.pipeline)
+        positions = encode_positions(self.pipeline, self.positions, now_ms=now_ms)
+        await together([self._landed(), *(_append(transaction, home, each) for each in positions)])
         commit = Commit(
             pipeline=self.pipeline,
             committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
@@ -157,14 +176,8 @@ class _Filling:
             touched=self.touched,
             truncated=frozenset(self.truncated),
         )
-        last = [
-            *(
-                (positions_home(self.pipeline), each)
-                for each in encode_positions(self.pipeline, self.positions, now_ms=now_ms)
-            ),
-            *((commits_home(self.pipeline), each) for each in encode_commit(commit, now_ms=now_ms)),
-        ]
-        await together(transaction.append(home, batch) for home, batch in last)
+        for batch in encode_commit(commit, now_ms=now_ms):
+            await transaction.append(commits_home(self.pipeline), batch)
 
     def told(self) -> list[Report]:
         now_ms = self.clock.now_ms()
@@ -178,17 +191,35 @@ class _Filling:
         tally = self.tallies.setdefault(str(changes.schema.table), _Tally())
         tally.rows += len(changes)
         tally.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        async for portion in self.encoder.encode(
+        async for portions in self.encoder.encode(
             changes, positions=self.positions, now_ms=self.clock.now_ms()
         ):
-            batch_bytes, record_count = len(portion.batch.data), portion.batch.record_count
-            first = await transaction.append(portion.partition, portion.batch)
-            if not portion.is_data:
-                continue
-            if changes.is_truncate:
-                self.truncated.add(portion.partition.topic)
-            tally.bytes += batch_bytes
-            self.bytes += batch_bytes
-            stretch = Stretch(first, first + record_count, record_count, batch_bytes)
-            earlier = self.touched.get(portion.partition)
-            self.touched[portion.partition] = earlier.joined(stretch) if earlier else stretch
+            await self._landed()
+            self._landing = asyncio.ensure_future(self._land(transaction, portions))
+            for portion in portions:
+                if portion.is_data:
+                    if changes.is_truncate:
+                        self.truncated.add(portion.partition.topic)
+                    tally.bytes += len(portion.batch.data)
+                    self.bytes += len(portion.batch.data)
+
+    async def _land(self, transaction: Transaction, portions: Sequence[Portion]) -> None:
+        sizes = [len(portion.batch.data) for portion in portions]
+        firsts = await together(
+            transaction.append(portion.partition, portion.batch) for portion in portions
+        )
+        for portion, size, first in zip(portions, sizes, firsts, strict=True):
+            if portion.is_data:
+                count = portion.batch.record_count
+                stretch = Stretch(first, first + count, count, size)
+                earlier = self.touched.get(portion.partition)
+                self.touched[portion.partition] = earlier.joined(stretch) if earlier else stretch
+
+    async def _landed(self) -> None:
+        if self._landing is not None:
+            await self._landing
+            self._landing = None
+
+
+async def _append(transaction: Transaction, home: TopicPartition, batch: Batch) -> None:
+    await transaction.append(home, batch)

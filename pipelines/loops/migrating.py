@@ -32,9 +32,10 @@ from pipelines.journal.generations import (
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import StoredSchema, encode_schema, read_schemas, schemas_home
 from pipelines.loops.busy_work import beside
-from pipelines.loops.next_records import NextRecords, between, stretches
+from pipelines.loops.next_records import NextRecords, between, picked, stretches
 from pipelines.loops.next_records import Stretch as Piece
 from pipelines.loops.recoding import BeforeLog, Recoder
+from pipelines.loops.rekeying import Newest, check_tells_apart, newest_rows
 from pipelines.loops.truncates import Range, find_barriers
 from pipelines.reports import Read, Reporter
 
@@ -81,8 +82,10 @@ async def migrate(
     """
     writer = await log.writer(f"headwater.{pipeline}")
     await log.writer(f"headwater.{pipeline}.repair")
-    for move in moves:
-        moving = _Moving(pipeline, log, writer, move, rules, clock, report)
+    movings = [_Moving(pipeline, log, writer, move, rules, clock, report) for move in moves]
+    for moving in movings:
+        await moving.look()
+    for moving in movings:
         await moving.run(Generations.of(await load_positions(log, pipeline)))
 
 
@@ -95,6 +98,15 @@ class _Moving:
     rules: Rules
     clock: Clock
     report: Reporter
+    newest: Newest | None = None
+    """Where the table gets another key: the records of which that can be said at all, since a
+    delete, or a row that was since written again, does not tell the new key that it once had."""
+
+    async def look(self) -> None:
+        """Raises ConfigError, before anything is changed, where another key cannot be given."""
+        schemas = await self._schemas()
+        if schemas[max(schemas)].schema.key != self.move.schema.key:
+            self.newest = await self._newest(schemas)
 
     async def run(self, generations: Generations) -> None:
         move = self.move
@@ -118,7 +130,23 @@ class _Moving:
         )  # fmt: skip
 
     def _recoder(self, topic: str) -> Recoder:
-        return Recoder(self.move.former, topic, self.rules.wire, self.rules.masks)
+        key = None if self.newest is None else self.move.schema.key
+        return Recoder(self.move.former, topic, self.rules.wire, self.rules.masks, key=key)
+
+    async def _newest(self, schemas: Mapping[int, StoredSchema]) -> Newest:
+        """Reads all of it twice before anything is changed. Compaction may go on meanwhile: it
+        takes a delete only after the rows before it, and these are then not found any more when
+        they would be filled in."""
+        topic = self.move.former
+        logger.info("which rows %s holds, and whether the new key tells them apart?", topic)
+        bounds = await self.log.bounds(await self._partitions())
+        starts = {part.partition: held.start for part, held in bounds.items()}
+        ends = {part: held.end for part, held in bounds.items()}
+        newest = await newest_rows(self._pieces(starts, ends), schemas, topic=topic)
+        rules, key = self.rules, self.move.schema.key
+        recoder = Recoder(topic, topic, rules.wire, rules.masks, key=key)
+        await check_tells_apart(self._pieces(starts, ends), newest, schemas, recoder, key=key)
+        return newest
 
     async def _schemas(self) -> dict[int, StoredSchema]:
         home = schemas_home(self.move.former)
@@ -148,7 +176,7 @@ class _Moving:
         await self.log.ensure_topic(self.move.settings.model_copy(update={"name": filled.topic}))
         logger.info("%s is filled from %s", filled.topic, self.move.former)
         async with self.writer.transaction() as transaction:
-            for stored in schemas.values():
+            for stored in filter(recoder.has_key, schemas.values()):
                 for batch in encode_schema(recoder.schema(stored)):
                     await transaction.append(schemas_home(filled.topic), batch)
             parts = line_part(self.move.first, line) | filled_part(self.move.first, filled)
@@ -161,6 +189,8 @@ class _Moving:
     ) -> None:
         is_told = all(offset >= 0 for offset in filled.cleaned_to.values())
         is_compacted = "compact" in self.move.settings.config.get("cleanup.policy", "")
+        if self.newest is not None:
+            return
         if is_compacted and not is_told and not all(map(recoder.keeps_keys, schemas.values())):
             raise ConfigError(
                 "this log does not say what compaction takes while a topic with other keys is made",
@@ -175,15 +205,18 @@ class _Moving:
         bounds = await self.log.bounds(partitions)
         ends = {part: held.end for part, held in bounds.items()}
         total = sum(held.end - held.start for held in bounds.values())
-        one_by_one = len(partitions) == 1
+        has_marks = len(partitions) == 1 and self.newest is None
         records_of = NextRecords(recoder, self.move.settings.partitions, self.rules.compression)
         stops: list[Mapping[TopicPartition, int]] = [ends]
-        if not one_by_one:
+        if not has_marks and self.newest is None:
             ranges = {part: Range(filled.read[part.partition], end) for part, end in ends.items()}
             stops = [*await find_barriers(self.log, ranges), ends]
         for stop in stops:
             async for partition, columns in self._pieces(filled.read, stop):
-                found = stretches(columns, schemas, topic=self.move.former, has_marks=one_by_one)
+                wanted = columns
+                if self.newest is not None:
+                    wanted = picked(columns, self.newest[partition.partition])
+                found = stretches(wanted, schemas, topic=self.move.former, has_marks=has_marks)
                 filled = await self._append(filled, records_of, {partition: columns}, list(found))
                 read = sum(filled.read.values()) - sum(held.start for held in bounds.values())
                 self._tell(read, total, filled)
@@ -201,14 +234,15 @@ class _Moving:
         """What each fetch brings; waits for what is still undecided. Where there are several
         partitions, truncates lie between the stops: one of each stands for all."""
         for partition, end in stop.items():
-            offset = read[partition.partition]
+            offset, decided = read[partition.partition], 0
             while offset < end:
                 fetched = await self.log.fetch(
                     {partition: offset}, limit=LIMIT, isolation=Isolation.COMMITTED
                 )
                 if not fetched:
-                    if (await self.log.bounds([partition]))[partition].stable >= end:
+                    if decided >= end:  # before it was fetched
                         break  # compaction has taken all that was left
+                    decided = (await self.log.bounds([partition]))[partition].stable
                     continue
                 columns = records.decode(fetched[0].data, from_offset=offset)
                 offset = fetched[0].next_offset
@@ -266,6 +300,8 @@ class _Moving:
     ) -> bool:
         """Whether compaction has taken nothing that was not read yet and had to be: deletes that
         came after rows which had been read, and tombstones that only say the old bytes of a key."""
+        if self.newest is not None:
+            return True
         bounds = await self.log.bounds(await self._partitions())
         if _numbered(bounds, "deletes_dropped_to") != filled.deletes_dropped_to:
             return False
@@ -278,7 +314,7 @@ class _Moving:
         bounds = await self.log.bounds(await self._partitions())
         numbers = range(self.move.settings.partitions)
         ends = {number: filled.ends.get(number, 0) for number in numbers}
-        is_in_order = len(bounds) == 1
+        is_in_order = len(bounds) == 1 and self.newest is None
         is_known = _numbered(bounds, "cleaned_to") == filled.cleaned_to
         marks = filled.marks if is_in_order and is_known else ends
         switch = Switch(self.move.former, filled.topic, filled.read, ends, marks)

@@ -16,6 +16,7 @@ from core_log.partitioning import partitions_of
 from core_log.record_headers import header_column
 from core_log.records import Columns
 from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
+from core_log.varint import Int64s
 from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.decoding import truncate_of
 from pipelines.loops.recoding import Recoded, Recoder
@@ -44,6 +45,8 @@ def stretches(
     columns: Columns, schemas: Mapping[int, StoredSchema], *, topic: str, has_marks: bool = True
 ) -> Iterator[Stretch]:
     """Without `has_marks` truncates are left out."""
+    if not len(columns):
+        return
     ids = header_column(columns.headers, SCHEMA_HEADER)
     if ids.null_count:
         raise DecodeError(
@@ -126,4 +129,16 @@ def between(columns: Columns, start: int, end: int) -> Columns:
         columns.keys[rows],
         columns.values[rows],
         columns.headers[rows],
+    )
+
+
+def picked(columns: Columns, offsets: Int64s) -> Columns:
+    """Only the records with these offsets, which rise."""
+    rows = pa.array(np.flatnonzero(np.isin(columns.offsets, offsets, assume_unique=True)))
+    return Columns(
+        columns.offsets[rows.to_numpy()],
+        columns.timestamps_ms[rows.to_numpy()],
+        columns.keys.take(rows),
+        columns.values.take(rows),
+        columns.headers.take(rows),
     )

@@ -1,5 +1,6 @@
 """Reads a slice of the log back into changes: fetched, decoded, transformed, routed."""
 
+from asyncio import gather
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -7,14 +8,15 @@ from functools import partial
 from typing import Protocol
 
 from core_log.changes import TableChanges
-from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
+from core_log.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.loops.busy_work import beside, one_ahead
 from pipelines.loops.decoding import Decoded, Decoder
+from pipelines.loops.standing import check_reached, check_same_topics
 from pipelines.loops.truncates import Barrier, Range, find_barriers
 from sinks.aged_deletes import check_no_delete_was_missed
-from sinks.sink import Slice
+from sinks.sink import Count, Slice, Stands
 
 Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""
@@ -31,15 +33,10 @@ class AfterLog(Protocol):
         """Whether there is something to compute, and no code of the user's among it."""
         ...
 
-
-@dataclass(slots=True)
-class Count:
-    """What the last slice brought of one table of the source."""
-
-    topic: str
-    rows: int = 0
-    bytes: int = 0
-    committed_ms: int = 0
+    @property
+    def filters(self) -> bool:
+        """Whether rows may be left out."""
+        ...
 
 
 class SliceReader:
@@ -61,7 +58,7 @@ class SliceReader:
         self._decoder = Decoder(log, is_alone=is_alone)
         self._may_leave_loop = is_alone and after_log.is_sql
         self.counts: dict[TableId, Count] = {}
-        """By table of the source, since it was last emptied."""
+        """By table of the source, since it was last emptied: what the last slice brought."""
         self.feeds: dict[TableId, set[str]] = {}
         """Which topics have gone into each table of the target."""
 
@@ -74,22 +71,32 @@ class SliceReader:
             if partition.topic != COMMITS
         }
         before = await self._log.bounds(ends)
-        reached = {
-            partition: max(part.start[partition].next_offset, before[partition].start)
-            for partition in ends
-        }
-        for barrier in await self._barriers(part, reached, ends):
-            async for changes in self._read_to(barrier, reached, before):
+        begun = _Begun(
+            {each: part.end[each] for each in ends if part.end[each].topic_id},
+            {each: max(part.start[each].next_offset, before[each].start) for each in ends},
+            {each: held.cleaned_to for each, held in before.items()},
+            {each: held.stable for each, held in before.items()},
+        )
+        for barrier in await self._barriers(part, begun.reached, ends):
+            async for changes in self._read_to(barrier, begun):
                 yield changes
             # One marker stands for all, and comes before whatever follows any of them.
             [(first, offset), *others] = barrier.items()
-            async for changes in self._read_to({first: offset + 1}, reached, before):
+            async for changes in self._read_to({first: offset + 1}, begun):
                 yield changes
-            reached |= {partition: offset + 1 for partition, offset in others}
-        async for changes in self._read_to(ends, reached, before):
+            begun.reached.update({partition: offset + 1 for partition, offset in others})
+        async for changes in self._read_to(ends, begun):
             yield changes
-        after = await self._log.bounds(before)
+        after, _ = await gather(
+            self._log.bounds(before), check_same_topics(self._log, begun.stands)
+        )
         check_no_delete_was_missed(part.start, before=before, after=after)
+
+    def hear(self, counts: Sequence[Count]) -> None:
+        """What others have read of the same slice counts as well."""
+        for each in counts:
+            known = self.counts.get(each.table)
+            self.counts[each.table] = each if known is None else _sum(known, each)
 
     async def _barriers(
         self, part: Slice, reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -106,40 +113,39 @@ class SliceReader:
         return found
 
     async def _read_to(
-        self,
-        ends: Mapping[TopicPartition, int],
-        reached: dict[TopicPartition, int],
-        before: Mapping[TopicPartition, Bounds],
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
     ) -> AsyncIterator[TableChanges]:
-        """Moves `reached` on to `ends`."""
-        async with aclosing(one_ahead(self._routed(ends, reached, before))) as routed:
+        """Moves on to `ends`."""
+        async with aclosing(one_ahead(self._routed(ends, begun))) as routed:
             async for each in routed:
                 for changes in each:
                     yield changes
 
     async def _routed(
-        self,
-        ends: Mapping[TopicPartition, int],
-        reached: dict[TopicPartition, int],
-        before: Mapping[TopicPartition, Bounds],
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
     ) -> AsyncGenerator[list[TableChanges], None]:
         """While more is decoded, and while what came before is written."""
-        async with aclosing(one_ahead(self._pieces(ends, reached))) as pieces:
+        async with aclosing(one_ahead(self._pieces(ends, begun))) as pieces:
             async for piece in pieces:
                 for each in piece:
                     size = each.bytes if self._may_leave_loop else 0
-                    yield await beside(partial(self._route, each, before), size)
+                    yield await beside(partial(self._route, each, begun.cleaned), size)
 
     async def _pieces(
-        self, ends: Mapping[TopicPartition, int], reached: dict[TopicPartition, int]
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
     ) -> AsyncGenerator[Sequence[Decoded], None]:
         """What each fetch brings of a partition."""
+        reached = begun.reached
         while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
             fetched = await self._log.fetch(
                 wanted, limit=self._limit, isolation=Isolation.COMMITTED
             )
             if not fetched:
-                reached |= await self._beyond_compacted(wanted, ends)
+                await check_same_topics(self._log, begun.stands)
+                reached |= await self._beyond_compacted(ends, begun)
+            if self._after_log.filters:  # compaction goes on while a long slice is read
+                held = await self._log.bounds(wanted)
+                begun.cleaned.update({part: each.cleaned_to for part, each in held.items()})
             for each in fetched:
                 partition, end = each.partition, ends[each.partition]
                 reached[partition] = min(each.next_offset, end)
@@ -151,27 +157,50 @@ class SliceReader:
                 )
 
     async def _beyond_compacted(
-        self, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
     ) -> dict[TopicPartition, int]:
-        """Compaction can have removed all that was left before an end that is long decided."""
-        bounds = await self._log.bounds(wanted)
-        return {
-            part: ends[part] if bounds[part].stable >= ends[part] else at
-            for part, at in wanted.items()
-        }
+        """Compaction can have removed all that was left before an end that was decided before the
+        fetch which found nothing. What was decided since is there to be fetched; an end that the
+        log does not reach never will be."""
+        wanted = {part: end for part, end in ends.items() if begun.reached[part] < end}
+        gone = {part: end for part, end in wanted.items() if begun.decided[part] >= end}
+        for part, held in (await self._log.bounds(wanted)).items():
+            check_reached(part, ends[part], held)
+            begun.decided[part] = held.stable
+        return gone
 
-    def _route(
-        self, decoded: Decoded, before: Mapping[TopicPartition, Bounds]
-    ) -> list[TableChanges]:
+    def _route(self, decoded: Decoded, cleaned: Mapping[TopicPartition, int]) -> list[TableChanges]:
         changes = decoded.changes
         partition, offsets = changes.log_partition, changes.log_offsets
         assert partition is not None and offsets is not None, "what was read knows its place"
-        count = self.counts.setdefault(changes.schema.table, Count(partition.topic))
-        count.rows += len(changes)
-        count.bytes += decoded.bytes
-        count.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        may_have_gaps = offsets[0].as_py() < before[partition].cleaned_to
+        committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
+        read = Count(
+            changes.schema.table, partition.topic, len(changes), decoded.bytes, committed_ms
+        )
+        self.hear([read])
+        may_have_gaps = offsets[0].as_py() < cleaned[partition]
         routed = self._after_log.apply(changes, may_have_gaps=may_have_gaps)
         for each in routed:
             self.feeds.setdefault(each.schema.table, set()).add(partition.topic)
         return routed
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A slice that is being read, and how far that has come."""
+
+    stands: Stands
+    """Where it ends, of those topics of which it is known which they are."""
+    reached: dict[TopicPartition, int]
+    cleaned: dict[TopicPartition, int]
+    """Below, compaction may have taken what the target has not seen."""
+    decided: dict[TopicPartition, int]
+    """Below, a fetch that begins now finds all there is."""
+
+
+def _sum(one: Count, other: Count) -> Count:
+    return one._replace(
+        rows=one.rows + other.rows,
+        bytes=one.bytes + other.bytes,
+        committed_ms=max(one.committed_ms, other.committed_ms),
+    )

@@ -1,5 +1,6 @@
 """Records of one topic as records of the next: as they are, or masked and written anew."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -44,19 +45,41 @@ class Recoder:
     number of its schema.
     """
 
-    def __init__(self, former: str, topic: str, wire: WireSettings, masks: BeforeLog) -> None:
+    def __init__(
+        self,
+        former: str,
+        topic: str,
+        wire: WireSettings,
+        masks: BeforeLog,
+        *,
+        key: Sequence[str] | None = None,
+    ) -> None:
+        """`key`: another one than the former topic's; then every record has to be a row."""
         self._former, self._topic, self._wire, self._masks = former, topic, wire, masks
+        self._key = None if key is None else tuple(key)
         self._reading: dict[int, RowCodec] = {}
         self._writing = codec_for(wire, topic=topic)
+        self._rekeyed: dict[int, TableSchema] = {}
+
+    def has_key(self, stored: StoredSchema) -> bool:
+        """Whether rows of then had all columns of the key."""
+        return set(self._key or ()) <= set(stored.schema.names)
 
     def schema(self, stored: StoredSchema) -> StoredSchema:
         """How the next topic knows it, under the same number."""
-        schema = self._masks.schema(stored.schema)
+        schema = self._masks.schema(self._under_key(stored))
         return replace(stored, topic=self._topic, schema=schema, wire=self._wire)
+
+    def rekeyed(self, columns: Columns, stored: StoredSchema) -> TableChanges:
+        """Rows as the next topic will know them, with their new keys; every record is one."""
+        changes = self._codec(stored).decode(columns.keys, columns.values, stored.schema)
+        return self._masks.apply(replace(changes, schema=self._under_key(stored), before=None))
 
     def keeps_keys(self, stored: StoredSchema) -> bool:
         """Whether the bytes of keys stay the same: neither schemas nor the registry's numbers are
-        in them, and no column of the key was masked."""
+        in them, they are of the same columns, and none of these was masked."""
+        if self._key is not None and self._key != stored.schema.key:
+            return False
         wires = [
             each.model_dump(exclude={"value", "registry"}) for each in (stored.wire, self._wire)
         ]
@@ -77,6 +100,8 @@ class Recoder:
         values = columns.values.take(pa.array(places))
         codec = self._codec(stored)
         changes = codec.decode(columns.keys.take(pa.array(places)), values, stored.schema)
+        if self._key is not None:  # the row before an update may have had another new key
+            changes = replace(changes, schema=self._under_key(stored), before=None)
         keys, made, origins = [], [], []
         for start, end, (source, transaction) in blocks_of(
             values, stored.wire, changes.committed_us, topic=self._former
@@ -144,6 +169,13 @@ class Recoder:
         return encode_header_columns(
             {SCHEMA_HEADER: str(stored.id).encode(), AT_HEADER: at, **further}, len(columns)
         )
+
+    def _under_key(self, stored: StoredSchema) -> TableSchema:
+        if self._key is None:
+            return stored.schema
+        if stored.id not in self._rekeyed:
+            self._rekeyed[stored.id] = replace(stored.schema, key=self._key)
+        return self._rekeyed[stored.id]
 
     def _codec(self, stored: StoredSchema) -> RowCodec:
         if stored.id not in self._reading:

@@ -15,7 +15,7 @@ from pipelines.loops.boundaries import Boundaries
 from pipelines.loops.crossing import Crossings
 from pipelines.loops.prehistory import prehistory_ends
 from pipelines.loops.standing import REBUILD, check_same_log, lost_topics
-from sinks.sink import Cut, Slice, SplitReader, Stand, Stands, Tally
+from sinks.sink import Cut, Slice, SplitReader, Stand, Stands
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000
@@ -61,11 +61,13 @@ class Slicer:
         self._commits = Boundaries(log, pipeline, from_offset=0)
         self._cut: Cut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
-        self._tallies: dict[str, Tally] = {}
-        """By topic, since it was in a slice."""
         self._last_applied_ms: int | None = None
         self._decided: dict[TopicPartition, int] = {}
         self._decided_at = 0
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._are_ends_later = False
+        """Whether they were read after `_decided_at` was, so that every commit below is of data
+        below them."""
         self._truncated: set[str] = set()
         """Topics that may hold truncates between their stand and their boundary."""
         self._lost: dict[str, PositionLost] = {}
@@ -125,6 +127,7 @@ class Slicer:
             check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
         self._decided = {part: each.stable for part, each in bounds.items()}
         self._decided_at = home.end
+        self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, False
         forgotten = (await desired(self._log, self._pipeline)).commits_from
         resume_at = max(self._stands.get(self._home, 0), forgotten)
         if resume_at < home.start:
@@ -132,6 +135,7 @@ class Slicer:
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
             self._truncated |= {partition.topic for partition in self._boundary}
         self._commits = Boundaries(self._log, self._pipeline, from_offset=resume_at)
+        self._settle()
 
     def is_caught_up(self, held: Collection[str] = ()) -> bool:
         """Whether everything that had been decided before the start, and every boundary known
@@ -208,7 +212,10 @@ class Slicer:
     async def _take(self, offset: int, commit: Commit) -> None:
         if commit.switched:
             await self._switch(commit)
+        beyond = await self._beyond(offset, commit)
         for partition, stretch in commit.touched.items():
+            if partition in beyond:
+                continue
             if self._wanted is not None and partition.topic not in self._wanted:
                 continue
             if partition.topic not in self._topics:
@@ -220,14 +227,26 @@ class Slicer:
             if stretch.end > self._stands.get(partition, 0):
                 self._records += stretch.records
                 self._bytes += stretch.bytes
-                records, size = self._tallies.get(partition.topic, (0, 0))
-                self._tallies[partition.topic] = Tally(
-                    records + stretch.records, size + stretch.bytes
-                )
         self._truncated |= commit.truncated
         before = self._cut or Cut(offset, 0, {})
         committed_ms = commit.committed_ms or before.committed_ms  # heartbeats have no time
         self._cut = Cut(offset, committed_ms, {**before.positions, **commit.positions})
+
+    async def _beyond(self, offset: int, commit: Commit) -> Collection[TopicPartition]:
+        """Partitions that do not reach as far as the commit says: it tells of another topic of
+        that name, which is gone, and nobody would ever come to its end."""
+        if offset >= self._decided_at:
+            return ()
+        found = [
+            part
+            for part, stretch in commit.touched.items()
+            if stretch.end > self._ends.get(part, stretch.end)
+        ]
+        if not found or self._are_ends_later:
+            return found
+        bounds = await self._log.bounds(self._ends)
+        self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, True
+        return await self._beyond(offset, commit)
 
     def _settle(self) -> None:
         """Once past every boundary that was there at the start, all data of then is below one."""
@@ -288,7 +307,6 @@ class Slicer:
             cut=cut,
             read=self._read,
             truncated=frozenset(self._truncated & topics),
-            tallies={topic: self._tallies.pop(topic) for topic in topics & self._tallies.keys()},
             split_reader=self._split_reader,
         )
 

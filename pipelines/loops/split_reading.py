@@ -10,17 +10,19 @@ from pathlib import Path
 from core_log import record_cells
 from core_log.changes import TableChanges
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.errors import PositionLost
-from core_log.log import Log
 from core_log.rows import scanning
 from core_log.table_schema import TableSchema
 from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.journal.schemas import read_schemas, schemas_home
 from pipelines.loops.reading import Skipped, SliceReader
+from pipelines.loops.standing import check_same_topics
 from pipelines.loops.truncates import Range, find_barriers
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.shipping import Shipped, shipped
-from sinks.sink import Slice, Stand, Stands, Truncate
+from sinks.sink import Heard, Slice, Stand, Stands, Truncate
+
+RECORD_BYTES = 256
+"""In the log, about: of a short stretch no more is fetched than it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class LogSplitReader:
     async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
         found: list[Truncate] = []
         async with self._open() as log:
-            await _check_same_topics(log, end)
+            await check_same_topics(log, end)
             bounds = await log.bounds(end)
             for topic in sorted({part.topic for part in end}):
                 ranges = {
@@ -69,14 +71,20 @@ class LogSplitReader:
                     place, behind = (Stand(end[part].topic_id, at) for at in (offset, offset + 1))
                     found += [
                         Truncate(change, barrier)
-                        async for change in self._changes({part: place}, {part: behind})
+                        async for change in self._changes(
+                            {part: place}, {part: behind}, fetch_bytes=RECORD_BYTES
+                        )
                     ]
         return found
 
-    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
-        record_cells.hurry()  # a split is large
-        scanning.hurry()
-        changes = self._changes(start, end)
+    def read(
+        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+    ) -> Iterator[TableChanges]:
+        records = sum(stand.next_offset - start[part].next_offset for part, stand in end.items())
+        if records >= record_cells.WORTH_RECORDS:  # as those of splits are, and of samples not
+            record_cells.hurry()
+            scanning.hurry()
+        changes = self._changes(start, end, heard, fetch_bytes=records * RECORD_BYTES)
         with asyncio.Runner() as runner:
             try:
                 while (found := runner.run(_next(changes))) is not None:
@@ -84,19 +92,27 @@ class LogSplitReader:
             finally:
                 runner.run(changes.aclose())
 
-    async def _changes(self, start: Stands, end: Stands) -> AsyncGenerator[TableChanges, None]:
+    async def _changes(
+        self,
+        start: Stands,
+        end: Stands,
+        heard: Heard = lambda _: None,
+        *,
+        fetch_bytes: int,
+    ) -> AsyncGenerator[TableChanges, None]:
         async with self._open() as log:
-            await _check_same_topics(log, start)
+            await check_same_topics(log, start)
             reader = SliceReader(
                 log,
                 after_log=self._after_log(),
-                fetch_bytes=self.fetch_bytes,
+                fetch_bytes=min(self.fetch_bytes, max(fetch_bytes, 1)),
                 skipped=self.skipped,
                 is_alone=False,
             )
             part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
             async for changes in reader.read(part):
                 yield changes
+            heard([*reader.counts.values()])
 
     def _after_log(self) -> AfterLog:
         directory = self.directory if self.functions is None else self.functions.put_down()
@@ -113,13 +129,3 @@ class LogSplitReader:
 
 async def _next(changes: AsyncGenerator[TableChanges, None]) -> TableChanges | None:
     return await anext(changes, None)
-
-
-async def _check_same_topics(log: Log, stands: Stands) -> None:
-    for topic, topic_id in {(each.topic, stand.topic_id) for each, stand in stands.items()}:
-        if await log.topic_id(topic) != topic_id:
-            raise PositionLost(
-                "the topic was deleted and made anew while it was being read",
-                hint="headwater rebuild makes the table anew from what the log holds",
-                topic=topic,
-            )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from core_log.errors import PositionLost
-from core_log.log import Bounds, TopicPartition
+from core_log.log import Bounds, Log, TopicPartition
 from sinks.sink import Stand, Stands
 
 REBUILD = "headwater rebuild makes the table anew from what the log holds"
@@ -21,6 +21,31 @@ def lost_topics(
         except PositionLost as error:
             lost.setdefault(partition.topic, error)
     return lost
+
+
+async def check_same_topics(log: Log, stands: Stands) -> None:
+    """What is read of another topic than was begun with is no part of the same history."""
+    for topic, topic_id in {(each.topic, stand.topic_id) for each, stand in stands.items()}:
+        if await log.topic_id(topic) != topic_id:
+            raise PositionLost(
+                "the topic was deleted and made anew while it was being read",
+                hint=REBUILD,
+                topic=topic,
+            )
+
+
+def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
+    """What is read up to an end that the log has not got is waited for in vain."""
+    if end > log.end:
+        raise PositionLost(
+            "the log ends before what is to be read of it, so it has lost records or is another "
+            "one",
+            hint="restore the log, or rebuild the table from what it holds now",
+            topic=partition.topic,
+            partition=partition.partition,
+            wanted=end,
+            log_end=log.end,
+        )
 
 
 def _check_stand(partition: TopicPartition, held: int, log: Bounds) -> None:

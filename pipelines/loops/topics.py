@@ -12,6 +12,13 @@ from pipelines.journal.generations import NONE, Generations
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 RESERVED = {"dlq", "transaction", "message", "heartbeat"}
 """Last parts of topics that a pipeline uses for other things than tables."""
+ROWS_PER_PARTITION, PARTITIONS_MAX = 10_000_000, 8
+"""Compaction and whoever folds a partition remember its keys: this many are some hundred MB."""
+
+
+def partitions_for(rows: int | None) -> int:
+    """Of the topic of a table that has about so many rows when the topic is made."""
+    return min(max(1, -(-(rows or 0) // ROWS_PER_PARTITION)), PARTITIONS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,8 @@ class TopicRules:
     pipeline: str
     template: str
     """With `{pipeline}`, `{schema}` and `{table}`."""
-    partitions: int
+    partitions: int | None
+    """None leaves it to how many rows a table has when its topic is made."""
     config: Mapping[str, str]
     """By Kafka's names, such as `cleanup.policy`."""
     generations: Generations = NONE
@@ -49,11 +57,15 @@ class TopicRules:
             )
         return name
 
-    def topic_of(self, schema: TableSchema) -> TopicSettings:
-        """Without a key there is nothing to compact by: such a topic keeps every change."""
+    def topic_of(self, schema: TableSchema, *, partitions: int = 1) -> TopicSettings:
+        """Without a key there is nothing to compact by: such a topic keeps every change.
+        `partitions`: how many it has, or gets, where the file does not say."""
         config = dict(self.config)
         if not schema.key and "compact" in config.get("cleanup.policy", ""):
             config |= {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
         return TopicSettings(
-            name=self.name_of(schema.table), partitions=self.partitions, config=config
+            name=self.name_of(schema.table),
+            partitions=self.partitions or partitions,
+            keeps_partitions=self.partitions is None,
+            config=config,
         )

@@ -1,6 +1,7 @@
 """Where a table was truncated, for topics whose partitions must agree about it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log import records
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.log import Log, TopicPartition
 from core_log.record_headers import header_column
 from core_log.rows.codec import OPERATION_HEADER, TRUNCATE_KEY
+from pipelines.loops.searching import batches_with
 
-LIMIT = FetchLimit()
 KEY = pa.scalar(TRUNCATE_KEY, pa.binary())
 
 Barrier = Mapping[TopicPartition, int]
@@ -45,17 +46,15 @@ async def find_barriers(log: Log, ranges: Mapping[TopicPartition, Range]) -> Seq
 
 
 async def _markers(log: Log, partition: TopicPartition, stretch: Range) -> list[int]:
-    offset, found = stretch.start, list[int]()
-    while offset < stretch.end:
-        fetched = await log.fetch({partition: offset}, limit=LIMIT, isolation=Isolation.COMMITTED)
-        if not fetched:
-            break
-        columns = records.decode(fetched[0].data, from_offset=offset)
-        offset = fetched[0].next_offset
-        places = np.flatnonzero(np.asarray(pc.equal(columns.keys, KEY).fill_null(False)))
-        for place in places.tolist():
-            at = int(columns.offsets[place])
-            operation = header_column(columns.headers[place : place + 1], OPERATION_HEADER)
-            if at < stretch.end and operation[0].as_py() == b"truncate":
-                found.append(at)
+    found = list[int]()
+    searched = batches_with(log, partition, [TRUNCATE_KEY], start=stretch.start, end=stretch.end)
+    async with aclosing(searched) as batches:
+        async for batch in batches:
+            columns = records.decode(batch, from_offset=stretch.start)
+            places = np.flatnonzero(np.asarray(pc.equal(columns.keys, KEY).fill_null(False)))
+            for place in places.tolist():
+                at = int(columns.offsets[place])
+                operation = header_column(columns.headers[place : place + 1], OPERATION_HEADER)
+                if at < stretch.end and operation[0].as_py() == b"truncate":
+                    found.append(at)
     return found

@@ -4,18 +4,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core_log.clock import Clock
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, SchemaRefused
 from core_log.log import Log
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import NONE, Generations, load_generations
 from pipelines.journal.schemas import StoredSchema, every_topic_of
-from pipelines.loops.build import make_sink, make_source, topic_rules, wire_of
+from pipelines.loops.build import make_sink, make_source, row_estimates, topic_rules, wire_of
+from pipelines.loops.topics import partitions_for
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from pipelines.transforms.masks import is_stricter
 from pipelines.transforms.tables import RuleTables
+
+KEY = "key"
+"""What differs where the key does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ class Plan:
 
 async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> Plan:
     """`log` is None when there is none yet."""
-    tables = await make_source(loaded, clock=clock).discover()
+    source = make_source(loaded, clock=clock)
+    tables = await source.discover()
     in_log = [before_log_of(loaded).schema(schema) for schema in tables]
     every = {} if log is None else await every_topic_of(log, loaded.name)
     generations = NONE
@@ -68,14 +73,18 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
     rules = topic_rules(loaded, generations)
     stored = {topic: each for topic, each in every.items() if topic not in generations.hidden}
     topics = []
+    is_new = any(rules.name_of(schema.table) not in stored for schema in in_log)
+    rows = await row_estimates(source) if is_new and rules.partitions is None else {}
     for schema in in_log:
-        topic = rules.topic_of(schema)
+        topic = rules.topic_of(schema, partitions=partitions_for(rows.get(schema.table)))
         topics.append(
             TopicPlan(
                 topic=topic.name,
                 table=str(schema.table),
                 key=schema.key,
-                partitions=topic.partitions,
+                partitions=await log.partition_count(topic.name)
+                if log is not None and topic.keeps_partitions and topic.name in stored
+                else topic.partitions,
                 cleanup=topic.config["cleanup.policy"],
                 is_new=topic.name not in stored,
             )
@@ -83,21 +92,29 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
     _check_names(topics)
     after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     targets = [after_log.schema(schema) for schema in in_log]
-    statements = {}
+    found = [] if log is None else await differences(loaded, in_log, stored, log, generations)
+    statements: dict[str, Sequence[str]] = {}
     for part in loaded.sinks:
         sink = make_sink(loaded, part, clock=clock)
         try:
             statements[part.name] = await sink.plan(targets)
+        except SchemaRefused as error:
+            if not any(each.what == KEY for each in found):
+                raise
+            statements[part.name] = [f"-- {error.problem}: {error.hint}"]
         finally:
             await sink.close()
-    found = [] if log is None else await differences(loaded, in_log, stored, log, generations)
     return Plan(
         pipeline=loaded.name,
         topics=tuple(topics),
         statements=statements,
         differences=tuple(found),
         moves=_moves(found, generations),
-        remarks=(*_remarks(in_log), *_of_former(loaded.name, generations, every)),
+        remarks=(
+            *_remarks(in_log),
+            *_of_divided(topics, rows),
+            *_of_former(loaded.name, generations, every),
+        ),
     )
 
 
@@ -121,7 +138,7 @@ async def differences(
         if before is None:
             continue
         partitions = await log.partition_count(topic.name)
-        if partitions != topic.partitions:
+        if partitions != topic.partitions and not topic.keeps_partitions:
             found.append(
                 Difference(
                     topic.name,
@@ -135,11 +152,11 @@ async def differences(
             found.append(
                 Difference(
                     topic.name,
-                    "key",
+                    KEY,
                     ", ".join(before.schema.key) or "none",
                     ", ".join(schema.key) or "none",
                     needs_migration=True,
-                    hindrance="a delete in the log says only the key of before",
+                    hindrance=_key_hindrance(before.schema, schema.key),
                 )
             )
         if before.wire != wire:
@@ -175,6 +192,16 @@ async def differences(
                 )
             )
     return found
+
+
+def _key_hindrance(before: TableSchema, key: Sequence[str]) -> str:
+    """Records of another key are made of the newest row of each key of before."""
+    missing = [name for name in key if name not in before.names]
+    if not before.key:
+        return "without a key they do not say which of them are of one row"
+    if not key:
+        return "only with a key it can be said which of them are rows still"
+    return f"they have no column {missing[0]}" if missing else ""
 
 
 def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> Iterator[Difference]:
@@ -246,6 +273,16 @@ def _of_former(
             yield (
                 f"{topic} is a former generation of {present}, and stays until "
                 f"headwater drop {pipeline} --generations"
+            )
+
+
+def _of_divided(topics: Sequence[TopicPlan], rows: Mapping[TableId, int]) -> Iterator[str]:
+    estimates = {str(table): count for table, count in rows.items()}
+    for each in topics:
+        if each.is_new and each.partitions > 1 and each.table in estimates:
+            yield (
+                f"{each.table} has about {estimates[each.table]:,} rows: its topic gets "
+                f"{each.partitions} partitions, unless log.partitions says how many"
             )
 
 

@@ -66,6 +66,23 @@ class History:
         async for _, commit in self._commits(max(await self._start(), end - offsets)):
             yield commit
 
+    async def truncated(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> frozenset[str]:
+        """Topics that may hold truncates in between: a commit says so, or none is remembered of
+        their oldest changes."""
+        found, first = set[str](), dict[TopicPartition, int]()
+        async for _, commit in self._commits(await self._start()):
+            found |= commit.truncated
+            for partition, stretch in commit.touched.items():
+                first.setdefault(partition, stretch.first)
+        return frozenset(
+            partition.topic
+            for partition, at in end.items()
+            if at > start[partition]
+            and (partition.topic in found or first.get(partition, at) > start[partition])
+        )
+
     async def oldest(self, bounds: Mapping[TopicPartition, Bounds]) -> str:
         """The oldest moment that compaction has left whole, as it would be written."""
         waiting = {part: held.cleaned_to for part, held in bounds.items() if held.cleaned_to > 0}

@@ -1,11 +1,8 @@
 """One key in the log, found by the bytes of its records in the only partition it can be in."""
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log import records
-from core_log.batch import HEADER_BYTES, BatchHeader
 from core_log.changes import Operation, TableChanges
-from core_log.compression import decompress
 from core_log.errors import ConfigError
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.log import Log, TopicPartition
 from core_log.murmur2 import partition_of
-from core_log.plain_records import encode_varint, iterate_batches
 from core_log.record_headers import header_column
 from core_log.records import Columns
 from core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
@@ -27,11 +21,10 @@ from core_log.rows.codecs import codec_for
 from core_log.table_schema import TableSchema
 from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from pipelines.loops.decoding import Decoder
+from pipelines.loops.searching import batches_with
+from pipelines.proving.commit_history import History
 
 LETTERS = "rcudt"
-LIMIT = FetchLimit(bytes_max=8 << 20)
-THREADS = 2
-"""Decompressing and searching let go of the interpreter."""
 WINDOW_OFFSETS = 100_000
 """How much is searched at first, from the end, for the newest record of a key."""
 
@@ -68,13 +61,15 @@ async def key_bytes(log: Log, stored: StoredSchema, given: str) -> frozenset[byt
 
 
 async def key_history(
-    log: Log, topic: str, keys: Collection[bytes], *, end: int | None = None
+    log: Log, stored: StoredSchema, keys: Collection[bytes], *, end: int | None = None
 ) -> AsyncIterator[KeyChange]:
     """From the oldest change that the log still holds to the newest below `end`."""
-    for place in await _places(log, topic, keys):
+    for place in await _places(log, stored.topic, keys):
         bounds = (await log.bounds([place]))[place]
-        stop = bounds.stable if end is None else min(end, bounds.stable)
-        async for columns in _hits(log, place, keys, start=bounds.start, end=stop):
+        start, stop = bounds.start, bounds.stable if end is None else min(end, bounds.stable)
+        truncated = await History(log, stored.pipeline).truncated({place: start}, {place: stop})
+        wanted = [*keys, *([TRUNCATE_KEY] if truncated else [])]
+        async for columns in _hits(log, place, wanted, start=start, end=stop):
             for change in await _told(log, place, columns):
                 yield change
 
@@ -86,11 +81,11 @@ async def newest_change(
     for place in await _places(log, topic, keys):
         bounds = (await log.bounds([place]))[place]
         end = bounds.stable if ends is None else min(ends[place], bounds.stable)
-        window = WINDOW_OFFSETS
+        window, wanted = WINDOW_OFFSETS, [*keys, TRUNCATE_KEY]
         while end > bounds.start:
             start = max(end - window, bounds.start)
             last: Columns | None = None
-            async for columns in _hits(log, place, keys, start=start, end=end):
+            async for columns in _hits(log, place, wanted, start=start, end=end):
                 last = columns
             if last is not None:
                 return (await _told(log, place, last))[-1]
@@ -106,38 +101,14 @@ async def _places(log: Log, topic: str, keys: Collection[bytes]) -> list[TopicPa
 async def _hits(
     log: Log, place: TopicPartition, keys: Collection[bytes], *, start: int, end: int
 ) -> AsyncIterator[Columns]:
-    """Records of the key, tombstones left out, and truncates of the table; in order."""
-    wanted = pa.array([*keys, TRUNCATE_KEY], pa.binary())
-    needles = [encode_varint(len(key)) + key for key in (*keys, TRUNCATE_KEY)]
-    loop, waiting = asyncio.get_running_loop(), deque[asyncio.Future[list[bytes]]]()
-    offset = start
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="search") as threads:
-        while offset < end or waiting:
-            while offset < end and len(waiting) < 2 * THREADS:
-                wants = {place: offset}
-                fetched = await log.fetch(wants, limit=LIMIT, isolation=Isolation.COMMITTED)
-                if not fetched:
-                    offset = end  # compaction has taken all that was left
-                    break
-                offset = fetched[0].next_offset
-                search = partial(_batches_with, bytes(fetched[0].data), needles)
-                waiting.append(loop.run_in_executor(threads, search))
-            for batch in await waiting.popleft() if waiting else ():
-                columns = _chosen(records.decode(batch, from_offset=start), wanted, end)
-                if len(columns):
-                    yield columns
-
-
-def _batches_with(data: bytes, needles: Sequence[bytes]) -> list[bytes]:
-    """Most batches are only decompressed and searched, and never decoded."""
-    found = []
-    for batch in iterate_batches(data):
-        header = BatchHeader.read(batch)
-        section = decompress(header.compression, batch[HEADER_BYTES:])
-        content = section if isinstance(section, bytes | bytearray) else bytes(section)
-        if any(needle in content for needle in needles):
-            found.append(bytes(batch))
-    return found
+    """Records of these keys, tombstones left out; in order."""
+    wanted = pa.array([*keys], pa.binary())
+    found = batches_with(log, place, keys, start=start, end=end)
+    async with aclosing(found) as batches:
+        async for batch in batches:
+            columns = _chosen(records.decode(batch, from_offset=start), wanted, end)
+            if len(columns):
+                yield columns
 
 
 def _chosen(columns: Columns, wanted: pa.BinaryArray, end: int) -> Columns:

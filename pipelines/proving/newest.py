@@ -29,9 +29,12 @@ async def changes_at(
     for partition, offsets in wanted.items():
         at = 0
         while at < len(offsets):
-            [fetched] = await log.fetch(
+            answer = await log.fetch(
                 {partition: offsets[at]}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
             )
+            if not answer:
+                break  # compaction has taken all that was left
+            [fetched] = answer
             end = int(np.searchsorted(offsets, fetched.next_offset))
             chosen = offsets[at:end]
             for decoded in await decoder.decode(

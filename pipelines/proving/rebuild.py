@@ -282,9 +282,13 @@ def _data_of(rebuilding: Rebuilding, stands: Stands | None) -> Stands:
 
 
 def _check_reached(rebuilding: Rebuilding, copy: Stands | None, live: Stands) -> None:
-    """The copy must not be older than what it replaces."""
+    """The copy must not be older than what it replaces, unless that is of a topic that was deleted
+    and made anew: then nothing that it has is older or newer."""
     reached = _data_of(rebuilding, copy)
+    ids = {partition.topic: stand.topic_id for partition, stand in reached.items()}
     for partition, stand in live.items():
+        if ids.get(partition.topic, stand.topic_id) != stand.topic_id:
+            continue
         if partition not in reached or reached[partition].next_offset < stand.next_offset:
             raise LogUnavailable(
                 "the copy has not come up to the live table",

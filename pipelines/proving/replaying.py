@@ -11,11 +11,13 @@ from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.control import Desired
 from pipelines.loops.build import delivery_of, split_reader_of
 from pipelines.loops.deliver import Delivery
+from pipelines.proving.commit_history import History
 from pipelines.proving.moments import Ends
 from sinks.sink import Sink, Slice, Stand, Stands
 
 PORTION_RECORDS = 500_000
-"""How much of a partition is applied at once."""
+"""How much of a partition is applied at once, or as much as the sink asks for in one slice, where
+that is more: a table of a lake is rewritten with every portion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,21 @@ async def replay(
     ids = {topic: await log.topic_id(topic) for topic in topics}
     stands = await _standing(sink, start, end, ids)
     split_reader = split_reader_of(loaded, log, skipped=delivery.set_aside.skipped)
+    records = max(PORTION_RECORDS, getattr(part.settings, "slice_rows", 0))
     wanted = sum(end[each] - at for each, at in stands.items())
+    truncated = await History(log, loaded.name).truncated(stands, end)
     changes = done = 0
     for topic in topics:
-        while moves := _portion(topic, stands, end):
+        while moves := _portion(topic, stands, end, records=records):
             part_of_it = Slice(
                 log=log,
                 start={each: Stand(ids[topic], stands[each]) for each in moves},
                 end={each: Stand(ids[topic], to) for each, to in moves.items()},
                 cut=None,
                 read=delivery.reader.read,
-                truncated=frozenset({topic}),
+                truncated=truncated & {topic},
                 split_reader=split_reader,
+                heard=delivery.reader.hear,
             )
             delivery.reader.counts = {}
             await _apply(delivery, part_of_it)
@@ -104,7 +109,7 @@ async def _standing(
 
 
 def _portion(
-    topic: str, stands: Mapping[TopicPartition, int], end: Ends
+    topic: str, stands: Mapping[TopicPartition, int], end: Ends, *, records: int
 ) -> dict[TopicPartition, int]:
     """Of the one partition of a topic a part; of several everything, since a truncate is one event
     in all of them."""
@@ -112,7 +117,7 @@ def _portion(
     count = sum(part.topic == topic for part in end)
     if count > 1:
         return behind
-    return {part: min(to, stands[part] + PORTION_RECORDS) for part, to in behind.items()}
+    return {part: min(to, stands[part] + records) for part, to in behind.items()}
 
 
 async def _apply(delivery: Delivery, part: Slice) -> None:

@@ -231,16 +231,17 @@ async def _append(
     )
     touched: dict[TopicPartition, Stretch] = {}
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
-    async for portion in encoder.encode(changes, positions={}, now_ms=now_ms):
-        assert portion.is_data, "only rows under a schema that the log has are written"
-        place, count = portion.partition, portion.batch.record_count
-        size = len(portion.batch.data)
-        first = await transaction.append(place, portion.batch)
-        start = touched[place].end if place in touched else seen[place]
-        if await is_overtaken(log, place, keys, start=start, end=first):
-            raise _Overtaken
-        stretch = Stretch(first, first + count, count, size)
-        touched[place] = touched[place].joined(stretch) if place in touched else stretch
+    async for portions in encoder.encode(changes, positions={}, now_ms=now_ms):
+        for portion in portions:
+            assert portion.is_data, "only rows under a schema that the log has are written"
+            place, count = portion.partition, portion.batch.record_count
+            size = len(portion.batch.data)
+            first = await transaction.append(place, portion.batch)
+            start = touched[place].end if place in touched else seen[place]
+            if await is_overtaken(log, place, keys, start=start, end=first):
+                raise _Overtaken
+            stretch = Stretch(first, first + count, count, size)
+            touched[place] = touched[place].joined(stretch) if place in touched else stretch
     # Without a boundary behind them the records would wait for the next commit.
     commit = Commit(repair.loaded.name, now_ms, {}, touched)
     for boundary in encode_commit(commit, now_ms=now_ms):

@@ -1,20 +1,24 @@
 """The source's side of a comparison: where it was read, and its rows as targets would get them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.source import Snapshot, Snapshotable, Source
 from core_log.changes import Operation, Positions, TableChanges
 from core_log.clock import Clock
-from core_log.errors import LogUnavailable
+from core_log.errors import LogUnavailable, RowsRejected
 from core_log.log import Log, TopicPartition
+from core_log.rows.codec import Encoded, RowCodec
 from core_log.rows.codecs import codec_for
+from core_log.rows.not_numbers import declared
+from core_log.table_schema import TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.positions import load_positions
 from pipelines.loops.build import wire_of
@@ -90,7 +94,7 @@ class SourceSide:
         ask = self.snapshot.has_changes_since
         return True if ask is None else await ask(reached)
 
-    async def rows(self, subject: Subject) -> AsyncIterator[pa.RecordBatch]:
+    async def rows(self, subject: Subject) -> AsyncGenerator[pa.RecordBatch, None]:
         """Through everything that rows go through on their way into a target."""
         spec = self.loaded.spec
         before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
@@ -100,7 +104,7 @@ class SourceSide:
             def through(changes: TableChanges, codec: Any = codec) -> list[TableChanges]:
                 changes = before_log.apply(changes)
                 encoded = codec.encode(changes, now_us=self.clock.now_ms() * 1_000)
-                decoded = codec.decode(encoded.keys, encoded.values, changes.schema)
+                decoded = _readable(codec, encoded, declared(changes.schema))
                 return self.after_log.apply(decoded, may_have_gaps=False)
 
             async for changes in self.snapshot.rows(stored.schema.table):
@@ -114,3 +118,15 @@ class SourceSide:
         """Until a source that is asked on a schedule has been asked again."""
         every_ms = min(getattr(self.loaded.source.settings, "every_ms", 0), LOOK_PAUSE_MS_MAX)
         await asyncio.sleep(every_ms * 2 / 1_000)
+
+
+def _readable(codec: RowCodec, encoded: Encoded, schema: TableSchema) -> TableChanges:
+    """Without records that no column holds, which readers of the log pass over as well."""
+    keys, values = encoded.keys, encoded.values
+    while True:
+        try:
+            return codec.decode(keys, values, schema)
+        except RowsRejected as error:
+            keep = np.ones(len(values), np.bool_)
+            keep[list(error.reasons)] = False
+            keys, values = keys.filter(pa.array(keep)), values.filter(pa.array(keep))

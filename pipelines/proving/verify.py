@@ -20,6 +20,7 @@ from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.proving.comparing import Compared, Comparison, Kind
 from pipelines.proving.folding import Fold, Shape
+from pipelines.proving.glancing import Glancing, glancing
 from pipelines.proving.keyless import Bag, LogBag, compare_bags
 from pipelines.proving.moments import Moment, check_exact, newest_moment
 from pipelines.proving.newest import keys_at
@@ -159,6 +160,10 @@ class Verifier:
         self, subject: Subject, of_source: SourceSide | None, sinks: Mapping[str, ComparableSink]
     ) -> list[Verdict]:
         async with AsyncExitStack() as stack:
+            seen: Glancing | None = None
+            if of_source is not None and of_source.snapshot.positions and subject.schema.key:
+                rows, shape = of_source.rows(subject), Shape(subject.schema, subject.schema.names)
+                seen = await stack.enter_async_context(glancing(rows, shape))
             opened: dict[str, Contents] = {}
             problems: list[Verdict] = []
             generations = await load_generations(self._log, self._loaded.name, subject.topics)
@@ -187,7 +192,7 @@ class Verifier:
                     if (opened[name].columns if name in opened else subject.schema.names) == columns
                 }
                 verdicts += await self._fold_and_compare(
-                    subject, Shape(subject.schema, columns), chosen, opened, of_source
+                    subject, Shape(subject.schema, columns), chosen, opened, of_source, seen
                 )
         return [*problems, *verdicts]
 
@@ -254,6 +259,7 @@ class Verifier:
                 after_log=self.after_log,
                 fetch_bytes=self._loaded.spec.limits.fetch_size_bytes,
             )
+            batches: AsyncIterator[pa.RecordBatch]
             if name == SOURCE:
                 assert of_source is not None, "only a source that was opened has a moment"
                 batches = of_source.rows(subject)
@@ -263,6 +269,8 @@ class Verifier:
                 ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
                 async for batch in batches:
                     await beside(partial(_put, theirs, shape, batch), batch.nbytes)
+                if (lost := await self._lost(moment)) is not None:
+                    raise lost
             except HeadwaterError as error:
                 verdicts.append(failed(subject, name, error))
                 continue
@@ -282,16 +290,25 @@ class Verifier:
         moments: Mapping[str, Moment],
         opened: Mapping[str, Contents],
         of_source: SourceSide | None,
+        seen: Glancing | None,
     ) -> list[Verdict]:
         began_ms = self._clock.monotonic_ms()
         ends = [moment.ends for moment in moments.values()]
-        states = await self._fold(shape).states(ends)
+        try:
+            states = await self._fold(shape).states(ends)
+        except PositionLost as error:
+            return [failed(subject, name, error) for name in moments]
         verdicts: list[Verdict] = []
         for (name, moment), state in zip(moments.items(), states, strict=True):
+            if (lost := await self._lost(moment)) is not None:
+                verdicts.append(failed(subject, name, lost))
+                continue
             if name == SOURCE:
                 assert of_source is not None, "only a source that was opened has a moment"
-                comparison = Comparison(state, shape)
-                compared = await _compared(comparison, of_source.rows(subject), shape)
+                equal = None if seen is None else (await seen).compared(state)
+                compared = equal or await _compared(
+                    Comparison(state, shape), of_source.rows(subject), shape
+                )
                 compared = await self._looked_again(subject, of_source, shape, compared)
                 if not of_source.snapshot.sees_deletes:
                     compared = _without_missing(compared)
@@ -306,6 +323,16 @@ class Verifier:
             verdict = Verdict(subject, name, shape, moment, compared, (), left_out, "", took_ms)
             verdicts.append(replace(verdict, named=await self._named(verdict)))
         return verdicts
+
+    async def _lost(self, moment: Moment) -> PositionLost | None:
+        """What compaction has passed while it was read was not told whole."""
+        if not any(moment.ends.values()):
+            return None  # nothing was read
+        try:
+            await check_exact(self._log, self._loaded.name, moment, is_recent=True)
+        except PositionLost as error:
+            return error
+        return None
 
     async def _looked_again(
         self, subject: Subject, of_source: SourceSide, shape: Shape, compared: Compared

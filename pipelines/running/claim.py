@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from core_log.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
 from core_log.errors import DirectoryInUse
+from core_log.importing import all_of_it_stays
 from core_log.storage.files import OsFiles
 from pipelines.running.log_clients import kafka_settings
 
@@ -40,8 +41,9 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
     """Takes the directory, or raises `DirectoryInUse`."""
     if loaded.spec.log.type == "kafka":
         return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
-    from core_log.embedded import EmbeddedLog
-    from core_log.settings import BrokerSettings
+    with all_of_it_stays():
+        from core_log.embedded import EmbeddedLog
+        from core_log.settings import BrokerSettings
 
     settings = loaded.spec.log
     log = await EmbeddedLog.open(

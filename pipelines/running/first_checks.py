@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from core_log.clock import Clock
 from core_log.compression import Compression
+from core_log.errors import ConfigError
 from core_log.log import Log
 from core_log.table_schema import TableSchema
 from pipelines.journal.control import Desired
@@ -14,6 +15,7 @@ from pipelines.journal.schemas import topics_of
 from pipelines.loops.build import ensure_topics, make_source, run_unit, topic_rules, wire_of
 from pipelines.loops.ingest import writer_name
 from pipelines.preview.plan import (
+    KEY,
     Difference,
     before_log_of,
     check_can_be_made,
@@ -110,13 +112,26 @@ async def _migrate(
     from pipelines.loops.migrating import Move, Rules, migrate
 
     check_can_be_made(asked.differences)
+    if any(each.what == KEY for each in asked.differences):
+        await _check_source_tells_key(loaded, clock=clock)
     topics = {each.topic for each in asked.differences if each.needs_migration}
     names = topic_rules(loaded, asked.generations)
-    moves = [
-        Move(names.first_name_of(schema.table), topic.name, topic, schema)
-        for schema in asked.schemas
-        if (topic := names.topic_of(schema)).name in topics
-    ]
+    moves = []
+    for schema in asked.schemas:
+        if (former := names.name_of(schema.table)) in topics:
+            topic = names.topic_of(schema, partitions=await log.partition_count(former))
+            moves.append(Move(names.first_name_of(schema.table), former, topic, schema))
     masks = BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline), is_again=True)
     rules = Rules(wire_of(loaded), masks, Compression[loaded.spec.log.compression.upper()])
     await migrate(loaded.name, log, moves, rules, clock=clock, report=report)
+
+
+async def _check_source_tells_key(loaded: "LoadedPipeline", *, clock: Clock) -> None:
+    """Before anything is changed: a delete, say, has to bring the columns that are the key now."""
+    scrub = loaded.redaction.scrub
+    for each in await make_source(loaded, clock=clock).examine():
+        if each.is_fatal:
+            raise ConfigError(
+                f"the source cannot go on under another key: {scrub(each.problem)}",
+                hint=scrub(each.cure),
+            )

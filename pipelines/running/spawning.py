@@ -15,8 +15,9 @@ MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(8 << 20),
 }
 """Batches come and go by the megabyte, and every allocator likes to keep what it once had. With a
-fixed threshold glibc gives large blocks back, which halves a worker and slows nothing; who sets one
-of these before the start has the say."""
+fixed threshold glibc gives large blocks back, which halves a worker. Pages that are made anew cost
+time: what is needed again and again is kept by `used_memory`. Who sets one of these before the
+start has the say."""
 
 BARE_SETTINGS = {"HEADWATER_SETTINGS": "bare"}
 """A worker explains no settings to anybody, and reading their docstrings takes it long."""

@@ -14,6 +14,7 @@ from config.redaction import Redaction
 from core_log.client import KafkaLog
 from core_log.clock import SystemClock
 from pipelines.file.loading import LoadedPipeline
+from pipelines.running.gathering import Gathering
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.supervisor import Surroundings
 from pipelines.running.units import Job, Listeners, RunUnit, Units
@@ -79,8 +80,9 @@ class _Worker:
         def client_for(loaded: LoadedPipeline) -> KafkaLog:
             return KafkaLog(kafka_settings(loaded, bootstraps[loaded.name]))
 
+        say = Gathering(self.say, loop)
         async with asyncio.TaskGroup() as tasks:
-            listeners = Listeners(self.say, self.say, lambda unit: self.say(Gone(unit)))
+            listeners = Listeners(say, say, lambda unit: say(Gone(unit)))
             around = Surroundings(SystemClock(), SystemRandom())
             units = Units(tasks, self._run_unit, opening(client_for), listeners, around)
             while (order := await self._orders.get()) is not None:
@@ -95,8 +97,10 @@ class _Worker:
                         tasks.create_task(units.stop(order.unit))
                     case Leave():
                         await units.stop_all()
-                        return
-            units.cancel_all()
+                        break
+            else:
+                units.cancel_all()
+        say.tell()
 
     def say(self, word: Word) -> None:
         """From any thread. Without an owner there is nobody to tell, and `_listen` ends us."""

@@ -8,8 +8,9 @@ from pyspark.sql.types import StructType
 
 from core_log.clock import SystemClock
 from core_log.errors import PositionLost
-from core_log.log import Bounds, TopicPartition
+from core_log.log import Bounds, Log, TopicPartition
 from pipelines.spark_source.extent import Extent, open_log, stored_schemas
+from pipelines.spark_source.generations import crossed, in_present
 from pipelines.spark_source.options import ReadOptions
 from pipelines.spark_source.raw import ARROW
 from pipelines.spark_source.typed import TypedColumns
@@ -25,14 +26,14 @@ async def columns(options: ReadOptions) -> StructType:
     if options.columns == "raw":
         return from_arrow_schema(ARROW)
     async with open_log(options) as log:
-        stored = await stored_schemas(log, options.topic)
+        stored = await stored_schemas(log, (await in_present(log, options)).topic)
     typed = TypedColumns.of([each.schema for each in stored])
     return from_arrow_schema(typed.arrow, prefer_timestamp_ntz=True)
 
 
 async def batch(options: ReadOptions) -> list[Split]:
     async with open_log(options) as log:
-        extent = await Extent.of(log, options, clock=SystemClock())
+        extent = await _extent(log, options)
         start, end = await extent.start(), await extent.end()
         bounds = await log.bounds(end)
     return splits_of(start, end, bounds, records=options.split_records)
@@ -40,18 +41,24 @@ async def batch(options: ReadOptions) -> list[Split]:
 
 async def first_offsets(options: ReadOptions) -> dict[str, Any]:
     async with open_log(options) as log:
-        return _said(await (await Extent.of(log, options, clock=SystemClock())).start())
+        return _said(await (await _extent(log, options)).start())
 
 
 async def newest_offsets(options: ReadOptions) -> dict[str, Any]:
     async with open_log(options) as log:
-        return _said(await (await Extent.of(log, options, clock=SystemClock())).newest())
+        return _said(await (await _extent(log, options)).newest())
+
+
+async def _extent(log: Log, options: ReadOptions) -> Extent:
+    return await Extent.of(log, await in_present(log, options), clock=SystemClock())
 
 
 async def between(options: ReadOptions, start: Said, end: Said) -> list[Split]:
     """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
     first, last = _stands(start), _stands(end)
     async with open_log(options) as log:
+        if options.columns == "typed":
+            first, last = await crossed(log, first, last)
         bounds = await log.bounds(last)
     for partition, stand in last.items():
         _check_goes_on(partition, first.get(partition), stand, bounds[partition])

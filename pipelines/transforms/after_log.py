@@ -54,6 +54,11 @@ class AfterLog:
         """Code of the user's may hold what belongs to its thread, such as a connection."""
         return bool(self._rules) and not self._functions
 
+    @property
+    def filters(self) -> bool:
+        """Whether rows may be left out."""
+        return any(rule.filter for _, rule in self._rules)
+
     def schema(self, schema: TableSchema) -> TableSchema:
         """How a table of the log looks at the target, and what it is called there."""
         return self._plans.of(schema).target

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core_log.clock import Clock
+from core_log.importing import all_of_it_stays
 from core_log.log import Log
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
@@ -36,8 +37,8 @@ class Answering:
 
 
 class HttpApi:
-    """The server's modules are imported by `start`, beside the event loop: they cost nothing before
-    the pipelines run."""
+    """The server is loaded and made by `start`, beside the event loop: it costs nothing before the
+    pipelines run, and holds up nobody then."""
 
     def __init__(self, answering: Answering, *, token: str) -> None:
         self._answering, self._token = answering, token
@@ -46,12 +47,12 @@ class HttpApi:
 
     async def start(self) -> str:
         """HOST:PORT, for `endpoint.json`."""
-        await asyncio.to_thread(_import_server)
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.bind((HOST, 0))
             port = int(listener.getsockname()[1])
-            self._server = await self._serve(listener, port)
+            self._server = await asyncio.to_thread(self._made, port)
+            await self._server.startup([listener])
         except BaseException:
             listener.close()
             raise
@@ -66,13 +67,14 @@ class HttpApi:
         await self._server.shutdown([self._socket])
         self._server = self._socket = None
 
-    async def _serve(self, listener: socket.socket, port: int) -> "uvicorn.Server":
+    def _made(self, port: int) -> "uvicorn.Server":
         """Without uvicorn's main loop: it would take over the process's signals, and all else that
         it does is to wait for the end."""
-        import uvicorn
+        with all_of_it_stays():
+            import uvicorn
 
-        from pipelines.watching.http_guard import Guard
-        from pipelines.watching.http_routes import routes_of
+            from pipelines.watching.http_guard import Guard
+            from pipelines.watching.http_routes import routes_of
 
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         config = uvicorn.Config(
@@ -92,10 +94,4 @@ class HttpApi:
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
-        await server.startup([listener])
         return server
-
-
-def _import_server() -> None:
-
-    import pipelines.watching.http_routes  # noqa: F401

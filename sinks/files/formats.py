@@ -12,6 +12,7 @@ from core_log.table_schema import TableSchema
 from sinks.files.settings import FilesSinkSettings
 
 READABLE = WireSettings(value="flat-json", decimal="string", time="isostring")
+SAMPLE_ROWS = 2_000
 ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 
@@ -30,20 +31,33 @@ class ParquetFile:
     """Every write becomes a row group."""
 
     def __init__(self, path: Path, schema: TableSchema, *, compression: str) -> None:
-        from pyarrow import parquet
-
         self._sink = pa.OSFile(str(path), "wb")
-        self._writer: Any = parquet.ParquetWriter(self._sink, schema.arrow, compression=compression)
+        self._schema, self._compression = schema.arrow, compression
+        self._writer: Any = None
 
     def write(self, rows: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = self._opened(rows)
         self._writer.write_batch(rows)
 
     def size(self) -> int:
         return int(self._sink.tell())
 
     def close(self) -> None:
+        if self._writer is None:
+            self._writer = self._opened(pa.RecordBatch.from_pylist([], self._schema))
         self._writer.close()
         self._sink.close()
+
+    def _opened(self, rows: pa.RecordBatch) -> Any:
+        from pyarrow import parquet
+
+        return parquet.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression=self._compression,
+            use_dictionary=repeating(rows),
+        )
 
 
 class JsonFile:
@@ -67,6 +81,19 @@ class JsonFile:
         if self._sink is not self._raw:
             self._sink.close()
         self._raw.close()
+
+
+def repeating(rows: pa.RecordBatch) -> bool | list[str]:
+    """The columns that are worth a dictionary, by their first values: looking every value up costs
+    more than writing it where most of them are new. Of nested ones the writer itself finds out."""
+    if any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return True
+    first = rows.slice(0, SAMPLE_ROWS)
+    return [
+        name
+        for name, column in zip(first.schema.names, first.columns, strict=True)
+        if not pa.types.is_boolean(column.type) and 2 * len(column.unique()) <= len(column)
+    ]
 
 
 def characters_of(lines: pa.Array) -> pa.Buffer:

@@ -44,14 +44,14 @@ Step: TypeAlias = pa.Table | Truncated
 
 
 def fold(base: pa.Table, steps: Iterable[Step], layout: Layout) -> pa.Table:
-    """The rows after all steps, one after the other, in no order."""
-    rows = base
+    """The rows after all steps, one after the other, in the order of their keys."""
+    rows, is_ordered = base, False
     for step in steps:
         if isinstance(step, Truncated):
             rows = _truncate(rows, step, layout)
         elif step.num_rows:
-            rows = FOLDS[layout.mode](rows, _in_order(step), layout)
-    return rows
+            rows, is_ordered = FOLDS[layout.mode](rows, step, layout), layout.mode == "mirror"
+    return rows if is_ordered else _in_key_order(rows, layout)
 
 
 def appended(events: pa.Table) -> pa.Table:
@@ -63,27 +63,64 @@ def appended(events: pa.Table) -> pa.Table:
     return pa.table([replaced.get(name, events.column(name)) for name in names], names=names)
 
 
-def in_key_order(rows: pa.Table, layout: Layout) -> pa.Table:
+def _in_key_order(rows: pa.Table, layout: Layout) -> pa.Table:
     """So that readers who look for a key may pass over most of a file."""
     if not layout.key or layout.mode == "append" or rows.num_rows < 2:
         return rows
+    places = _key_order(_keys(rows, layout))
+    return rows if places is None else rows.take(pa.array(places))
+
+
+def _key_order(keys: pa.RecordBatch) -> Numbers | None:
+    """Where each comes from; None where they are in order, or have none."""
+    found: Numbers
+    if keys.num_columns == 1 and pa.types.is_integer(keys.column(0).type):
+        values = keys.column(0)
+        if not values.null_count:
+            found = np.argsort(values.to_numpy(), kind="stable")  # fast where much is in order
+            return None if _is_rising(found) else found
     try:
-        return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in layout.key]))
+        sorted_ = pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names])
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):  # types that have no order
-        return rows
+        return None
+    found = sorted_.to_numpy().astype(np.int64)
+    return None if _is_rising(found) else found
+
+
+def _is_rising(numbers: Numbers) -> bool:
+    return bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
 def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    """Which rows are left, and in which order, is found out by the keys alone. All others are
+    moved once: that costs more than everything else together."""
+    deleted = _deleted(events)
+    order = _log_order(events)
+    if order is None:
+        order = np.arange(events.num_rows)
     if layout.ignores_deletes:
-        events = events.filter(pa.array(~_deleted(events)))
-    events = _newest(events, layout)
-    kept = base.filter(pc.invert(_is_among(base, events, layout)))
-    coming = events.filter(pa.array(~_deleted(events)))
-    return pa.concat_tables([kept, _rows(coming, layout)])
+        order = order[~deleted[order]]
+    keys = _keys(events, layout)
+    latest = newest(keys.take(pa.array(order)))
+    if latest is not None:
+        order = order[latest.to_numpy()]
+    coming = order[~deleted[order]]
+    base_keys = _keys(base, layout)
+    kept = np.arange(base.num_rows)
+    if base.num_rows:
+        changed = pa.Table.from_batches([keys.take(pa.array(order))])
+        places = _places(pa.Table.from_batches([base_keys]), changed, layout)
+        kept = kept[np.asarray(places.is_null())]
+    left = [base_keys.take(pa.array(kept)), keys.take(pa.array(coming))]
+    chosen = np.concatenate([kept, coming + base.num_rows])
+    sorted_ = _key_order(pa.concat_batches(left))
+    if sorted_ is not None:
+        chosen = chosen[sorted_]
+    return pa.concat_tables([base, _rows(events, layout)]).take(pa.array(chosen))
 
 
 def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
-    events = _newest(events, layout)
+    events = _newest(_in_order(events), layout)
     deleted = _deleted(events)
     coming, gone = events.filter(pa.array(~deleted)), events.filter(pa.array(deleted))
     kept = base.filter(pc.invert(_is_among(base, coming, layout)))
@@ -96,12 +133,13 @@ def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
 
 
 def _append(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
-    return pa.concat_tables([base, appended(events).select(layout.schema.names)])
+    return pa.concat_tables([base, appended(_in_order(events)).select(layout.schema.names)])
 
 
 def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     """A row per version. States within one commit were never seen from outside and are left out,
     as is a version that would end before it begins."""
+    events = _in_order(events)
     order, times, begins, ends = _versions(events, layout)
     versions = events.take(pa.array(order))
     firsts = versions.filter(pa.array(begins))
@@ -190,11 +228,15 @@ def _never_back(codes: Numbers, times: Numbers) -> Numbers:
 
 
 def _in_order(events: pa.Table) -> pa.Table:
-    """A key lives in one partition of a topic, so that offsets say which change is the newer."""
+    places = _log_order(events)
+    return events if places is None else events.take(pa.array(places))
+
+
+def _log_order(events: pa.Table) -> Numbers | None:
+    """Where each comes from; None where they are in order. A key lives in one partition of a topic,
+    so that offsets say which change is the newer."""
     offsets = np.asarray(events.column(OFFSET))
-    if len(offsets) < 2 or bool(np.all(offsets[1:] >= offsets[:-1])):
-        return events
-    return events.take(pa.array(np.argsort(offsets, kind="stable")))
+    return None if _is_rising(offsets) else np.argsort(offsets, kind="stable")
 
 
 def _newest(events: pa.Table, layout: Layout) -> pa.Table:

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from core_log.changes import TableChanges
-from core_log.errors import Fenced, SinkRejected
+from core_log.errors import Fenced, SchemaRefused, SinkRejected
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
-from sinks.sink import Cut, SinkContext, Stand, Stands
+from sinks.sink import Count, Cut, SinkContext, Stand, Stands
 from sinks.spark.folding import Step, Truncated, count_changes
 from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
-from sinks.spark.layout import Layout, shape
+from sinks.spark.layout import REBUILD, Layout, shape
 from sinks.spark.place import Place
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
@@ -51,6 +51,8 @@ class Prepared:
 
     added: Sequence[DataFile]
     removed: Sequence[DataFile]
+    counts: Sequence[Count] = ()
+    """Of what was read for them in other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,15 @@ class KeptTable:
                 forgotten |= set(present.names) - set(layout.schema.names)
             present, all_files = layout.schema, all_files or changes
         assert layout is not None, "there are no changes without a schema"
+        if state is not None and state.key and layout.key[:1] != (state.key,):
+            # The ranges of its files are of the former key.
+            raise SchemaRefused(
+                "the key is not the one that the target's table has",
+                table=str(self.table),
+                held=state.key,
+                comes=layout.key[0] if layout.key else "none",
+                hint=REBUILD,
+            )
         if state is not None:
             layout = replace(layout, partition_by=state.partition_by)
         return replace(layout, forgotten=forgotten), all_files

@@ -80,15 +80,20 @@ def cells_of(files: Sequence[DataFile]) -> list[Cell]:
     ]
 
 
-def divided(cells: Sequence[Cell], sample: pa.Array, *, rows: int, rows_max: int) -> list[Cell]:
+def divided(
+    cells: Sequence[Cell], sample: pa.Array, *, rows: int, rows_max: int, cores: int = 1
+) -> list[Cell]:
     """The same with those divided that would get too large, were `rows` changes to come that are
-    like `sample`. Parts of a cell share its files: all of them are rewritten, or none."""
+    like `sample`. Parts of a cell share its files: all of them are rewritten, or none. Where there
+    are more than `cores`, so many that no core waits for the others at the end."""
     found: list[Cell] = []
     places = assign(sample, cells)
     for number, cell in enumerate(cells):
         mine = sample.filter(pa.array(places == number))
         coming = rows * len(mine) // max(len(sample), 1)
         parts = -(-(cell.rows + coming) // rows_max)
+        if parts > cores:
+            parts = -(-parts // cores) * cores
         found += _parts(cell, mine, coming, parts) if parts > 1 else [cell]
     return found
 

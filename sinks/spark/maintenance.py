@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from core_log.table_schema import TableId
 from sinks.sink import TableHealth
-from sinks.spark import parquet_files
 from sinks.spark.kept_table import KeptTable
 from sinks.spark.keyspace import Cell, DataFile
 from sinks.spark.layout import OWN_COLUMNS, Layout
@@ -61,9 +60,8 @@ def _compact(
     rewriting = Rewriting(kept.place, layout, keeps_partitions=kept.keeps_partitions)
     removed, added = list[DataFile](), list[DataFile]()
     for group in groups:
-        rows = parquet_files.read(kept.place, Cell(None, None, tuple(group)), layout)
         removed += group
-        added += rewriting.write(rows)
+        added += rewriting.cell(Cell(None, None, tuple(group)), ())
     change = Change(
         added=added,
         removed=removed,

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from core_log.errors import SinkRejected
 from sinks.spark.column_types import put
-from sinks.spark.folding import in_key_order
 from sinks.spark.keyspace import (
     DAY_US,
     FIRST_DAY,
@@ -32,13 +31,13 @@ SPLIT_AT = 1.5
 def write(
     place: Place, rows: pa.Table, layout: Layout, *, keeps_partitions: bool = False
 ) -> list[DataFile]:
-    """New files, in the order of keys, none much larger than wanted. Columns by which the table is
-    divided stand in the files only where the format wants them there."""
+    """New files of rows that are in the order of their keys, none much larger than wanted. Columns
+    by which the table is divided stand in the files only where the format wants them there."""
     found: list[DataFile] = []
     for values, part in _partitions(rows, layout, keeps_partitions=keeps_partitions):
         found += [
             _write_one(place, piece, values, layout, keeps_partitions)
-            for piece in _pieces(in_key_order(part, layout), layout)
+            for piece in _pieces(part, layout)
         ]
     return found
 

@@ -24,13 +24,13 @@ class Rewriting:
     def cell(self, cell: Cell, steps: Sequence[Step]) -> list[DataFile]:
         """The new files of a cell; those that it had are to be removed."""
         base = parquet_files.read(self.place, cell, self.layout)
-        return self.write(fold(base, steps, self.layout))
+        return self._write(fold(base, steps, self.layout))
 
     def appended(self, events: pa.Table) -> list[DataFile]:
         """Files of changes as they are."""
-        return self.write(appended(events))
+        return self._write(appended(events))
 
-    def write(self, rows: pa.Table) -> list[DataFile]:
+    def _write(self, rows: pa.Table) -> list[DataFile]:
         return parquet_files.write(
             self.place,
             rows.select(self.layout.schema.names),

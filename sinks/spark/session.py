@@ -215,6 +215,8 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.scheduler.mode": "FAIR",
+        # There is nothing to decide anew after a step, and each would become a job of its own.
+        "spark.sql.adaptive.enabled": "false",
         # A row of ours is a parcel of many rows.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     }

@@ -252,6 +252,7 @@ class SparkSink:
                 after = await part.log.bounds(portion.bounds)
                 check_no_delete_was_missed(part.start, before=portion.bounds, after=after)
             if await in_thread(partial(kept.commit, ready, stretch, id=portion.id)):
+                part.heard(ready.prepared.counts)
                 return
         raise SinkUnavailable(
             "others keep committing to the table", table=str(kept.table), attempts=ATTEMPTS_MAX

@@ -11,7 +11,7 @@ import pyarrow as pa
 from core_log.errors import SinkUnavailable
 from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableSchema
-from sinks.sink import SplitReader, Stands
+from sinks.sink import Count, SplitReader, Stands
 from sinks.spark.columns import map_arrow
 from sinks.spark.kept_table import CellTask, OtherShapes, Prepared
 from sinks.spark.keyspace import Cell, DataFile, cells_of, divided, has_ranges
@@ -20,10 +20,12 @@ from sinks.spark.reader.splits import Split, splits_of
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.tasks import (
     DIVIDED_DDL,
+    NO_CELL,
     NO_TRUNCATES,
     SHAPES_DDL,
     WRITTEN_DDL,
     AppendSplits,
+    ByNumber,
     DivideSplits,
     ReadShapes,
     RewriteCells,
@@ -76,7 +78,7 @@ class SparkWork:
     ) -> Prepared:
         with alive():
             spark = self._session()
-            splits = self.splits(spark.sparkContext.defaultParallelism)
+            splits = self.splits(_cores(spark))
             try:
                 if rewriting.layout.mode == "append":
                     return self._append(spark, splits, rewriting, files, all_files=all_files)
@@ -99,7 +101,7 @@ class SparkWork:
         """What counts of all changes, in parcels, those of a cell together."""
         schemas, truncates = tuple(self._schemas), self._truncates
         read = DivideSplits(self._reader, layout, schemas, tuple(cells), truncates)
-        parcels = map_arrow(_spread(spark, splits), read, DIVIDED_DDL)
+        parcels = _spread(spark, splits, read, DIVIDED_DDL)
         return parcels.repartitionById(len(cells), "cell")
 
     def _rewrite(
@@ -114,10 +116,10 @@ class SparkWork:
         layout = rewriting.layout
         emptied = files if self._truncates.emptied_by(layout) else ()
         left = self._truncates.left(layout)
-        cells = self._cells(splits, layout, () if emptied else files)
+        cells = self._cells(splits, layout, () if emptied else files, cores=_cores(spark))
         changes = self.changes(spark, splits, layout, cells)
         rewrite = RewriteCells(rewriting, tuple(cells), self._truncates)
-        written = collect(map_arrow(changes, rewrite, WRITTEN_DDL))
+        written, counts = collect(map_arrow(changes, rewrite, WRITTEN_DDL))
         touched = {file for number in written for file in cells[number].files} | set(emptied)
         if all_files or left:
             touched |= set(files)
@@ -132,6 +134,7 @@ class SparkWork:
         return Prepared(
             added=[file for mine in written.values() for file in mine],
             removed=[file for file in files if file in touched],
+            counts=counts,
         )
 
     def _append(
@@ -144,17 +147,17 @@ class SparkWork:
         all_files: bool,
     ) -> Prepared:
         append = AppendSplits(self._reader, rewriting, tuple(self._schemas), self._truncates)
-        written = collect(map_arrow(_spread(spark, splits), append, WRITTEN_DDL))
+        written, counts = collect(_spread(spark, splits, append, WRITTEN_DDL))
         added = [file for mine in written.values() for file in mine]
         if not all_files:
-            return Prepared(added, ())
+            return Prepared(added, (), counts)
         for each in files:
             added += rewriting.cell(Cell(None, None, (each,)), ())
-        return Prepared(added, files)
+        return Prepared(added, files, counts)
 
     def _look(self, spark: "SparkSession", splits: Sequence[Split]) -> Sequence[TableSchema]:
         """Under which schemas the changes are, in the order of their coming."""
-        shapes = map_arrow(_spread(spark, splits), ReadShapes(self._reader), SHAPES_DDL)
+        shapes = _spread(spark, splits, ReadShapes(self._reader), SHAPES_DDL)
         found: list[TableSchema] = []
         for row in sorted(rows_of(shapes), key=lambda row: (row["topic"], row["part"], row["at"])):
             schema: TableSchema = pickle.loads(row["shape"])
@@ -163,7 +166,7 @@ class SparkWork:
         return found
 
     def _cells(
-        self, splits: Sequence[Split], layout: Layout, files: Sequence[DataFile]
+        self, splits: Sequence[Split], layout: Layout, files: Sequence[DataFile], *, cores: int
     ) -> list[Cell]:
         cells = cells_of(files)
         rows = sum(each.end - each.start for each in splits)
@@ -171,7 +174,8 @@ class SparkWork:
         rows_max = layout.file_rows * LARGEST
         if not has_ranges(kind) or rows + max(cell.rows for cell in cells) <= rows_max:
             return cells
-        return divided(cells, self._sample(splits, layout), rows=rows, rows_max=rows_max)
+        sample = self._sample(splits, layout)
+        return divided(cells, sample, rows=rows, rows_max=rows_max, cores=cores)
 
     def _sample(self, splits: Sequence[Split], layout: Layout) -> pa.Array:
         """Keys from places all over the stretch."""
@@ -201,11 +205,20 @@ def _points(splits: Sequence[Split]) -> list[Split]:
     return found
 
 
-def _spread(spark: "SparkSession", tasks: Sequence[Any]) -> "DataFrame":
+def _cores(spark: "SparkSession") -> int:
+    return spark.sparkContext.defaultParallelism
+
+
+def _spread(
+    spark: "SparkSession",
+    tasks: Sequence[Any],
+    function: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]],
+    schema: str,
+) -> "DataFrame":
     """One task of Spark for each."""
-    rows = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
-    frame = spark.createDataFrame(rows, "number int, task binary")
-    return frame.repartitionById(max(len(rows), 1), "number").select("task")
+    count = max(len(tasks), 1)
+    numbers = spark.range(0, len(tasks), 1, count)
+    return map_arrow(numbers, ByNumber(tuple(map(pickle.dumps, tasks)), function), schema)
 
 
 def rewrite_elsewhere(
@@ -213,18 +226,22 @@ def rewrite_elsewhere(
 ) -> list[list[DataFile]]:
     """Changes that are in this process into cells that are better rewritten by executors."""
     with alive():
-        frame = _spread(session(), [(at, *task) for at, task in enumerate(tasks)])
-        written = collect(map_arrow(frame, RewriteTasks(rewriting), WRITTEN_DDL))
+        numbered = [(at, *task) for at, task in enumerate(tasks)]
+        written, _ = collect(_spread(session(), numbered, RewriteTasks(rewriting), WRITTEN_DDL))
     return [written.get(at, []) for at in range(len(tasks))]
 
 
-def collect(written: "DataFrame") -> dict[int, list[DataFile]]:
-    """What the tasks say that they have written, by the number of the cell."""
+def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[Count]]:
+    """What the tasks say that they have written, by the number of the cell, and have read."""
     found: dict[int, list[DataFile]] = {}
+    counts: list[Count] = []
     for row in rows_of(written):
-        files = json.loads(row["files"])
-        found.setdefault(row["cell"], []).extend(read_file(each) for each in files)
-    return found
+        if row["counts"] is not None:
+            counts += pickle.loads(row["counts"])
+        if row["cell"] != NO_CELL:
+            files = json.loads(row["files"])
+            found.setdefault(row["cell"], []).extend(read_file(each) for each in files)
+    return found, counts
 
 
 def rows_of(frame: "DataFrame") -> "list[Row]":

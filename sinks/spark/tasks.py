@@ -5,7 +5,7 @@
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,30 +16,54 @@ import pyarrow.compute as pc
 from core_log.changes import Operation, TableChanges
 from core_log.table_schema import TableSchema
 from sinks.latest import newest
-from sinks.sink import SplitReader
+from sinks.sink import Count, Heard, SplitReader
+from sinks.spark.folding import Step
 from sinks.spark.keyspace import Cell, DataFile, assign
 from sinks.spark.layout import OP, Layout
 from sinks.spark.reader.splits import Split
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.truncates import EPOCH, Truncates
 
-WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string())])
-WRITTEN_DDL = "cell int, files string"
+WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string()), ("counts", pa.binary())])
+WRITTEN_DDL = "cell int, files string, counts binary"
 SHAPES = pa.schema(
     [("topic", pa.string()), ("part", pa.int32()), ("at", pa.int64()), ("shape", pa.binary())]
 )
 SHAPES_DDL = "topic string, part int, at bigint, shape binary"
-DIVIDED = pa.schema([("cell", pa.int32()), ("rows", pa.binary())])
-DIVIDED_DDL = "cell int, rows binary"
+DIVIDED = pa.schema([("cell", pa.int32()), ("rows", pa.binary()), ("counts", pa.binary())])
+DIVIDED_DDL = "cell int, rows binary, counts binary"
+"""Either rows or counts: these travel with the data, so that what a task has done twice counts
+once."""
+NO_CELL = -1
+"""Where only counts are told."""
 NO_TRUNCATES = Truncates()
 HELD_BYTES_MAX = 192 << 20
 """Of changes that a task keeps in order to find out which are the newest of their keys."""
 PARCEL_BYTES = 4 << 20
 """Of rows that travel as one value, about."""
+NumberedCell = tuple[int, Cell, Sequence[Step]]
+"""With the changes that fall into it."""
 
 
 class UnknownShape(Exception):
     """Executors met changes under a schema for which the table was not made ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByNumber:
+    """Each task of Spark is given numbers, and has with it what stands under them: no step of
+    Spark's is needed to bring it there."""
+
+    tasks: tuple[bytes, ...]
+    """Pickled one by one, since a task wants its own alone."""
+    function: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.function(
+            pickle.loads(self.tasks[number])
+            for batch in batches
+            for number in batch.column(0).to_pylist()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +78,10 @@ class DivideSplits:
     cells: tuple[Cell, ...]
     truncates: Truncates = NO_TRUNCATES
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for split in _pickled(batches):
-            held = Held(self.layout, self.cells)
-            for changes in _of_split(self.reader, split, self.schemas):
+    def __call__(self, splits: Iterator[Split]) -> Iterator[pa.RecordBatch]:
+        for split in splits:
+            held, counts = Held(self.layout, self.cells), list[Count]()
+            for changes in _of_split(self.reader, split, self.schemas, counts.extend):
                 if changes.is_truncate:
                     continue
                 held.add(self._events(changes))
@@ -66,6 +90,9 @@ class DivideSplits:
                     if held.bytes > HELD_BYTES_MAX // 2:
                         yield from held.divided()
             yield from held.divided()
+            if counts:
+                columns = [pa.array([0], pa.int32()), pa.nulls(1, pa.binary()), _packed(counts)]
+                yield pa.RecordBatch.from_arrays(columns, schema=DIVIDED)
 
     def _events(self, changes: TableChanges) -> pa.RecordBatch:
         events = self.layout.conform(changes)
@@ -132,7 +159,12 @@ def _parcel(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
     content = rows.serialize()
     bounds = pa.py_buffer(np.array([0, content.size], np.int32))
     value = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, content])
-    return pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), value], schema=DIVIDED)
+    columns = [pa.array([number], pa.int32()), value, pa.nulls(1, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=DIVIDED)
+
+
+def _packed(counts: Sequence[Count]) -> pa.BinaryArray:
+    return pa.array([pickle.dumps([*counts])], pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +182,11 @@ class RewriteCells:
             schema = schema.append(pa.field(EPOCH, pa.int32()))
         held: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
-            numbers, parcels = batch.columns
-            for number, parcel in zip(numbers.to_pylist(), parcels, strict=True):
+            numbers, parcels, told = batch.columns
+            for number, parcel, counts in zip(numbers.to_pylist(), parcels, told, strict=True):
+                if counts.is_valid:
+                    yield _written(NO_CELL, (), pickle.loads(counts.as_buffer()))
+                    continue
                 rows = pa.ipc.read_record_batch(parcel.as_buffer(), schema)
                 held.setdefault(number, []).append(rows)
         for number in sorted(held):
@@ -162,12 +197,12 @@ class RewriteCells:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTasks:
-    """Cells with their changes, each in one row, to new files of these cells."""
+    """Cells with their changes to new files of these cells."""
 
     rewriting: Rewriting
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, cell, steps in _pickled(batches):
+    def __call__(self, tasks: Iterator[NumberedCell]) -> Iterator[pa.RecordBatch]:
+        for number, cell, steps in tasks:
             yield _written(number, self.rewriting.cell(cell, steps))
 
 
@@ -180,12 +215,12 @@ class AppendSplits:
     schemas: tuple[TableSchema, ...]
     truncates: Truncates = NO_TRUNCATES
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, splits: Iterator[Split]) -> Iterator[pa.RecordBatch]:
         layout = self.rewriting.layout
-        held: list[pa.RecordBatch] = []
+        held, counts = list[pa.RecordBatch](), list[Count]()
         rows = 0
-        for split in _pickled(batches):
-            for changes in _of_split(self.reader, split, self.schemas):
+        for split in splits:
+            for changes in _of_split(self.reader, split, self.schemas, counts.extend):
                 if changes.is_truncate and not self.truncates.stands_for_all(changes):
                     continue
                 held.append(layout.conform(changes))
@@ -195,6 +230,8 @@ class AppendSplits:
                     held, rows = [], 0
         if rows:
             yield self._write(held)
+        if counts:
+            yield _written(NO_CELL, (), counts)
 
     def _write(self, held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return _written(0, self.rewriting.appended(pa.Table.from_batches(held)))
@@ -206,9 +243,9 @@ class ReadShapes:
 
     reader: SplitReader
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, splits: Iterator[Split]) -> Iterator[pa.RecordBatch]:
         before: TableSchema | None = None
-        for split in _pickled(batches):
+        for split in splits:
             for changes in _of_split(self.reader, split, None):
                 if changes.schema == before:
                     continue
@@ -221,27 +258,27 @@ class ReadShapes:
                 yield pa.RecordBatch.from_arrays(arrays, schema=SHAPES)
 
 
-def _pickled(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """What the driver has put into the only column."""
-    for batch in batches:
-        for content in batch.column(0):
-            yield pickle.loads(content.as_buffer())
-
-
 def _of_split(
-    reader: SplitReader, split: Split, schemas: Sequence[TableSchema] | None
+    reader: SplitReader,
+    split: Split,
+    schemas: Sequence[TableSchema] | None,
+    heard: Heard = lambda _: None,
 ) -> Iterator[TableChanges]:
     """Raises `UnknownShape` for changes under other schemas than were expected."""
-    for changes in reader.read(split.starts, split.ends):
+    for changes in reader.read(split.starts, split.ends, heard):
         if schemas is not None and changes.schema not in schemas:
             raise UnknownShape
         if len(changes):
             yield changes
 
 
-def _written(number: int, files: Sequence[DataFile]) -> pa.RecordBatch:
+def _written(
+    number: int, files: Sequence[DataFile], counts: Sequence[Count] = ()
+) -> pa.RecordBatch:
     said = json.dumps([asdict(each) for each in files])
-    return pa.RecordBatch.from_pydict({"cell": [number], "files": [said]}, schema=WRITTEN)
+    told = _packed(counts) if counts else pa.nulls(1, pa.binary())
+    columns = [pa.array([number], pa.int32()), pa.array([said]), told]
+    return pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
 
 
 def read_file(said: Mapping[str, Any]) -> DataFile:

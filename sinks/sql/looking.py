@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from core_log.errors import HeadwaterError, SinkUnavailable
 from core_log.finding import Finding
+from core_log.generation_names import first_of, named, number_of
 from core_log.table_schema import TableSchema
 from sinks.sql.failures import is_of_driver, ours, translated
 
@@ -28,7 +29,11 @@ def plan(target: "Target", schemas: Sequence[TableSchema]) -> list[str]:
     with translated(target.dialect):
         try:
             for schema in schemas:
-                shaping = target.shaping(schema)
+                fed = target.fed_by(target.tables.live(schema.table))
+                next_topics = [named(first_of(each), number_of(each) + 1) for each in fed]
+                shaping = target.shaping(schema, next_topics)
+                if shaping.is_of_key:
+                    found.append(f"-- once `run --migrate` has given {schema.table} its new key:")
                 found += [f"{each};" for each in (*shaping.statements, *shaping.drops)]
                 found += _remarks(schema)
         finally:

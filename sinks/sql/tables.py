@@ -70,6 +70,8 @@ class Shaping(NamedTuple):
     statements: Sequence[str] = ()
     drops: Sequence[str] = ()
     """Statements that may as well come after the rows."""
+    is_of_key: bool = False
+    """Whether the statements only give it another key: then it is looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,10 @@ class Tables:
         *,
         next_generation: int,
         may_drop: bool,
+        may_rekey: bool = False,
     ) -> Shaping:
-        """What the target's table needs for rows under `schema`."""
+        """What the target's table needs for rows under `schema`. `may_rekey`: all that is in it
+        came under another key, and nothing will come under that any more."""
         settings = self.settings.of(str(schema.table))
         place = self.place(schema.table)
         mode: Mode = settings.mode if schema.key else "append"
@@ -157,6 +161,10 @@ class Tables:
                 statements = self._claim(schema.table, place, mark, is_empty=found.is_empty)
         self._check_owner(place, mark, schema.table)
         layout = replace(layout, generation=mark.generation)
+        if may_rekey and not statements:
+            rekeying = self._rekeying(connection, schema, layout, settings, mark)
+            if rekeying:
+                return Shaping(layout, rekeying, is_of_key=True)
         return self._evolve(connection, schema, layout, settings, statements, may_drop=may_drop)
 
     def columns(
@@ -285,6 +293,33 @@ class Tables:
             )
         return statements
 
+    def _held_key(self, connection: "sa.Connection", layout: Layout) -> list[str]:
+        """The columns of the target that tell its rows apart now."""
+        import sqlalchemy as sa
+
+        where = layout.table.namespace or None
+        found = sa.inspect(connection).get_pk_constraint(layout.table.name, schema=where)
+        key = found["constrained_columns"]
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in names of columns
+            key = [name.replace("``", "`") for name in key]
+        return key
+
+    def _rekeying(
+        self,
+        connection: "sa.Connection",
+        schema: TableSchema,
+        layout: Layout,
+        settings: TableSettings,
+        mark: Mark,
+    ) -> Sequence[str]:
+        """Nothing where the key is the right one, or nothing can be done about it."""
+        held, wanted = self._held_key(connection, layout), layout.key
+        if [*map(self._fold, held)] == [*map(self._fold, wanted)]:
+            return ()
+        kinds = self.columns(schema, layout, settings)
+        key = {name: kinds[name] for name in wanted}
+        return self.dialect.rekey(connection, layout.table, key, mark=mark) or ()
+
     def _reflect(
         self,
         connection: "sa.Connection",
@@ -299,10 +334,9 @@ class Tables:
         inspector = sa.inspect(connection)
         where = layout.table.namespace or None
         found = inspector.get_columns(layout.table.name, schema=where)
-        key = inspector.get_pk_constraint(layout.table.name, schema=where)["constrained_columns"]
+        key = self._held_key(connection, layout)
         if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in names of columns
             found = [{**each, "name": each["name"].replace("``", "`")} for each in found]
-            key = [name.replace("``", "`") for name in key]
         own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
         if own != OWN_COLUMNS[layout.mode].keys():
             raise SchemaRefused(
@@ -350,3 +384,8 @@ class Tables:
 
     def _fold(self, name: str) -> str:
         return name if self.dialect.is_case_sensitive else name.casefold()
+
+
+def cannot_rekey(table: TableId, *, why: str) -> SchemaRefused:
+    problem = "the rows that the target keeps cannot have the new key"
+    return SchemaRefused(problem, table=str(table), why=why, hint=REBUILD)

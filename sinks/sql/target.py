@@ -1,12 +1,13 @@
 """One database as a target: a transaction per slice, in which rows and offsets change together."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from core_log.changes import TableChanges
 from core_log.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
+from core_log.generation_names import follow
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.sink import SinkContext, Stand, Stands
@@ -17,7 +18,7 @@ from sinks.sql.engine import connect_to, dialect_of, engine_of
 from sinks.sql.failures import ShapeFirst, is_of_driver, meaning, translated
 from sinks.sql.offsets import Row, StoredOffsets
 from sinks.sql.settings import SqlSettings
-from sinks.sql.tables import Layout, Shadow, Shaping, Tables
+from sinks.sql.tables import Layout, Shadow, Shaping, Tables, cannot_rekey
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -142,14 +143,19 @@ class Target:
                 run(self.connected(), statement)
             self.connected().connection.commit()
 
-    def shaping(self, schema: TableSchema) -> Shaping:
+    def shaping(self, schema: TableSchema, topics: Collection[str] = ()) -> Shaping:
+        """`topics`: where rows of this form come from."""
         connection = self.connected()
         live = self.tables.live(schema.table)
         generation = self.next_generation(connection, live)
         if self.shadow is not None:
             generation = self.shadow.generation
         return self.tables.shape(
-            connection, schema, next_generation=generation, may_drop=self._is_fed_by_one(live)
+            connection,
+            schema,
+            next_generation=generation,
+            may_drop=self._is_fed_by_one(live),
+            may_rekey=self.shadow is None and follow(topics, former=self.fed_by(live)),
         )
 
     def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
@@ -158,6 +164,14 @@ class Target:
             return 1
         rows = self.offsets.read_all(connection)
         return max((row.generation for row in rows if row.target == live), default=0) + 1
+
+    def fed_by(self, live: TableId) -> set[str]:
+        """The topics that a table's rows have come from."""
+        connection = self.connected()
+        if not self.offsets.is_there(connection):
+            return set()
+        rows = self.offsets.read_all(connection)
+        return {row.partition.topic for row in rows if row.target == live}
 
     def connected(self) -> "sa.Connection":
         if self._connection is None:
@@ -277,26 +291,34 @@ class Target:
         layout = self.tables.known(schema)
         if layout is None:
             with translated(self.dialect, table=str(schema.table)):
-                layout = self._shape(schema)
+                layout = self._shape(schema, topics)
             self.tables.remember(schema, layout)
         live = self.tables.live(schema.table)
         self._generations[live] = layout.generation
         self._fed |= dict.fromkeys(topics, (live, layout.generation))
         return layout
 
-    def _shape(self, schema: TableSchema) -> Layout:
-        shaping = self.shaping(schema)
+    def _shape(self, schema: TableSchema, topics: Collection[str]) -> Layout:
+        shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
             if shaping.statements:
                 raise ShapeFirst(list(shaping.statements))
             # A column that a later schema of the same slice has again is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
             return shaping.layout
-        for statement in [*shaping.statements, *shaping.drops]:
-            run(self.connected(), statement)
+        try:
+            for statement in [*shaping.statements, *shaping.drops]:
+                run(self.connected(), statement)
+        except Exception as error:
+            if not shaping.is_of_key or not is_of_driver(error):
+                raise
+            problem, why = meaning(self.dialect, error)
+            if problem not in (Problem.VALUE, Problem.TAKEN):
+                raise
+            raise cannot_rekey(schema.table, why=why) from None
         if shaping.statements or shaping.drops:
             self.dialect.forget()
-        return shaping.layout
+        return self._shape(schema, topics) if shaping.is_of_key else shaping.layout
 
     def _attempt(
         self, layout: Layout, chunk: Chunk, *, keep: bool = True

@@ -12,8 +12,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from scripts.free_port import free_port
 from tests.compat.java_programs import JAVA, class_path, client_jars, kafka_jars
-from tests.crash.broker_process import BrokerProcess, free_port
+from tests.crash.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.compat, pytest.mark.kafka]
 

@@ -61,7 +61,12 @@ class Tap:
             threading.Thread(target=self._relay, args=work, daemon=True).start()
 
     def _relay(self, client: socket.socket, said: bytearray) -> None:
-        with client, socket.create_connection(self._behind) as broker:
+        try:
+            behind = socket.create_connection(self._behind)
+        except OSError:  # a client that was not ended asks again when the broker is gone
+            client.close()
+            return
+        with client, behind as broker:
             other = {client: broker, broker: client}
             while True:
                 for each in select.select(list(other), [], [])[0]:
@@ -84,6 +89,7 @@ def librdkafka_session(address: str) -> None:
     producer.begin_transaction()
     producer.produce("said", b"v", b"k")
     producer.commit_transaction(60)
+    producer.close()
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": "recorded", "auto.offset.reset": "earliest"}
     )

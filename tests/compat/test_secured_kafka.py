@@ -12,8 +12,9 @@ from core_log.errors import LogRejected, LogUnavailable
 from core_log.log import TopicPartition
 from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.settings import SecuritySettings, TopicSettings
+from scripts.free_port import free_ports
 from tests.certificates import Authority
-from tests.contract.apache_kafka import PROPERTIES, free_ports, running_node
+from tests.contract.apache_kafka import PROPERTIES, running_node
 
 pytestmark = [pytest.mark.kafka, pytest.mark.compat]
 

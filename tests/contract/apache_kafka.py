@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.free_port import free_ports
+
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -80,13 +82,3 @@ def wait_for(port: int, node: "subprocess.Popen[bytes]") -> None:
         except OSError:
             time.sleep(0.1)
     raise AssertionError("Apache Kafka does not listen")
-
-
-def free_ports(wanted: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(wanted)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -12,6 +12,7 @@ from core_log.client.link import Dial
 from core_log.log import Log, TopicPartition
 from core_log.settings import BrokerSettings, TopicSettings
 from tests.contract.apache_kafka import run_apache_kafka
+from tests.contract.foreign_topics import Cluster
 
 _numbers = count(1)
 
@@ -85,4 +86,21 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     ground = Ground(kind, embedded if kind == "embedded" else client, client, embedded.endpoint)
     yield ground
     await ground.close()
+    await embedded.close()
+
+
+@pytest.fixture(params=["headwater", pytest.param("apache kafka", marks=pytest.mark.kafka)])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    from core_log.embedded import EmbeddedLog
+
+    if request.param == "apache kafka":
+        endpoint: str = request.getfixturevalue("apache_kafka")
+        log = connect_to(endpoint)
+        yield Cluster(endpoint, log)
+        await log.close()
+        return
+    embedded = await EmbeddedLog.open(
+        BrokerSettings(data=tmp_path, listen="127.0.0.1:0", internal_partitions=2)
+    )
+    yield Cluster(embedded.endpoint, embedded)
     await embedded.close()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from connectors.source import Source, SourceContext, SourceReport
+from connectors.source import Estimating, Source, SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges
 from core_log.clock import Clock
 from core_log.table_schema import TableId, TableSchema
@@ -133,6 +133,18 @@ class SourceSuite:
 
         for schema in schemas_of(told):
             assert alike(discovered[schema.table], schema)
+
+    async def test_rows_are_estimated_of_tables_that_were_discovered(
+        self, ground: SourceGround
+    ) -> None:
+        source, before = ground.open(), ground.outside()
+        discovered = {schema.table for schema in await source.discover()}
+
+        found = await source.row_estimates() if isinstance(source, Estimating) else {}
+
+        assert found.keys() <= discovered
+        assert all(isinstance(rows, int) and rows >= 0 for rows in found.values())
+        assert ground.outside() == before
 
     async def test_looking_changes_nothing_outside(self, ground: SourceGround) -> None:
         before = ground.outside()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,18 +11,11 @@ from pathlib import Path
 from core_log.endpoint import FILE_NAME, decode_endpoint
 from core_log.errors import DecodeError
 from pipelines.terminal.exit_codes import TERMINATED
+from scripts.free_port import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
-START_S_MAX = 60
-STOP_S_MAX = 30
-
-
-def free_port() -> int:
-    """A port that clients can keep using while the broker behind it comes and goes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+START_S_MAX = 240
+STOP_S_MAX = 120
 
 
 class BrokerProcess:

@@ -7,10 +7,10 @@ from pathlib import Path
 from core_log.broker.running import RunningBroker
 from core_log.settings import BrokerSettings
 from core_log.storage.files import OsFiles
-from tests.crash.broker_process import free_port
+from scripts.free_port import free_port
 from tests.fakes import FaultyFiles
 
-STOP_S_MAX = 30
+STOP_S_MAX = 120
 
 
 class BrokerThread:

@@ -16,13 +16,14 @@ from pipelines.file.loading import load
 from pipelines.journal.decided import read_decided
 from pipelines.journal.schemas import topics_of
 from pipelines.running.log_clients import kafka_settings
-from scripts.embedded_postgres import EmbeddedPostgres, free_port
+from scripts.embedded_postgres import EmbeddedPostgres
+from scripts.free_port import free_port
 from tests.crash.command_process import CommandProcess
 from tests.crash.postgres_load import TABLES
 
 PIPELINE = """
 pipeline: {name}
-workers: 0
+workers: {workers}
 source:
   type: postgres
   url: {url}
@@ -43,9 +44,16 @@ class Capture:
     """Broker and pipeline are processes of their own; `address` is the source's in the file."""
 
     def __init__(
-        self, server: EmbeddedPostgres, name: str, directory: Path, *, address: str = ""
+        self,
+        server: EmbeddedPostgres,
+        name: str,
+        directory: Path,
+        *,
+        address: str = "",
+        workers: str = "0",
     ) -> None:
         self.server, self.name, self.directory = server, name, directory
+        self.workers = workers
         with psycopg.connect(server.address, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         self.address = server.address_of(name)
@@ -54,7 +62,8 @@ class Capture:
                 connection.execute(statement.encode())
         self.log = f"127.0.0.1:{free_port()}"
         self.file = directory / "pipeline.yaml"
-        self.file.write_text(PIPELINE.format(name=name, url=address or self.address, log=self.log))
+        about = {"name": name, "workers": workers, "url": address or self.address, "log": self.log}
+        self.file.write_text(PIPELINE.format(**about))
         self.broker = self._command("broker", "--data", directory / "log", "--listen", self.log)
         self.runner = self._command("run", self.file)
 

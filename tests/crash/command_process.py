@@ -26,7 +26,7 @@ PROCESSES.set_forkserver_preload(  # for all of a test run, as there is one serv
     ]
 )
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 class CommandProcess:
@@ -76,6 +76,14 @@ class CommandProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
             self.wait()
+
+    def kill_children(self) -> None:
+        """Whoever it has started and still runs; it itself goes on."""
+        assert self._process is not None, "whose children are killed has been started"
+        for listed in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
+            for child in listed.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
 
     def stop(self) -> int:
         """Asks it to end; its exit code."""

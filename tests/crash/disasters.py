@@ -13,7 +13,7 @@ from tests.crash.broker_process import BrokerProcess
 
 EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
 IMAGE_BYTES = 1 << 30
-UNMOUNT_S_MAX = 20
+UNMOUNT_S_MAX = 80
 
 
 class Kill:

@@ -24,7 +24,7 @@ QUIET = {
     "linger.ms": 2,
     "topic.metadata.refresh.interval.ms": 10_000,
 }
-FLUSH_S_MAX = 60
+FLUSH_S_MAX = 240
 TOMBSTONE_SHARE = 0.1
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """Where a client says that the broker is gone, or that a restart has fenced it."""

@@ -14,9 +14,6 @@ Moment = Literal["reading", "writing", "written", "committing", "linking", "comm
 PLACE = "HEADWATER_KILLS"
 """Names the directory of the plan, for processes that nobody hands an argument."""
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java does not live long enough here for its better compiler to be worth its while."""
-
 
 class Kill(NamedTuple):
     """The victim dies when anybody comes to the moment for the `number`-th time."""
@@ -136,7 +133,7 @@ def watch_commits(place: Path) -> None:
     from sinks.spark.kept_table import KeptTable
 
     plan = Plan(place)
-    os.environ |= {PLACE: str(place), "JDK_JAVA_OPTIONS": SHORT_LIVED}
+    os.environ[PLACE] = str(place)
     plan.know("driver", os.getpid())
     commit, link = KeptTable.commit, os.link
 

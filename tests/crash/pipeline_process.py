@@ -30,7 +30,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__, "sqlalchemy", "duckdb", "core_log.rows.codecs"])
 """Imports once; a process that is about to be killed then starts in no time."""
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 
 
 def run_pipeline(path: Path, point: Point | None) -> int:

@@ -15,6 +15,9 @@ from tests.crash.postgres_load import PostgresLoad
 
 LIVES = 50 if os.environ.get("HEADWATER_BUDGET") == "long" else 4
 KILLS = 2
+WORKERS = ("auto", "0")
+"""Two lives in turn each: with source and sink in processes of their own, as by default, and in one
+with the runner."""
 ROWS_MAX = 9_000
 """Written between a start and the kill: from the first moment until well after the handover."""
 
@@ -44,7 +47,8 @@ def disasters(capture: Capture) -> list[Callable[[], None]]:
         capture.server.stop("fast")
         capture.server.start()
 
-    return [kill_runner, kill_broker, kill_server, stop_server]
+    everybody = [kill_runner, kill_broker, kill_server, stop_server]
+    return everybody if capture.workers == "0" else [capture.runner.kill_children, *everybody]
 
 
 @pytest.mark.crash
@@ -53,7 +57,7 @@ def test_killed_at_random_it_ends_equal(
     life: int, server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     random = Random(life)
-    capture = Capture(server, f"life_{life}", tmp_path)
+    capture = Capture(server, f"life_{life}", tmp_path, workers=WORKERS[life // 2 % 2])
     load = PostgresLoad(capture.address, seed=life)
     capture.broker.start()
     capture.runner.start()

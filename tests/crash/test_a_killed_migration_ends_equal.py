@@ -16,6 +16,7 @@ from pipelines.running.first_checks import checked_first
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
 from tests.crash.pipeline_process import PATIENCE_S, PROCESSES
 from tests.pipelines.test_migrating_pipeline import FIRST, Shop
+from tests.pipelines.test_rekeying_pipeline import KeyedShop
 
 POINTS = (
     Point("schema appended", 1, True),
@@ -47,6 +48,40 @@ def test_killed_at_a_point_no_change_is_missing_and_none_is_there_twice(
     assert shop.told("mirror") == sorted(shop.rows.items())
     assert len(shop.told("changes")) == 110
     assert shop.verified() == {"mirror": True, "changes": True}
+
+
+REKEYING = (
+    Point("schema appended", 1, True),
+    Point("data appended", 1, False),
+    Point("position appended", 2, True),
+    Point("commit", 2, False),
+    Point("commit", 2, True),
+    Point("boundary appended", 1, True),
+    Point("commit", 3, True),
+)
+"""The same where the table gets another key; its one piece is one batch."""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", REKEYING, ids=str)
+def test_killed_while_the_key_changes_every_row_is_there_once(point: Point, tmp_path: Path) -> None:
+    shop = KeyedShop(tmp_path)
+    shop.lines("a", [(id, f"old{id}@example.org") for id in range(60)])
+    shop.lines("b", [(id, f"{id}@example.org") for id in range(60)])
+    shop.run()
+    shop.edit(key="email")
+    shop.lines("c", [(id + 100, f"{id}@example.org") for id in range(40, 90)])
+
+    assert killed(tmp_path / "pipeline.yaml", point) == -9
+    shop.run()
+
+    people = [(id, f"{id}@example.org") for id in range(40)]
+    people += [(id + 100, f"{id}@example.org") for id in range(40, 90)]
+    assert shop.topics() == {f"{FIRST}.g2": 1}
+    assert shop.told("mirror") == people
+    assert len(shop.told("changes")) == 170
+    verified = shop.verified()
+    assert verified["mirror"] and verified["versions"]
 
 
 def killed(path: Path, point: Point) -> int | None:

@@ -27,6 +27,7 @@ MODES: Mapping[str, Mapping[str, str]] = {
         "time.precision.mode": "isostring",
         "binary.handling.mode": "hex",
         "interval.handling.mode": "string",
+        "hstore.handling.mode": "map",
         "provide.transaction.metadata": "true",
     },
     "doubles": {

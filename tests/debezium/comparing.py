@@ -70,8 +70,8 @@ def _between_schemas(ours: Told, theirs: Told) -> Iterator[Found]:
 
 
 def _of_both(told: Told, other: Told) -> Told:
-    """Beginnings and ends of transactions that the other side tells of: we do not of those that
-    hold nothing but messages, and Debezium's run ends before the end of the last."""
+    """Beginnings and ends of transactions that the other side tells of: Debezium's run ends before
+    the end of the last."""
     known = {_name(each) for each in other.events}
     return told._replace(events=[each for each in told.events if _name(each) in known])
 

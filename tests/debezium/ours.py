@@ -16,6 +16,7 @@ from core_log.errors import RowsRejected
 from core_log.record_headers import header_column
 from core_log.rows.codec import RowCodec
 from core_log.rows.codecs import codec_for
+from core_log.rows.not_numbers import declared
 from core_log.rows.settings import WireSettings
 from pipelines.loops.encoding import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
 from pipelines.loops.topics import TopicRules
@@ -32,7 +33,7 @@ WIRES: Mapping[str, Mapping[str, Any]] = {
     "adaptive_us": {"decimal": "precise", "time": "adaptive_time_microseconds"},
 }
 """By the names of `capturing.MODES`."""
-INTERVALS = {"strings": "string"}
+INTERVALS, HSTORES = {"strings": "string"}, {"strings": "map"}
 WITH_TRANSACTIONS = {"strings"}
 LAST = "zz_end"
 REJECTED = "(set aside)"
@@ -59,17 +60,20 @@ class Reading:
 
 
 @asynccontextmanager
-async def reading(url: str, mode: str) -> AsyncIterator[Reading]:
+async def reading(url: str, mode: str, **more: Any) -> AsyncIterator[Reading]:
     settings = {
         "url": url,
         "tables": ["*"],
         "toast": "placeholder",
         "unknown_types": "skip",
         "interval": INTERVALS.get(mode, "numeric"),
+        "hstore": HSTORES.get(mode, "json"),
+        "binary": WIRES[mode].get("binary", "bytes"),
         "transactions": mode in WITH_TRANSACTIONS,
         "slot": {"name": f"ours_{mode}"},
         "publication": {"name": "headwater_shop"},
         "heartbeat": 0,
+        **more,
     }
     source = PostgresSource(PostgresSettings.model_validate(settings), source_context())
     found = Reading()
@@ -101,7 +105,8 @@ def told(batches: Sequence[ChangeBatch], mode: str) -> dict[str, Told]:
         for changes in batch.tables:
             topic = TOPICS.name_of(changes.schema.table)
             found[topic].events.extend(_events(changes, codecs.of(topic)))
-            if not changes.is_truncate and len(changes):
+            has_nan = changes.schema != declared(changes.schema)
+            if not changes.is_truncate and len(changes) and not has_nan:
                 last[topic] = changes
         for notices in batch.notices:
             for key, value in zip(

@@ -59,7 +59,8 @@ TABLES: dict[str, tuple[Of, ...]] = {
     ),
     "t_num_special": (
         Of("numeric", ("NaN", "1.5", "Infinity", "-Infinity")),
-        Of("numeric(10,2)", ("2.50",)),
+        Of("numeric(10,2)", ("2.50", "NaN")),
+        Of("numeric(3,5)", ("NaN",)),
         Of("numeric(5,-2)", ("12345", "-9999900", "49", "50")),
     ),
     "t_float": (

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "log-basics"
 PROGRAMS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "basics")
 README = (EXAMPLES / "README.md").read_text()
-START_S_MAX = 30
-RUN_S_MAX = 120
+START_S_MAX = 120
+RUN_S_MAX = 600
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,20 @@
-"""The command line as a script sees it: words in, data, remarks and an exit code out."""
+"""The command line as a script sees it, words in, data, remarks and an exit code out; and files of
+made-up parts for it."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner
 
+from connectors import SOURCES
 from pipelines.cli import cli
+from sinks import SINKS
+from tests.pipelines import made_up_parts
+from tests.pipelines.pipeline_files import Write
 
 
 @dataclass
@@ -40,3 +46,18 @@ def headwater() -> Headwater:
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a pipeline file, whose parts may be made-up ones."""
+    monkeypatch.setitem(SOURCES, "made-up", made_up_parts.SOURCE)
+    monkeypatch.setitem(SINKS, "made-up", made_up_parts.SINK)
+
+    def write_file(text: str, name: str = "pipeline.yaml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write_file

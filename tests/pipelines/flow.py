@@ -278,7 +278,7 @@ class Untouched:
 
 
 class Unrouted:
-    is_sql = False
+    is_sql = filters = False
 
     def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]:
         return [changes]

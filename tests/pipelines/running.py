@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "pipelines.cli"]
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,18 +12,21 @@ from hypothesis import strategies as st
 
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.errors import PositionLost
+from core_log.log import FetchLimit, Isolation, Offsets, TopicPartition
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver import deliver
 from pipelines.loops.ingest import HELD_MS_MAX
+from pipelines.loops.reading import SliceReader
 from pipelines.reports import Moved, State, StateChanged, Stood
-from sinks.sink import Slice
-from tests.memory_log import Crash, Fuse
+from sinks.sink import Slice, Stand
+from tests.memory_log import Crash, Fuse, MemoryLog
 from tests.pipelines.flow import (
     Change,
     MemorySink,
     MemoryTarget,
     ScriptedSource,
     Transaction,
+    Unrouted,
     World,
     fold,
 )
@@ -34,6 +38,21 @@ CHANGES = st.tuples(
 BATCHES = st.lists(CHANGES, min_size=1, max_size=4)
 SCRIPTS = st.lists(st.lists(BATCHES, min_size=1, max_size=3), min_size=1, max_size=5)
 CRASHES = st.lists(st.tuples(st.integers(1, 90), st.booleans()), max_size=6)
+
+
+class ImpatientLog:
+    """Asked for a partition more often than needed, it has had enough."""
+
+    def __init__(self, log: MemoryLog, place: TopicPartition, *, fetches: int) -> None:
+        self._log, self._place, self._left = log, place, fetches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def fetch(self, wanted: Offsets, *, limit: FetchLimit, isolation: Isolation) -> Any:
+        self._left -= self._place in wanted
+        assert self._left >= 0, "somebody waits for what will never come"
+        return await self._log.fetch(wanted, limit=limit, isolation=isolation)
 
 
 @settings(deadline=None)
@@ -90,7 +109,10 @@ def test_what_a_sink_reads_by_itself_elsewhere_is_told_all_the_same() -> None:
         """Other processes read for it, so that no row comes through this one."""
 
         async def apply(self, part: Slice) -> None:
+            far = SliceReader(world.log, after_log=Unrouted(), fetch_bytes=200, skipped=dict)
+            [_ async for _ in far.read(part)]
             self.target.stands |= part.end
+            part.heard([*far.counts.values()])
 
     asyncio.run(world.run(Fuse(1 << 40)))
     world.target, world.reports = MemoryTarget(), []
@@ -137,6 +159,21 @@ def test_a_target_ahead_of_the_log_stops() -> None:
 
     with pytest.raises(PositionLost, match="ahead of the log"):
         asyncio.run(world.deliver(Fuse()))
+
+
+def test_what_the_log_does_not_reach_is_lost_and_not_waited_for() -> None:
+    world = World([[[("orders", "c", 1, "a")]]])
+    asyncio.run(world.run(Fuse()))
+    place = TopicPartition("shop.public.orders", 0)
+    log: Any = ImpatientLog(world.log, place, fetches=2)
+    reader = SliceReader(log, after_log=Unrouted(), fetch_bytes=1 << 20, skipped=dict)
+    part = Slice(log, {place: Stand("", 0)}, {place: Stand("", 50)}, None, reader.read)
+
+    async def read() -> list[TableChanges]:
+        return [changes async for changes in part.changes()]
+
+    with pytest.raises(PositionLost, match="ends before what is to be read"):
+        asyncio.run(read())
 
 
 def test_a_topic_made_anew_under_the_sink_stops_it() -> None:

@@ -267,7 +267,7 @@ def test_the_history_of_a_key_is_in_the_new_topic(shop: Shop) -> None:
     async def history(loaded: LoadedPipeline, log: EmbeddedLog) -> list[tuple[str, Any]]:
         [stored] = (await topics_of(log, loaded.name)).values()
         keys = await key_bytes(log, stored, "30")
-        found = [each async for each in key_history(log, stored.topic, keys)]
+        found = [each async for each in key_history(log, stored, keys)]
         return [(each.at.partition("#")[0], each.row) for each in found]
 
     told = shop.do(history)

@@ -13,7 +13,9 @@ from core_log.log import TopicPartition
 from core_log.plain_records import PlainRecord, encode_batch
 from core_log.record_headers import header_lists
 from core_log.rows.codec import TRUNCATE_KEY
+from pipelines.journal.generations import Line, Switch, line_part
 from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.positions import encode_positions, positions_home
 from pipelines.letters.letters import (
     DeadLetter,
     Stage,
@@ -253,3 +255,15 @@ async def test_after_putting_everything_back_the_target_is_the_source(
     await deliver(world, skipped=chosen & changes)
 
     assert world.target.tables.get("orders", {}) == fold(script).get("orders", {})
+
+
+async def test_a_letter_of_a_former_topic_stays_where_it_is() -> None:
+    world = await world_of([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]], aside={0})
+    switch = Switch(ORDERS.topic, f"{ORDERS.topic}.g2", {0: 4}, {0: 2}, {0: 2})
+    for batch in encode_positions(PIPELINE, line_part(ORDERS.topic, Line((switch,))), now_ms=1):
+        await world.log.append(positions_home(PIPELINE), batch)
+
+    fates = await put_back(world)
+
+    assert fates == [Fate.FORMER]
+    assert len(await read_letters(world.log, PIPELINE)) == 1

@@ -55,7 +55,7 @@ async def with_history(world: World, directory: Path) -> list[KeyChange]:
 async def history(world: World, table: str, key: str) -> list[KeyChange]:
     stored = await stored_schema(world.log, world.loaded.name, table)
     keys = await key_bytes(world.log, stored, key)
-    return [each async for each in key_history(world.log, stored.topic, keys)]
+    return [each async for each in key_history(world.log, stored, keys)]
 
 
 def told(changes: Sequence[KeyChange]) -> list[tuple[str, Any]]:
@@ -87,7 +87,7 @@ def test_the_newest_is_searched_for_from_the_end_in_growing_windows(
         keys = await key_bytes(world.log, stored, "7")
         newest = await newest_change(world.log, stored.topic, keys, ends=None)
         other = await key_bytes(world.log, stored, "12345")
-        never = [each async for each in key_history(world.log, stored.topic, other)]
+        never = [each async for each in key_history(world.log, stored, other)]
         as_of = parse_as_of(time_text(changes[3].committed_ms), now_ms=0)
         partitions = [TopicPartition(stored.topic, number) for number in range(3)]
         before = await moment_of(world.log, "copy", as_of, partitions)

@@ -115,11 +115,36 @@ def test_once_delivers_everything_exactly_once_although_workers_and_owners_are_k
 
     last = start("run", file, "--once", "--json")
     runs.append(last)
-    out, err = last.communicate(timeout=120)
+    out, err = last.communicate(timeout=600)
 
     assert last.returncode == exit_codes.OK, err
     assert json.loads(out)["data"]["pipelines"]["shop"]["state"] == "done"
     assert_equals_truth(tmp_path / "target.db")
+
+
+def test_a_run_that_joins_lets_the_owner_migrate_and_nothing_is_lost_or_doubled(
+    headwater: Headwater, tmp_path: Path, runs: "list[subprocess.Popen[str]]"
+) -> None:
+    steady = FINITE.replace("rate: 0", "rate: 1500")
+    file = write(tmp_path, steady)
+    first = start("run", file)
+    runs.append(first)
+    until(lambda: rows_in(tmp_path / "target.db") > 0)
+    owner = console_of(tmp_path)["pid"]
+
+    write(tmp_path, steady + "log: {partitions: 2, value: flat-json}\n")
+    second = start("run", file, "--migrate")
+    runs.append(second)
+    until(lambda: partitions(headwater, tmp_path).get("shop.shop.order_lines.g2") == 2)
+    until(lambda: is_truth(tmp_path / "target.db"))
+
+    assert owner == first.pid == console_of(tmp_path)["pid"]
+    found = partitions(headwater, tmp_path)
+    assert {name.removesuffix(".g2") for name in found if name.endswith(".g2")} < found.keys()
+    assert {count for name, count in found.items() if name.endswith(".g2")} == {2}
+    assert end(second, signal.SIGINT)[0] == exit_codes.INTERRUPTED
+    assert end(first, signal.SIGTERM)[0] == exit_codes.TERMINATED
+    assert is_truth(tmp_path / "target.db")
 
 
 def test_one_process_is_enough_where_the_file_says_so(tmp_path: Path) -> None:
@@ -141,7 +166,7 @@ def test_a_unit_that_nothing_can_cure_ends_the_run_with_its_reason(tmp_path: Pat
     (tmp_path / "target.db").write_bytes(b"this is no database" * 100)
 
     ran = start("run", tmp_path / "pipeline.yaml", "--once")
-    _, err = ran.communicate(timeout=120)
+    _, err = ran.communicate(timeout=600)
 
     assert ran.returncode == exit_codes.UNREACHABLE, err
     assert "error: shop/sql is quarantined: " in err
@@ -197,6 +222,20 @@ def assert_equals_truth(database: Path) -> None:
             found = connection.execute(f'SELECT {columns} FROM "{table.name}" ORDER BY {columns}')
             wanted = zip(*(rows.column(at).to_pylist() for at in range(2)), strict=True)
             assert found.fetchall() == sorted(wanted), table
+
+
+def is_truth(database: Path) -> bool:
+    try:
+        assert_equals_truth(database)
+    except (AssertionError, sqlite3.OperationalError):
+        return False
+    return True
+
+
+def partitions(headwater: Headwater, directory: Path) -> dict[str, int]:
+    """By topic."""
+    ran = headwater("topics", "ls", "--json", "--data", directory / "data")
+    return {each["topic"]: each["partitions"] for each in ran.envelope["data"]}
 
 
 def console_of(directory: Path) -> dict[str, object]:

@@ -1,13 +1,13 @@
 """Slices end where the source committed, however the log grew and whatever is held back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 import pyarrow as pa
 
 from core_log import records
 from core_log.changes import TableChanges
-from core_log.log import TopicPartition
+from core_log.log import Bounds, TopicPartition
 from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
@@ -106,6 +106,21 @@ def test_a_slice_ends_where_its_last_transaction_ended() -> None:
     assert second.cut is not None
     assert first.cut.offset < second.cut.offset
     assert second.cut.positions == {"stream": "1"}
+
+
+def test_what_has_applied_all_there_was_knows_that_without_asking_again() -> None:
+    async def story() -> tuple[bool, bool]:
+        world = SlicedLog()
+        await world.open()
+        await world.commit(ORDERS)
+        slicer = await world.slicer({})
+        part = await slicer.next()
+        assert part is not None
+        slicer.applied(part)
+        again = await world.slicer(part.end)
+        return slicer.is_caught_up(), again.is_caught_up()
+
+    assert asyncio.run(story()) == (True, True)
 
 
 def test_what_has_no_time_of_its_own_leaves_the_time_of_a_cut_as_it_was() -> None:
@@ -263,3 +278,43 @@ def test_stands_of_a_resumed_sink_are_where_the_slices_begin() -> None:
     [part] = asyncio.run(story())
 
     assert part.start[ORDERS] == Stand(part.end[ORDERS].topic_id, 2)
+
+
+def test_commits_of_a_topic_that_was_made_anew_say_nothing_of_the_one_that_is_there() -> None:
+    async def story() -> list[Slice]:
+        world = SlicedLog()
+        await world.open()
+        await world.commit(ORDERS, CUSTOMERS, records_each=10)
+        settings, _ = world.log.topics[ORDERS.topic]
+        world.log.delete_topic(ORDERS.topic)
+        await world.log.ensure_topic(settings)
+        await world.commit(ORDERS)
+        return await drain(await world.slicer({}))
+
+    found = [ends(part) for part in asyncio.run(story())]
+
+    assert found == [{CUSTOMERS: 10}, {ORDERS: 2}], "nobody comes to the former topic's end"
+
+
+def test_a_commit_that_came_while_the_slicer_started_is_of_the_topic_that_is_there() -> None:
+    async def story() -> list[Slice]:
+        world = SlicedLog()
+        await world.open()
+        await world.commit(ORDERS)
+        bounds, grown = world.log.bounds, list[bool]()
+
+        async def growing(
+            partitions: Iterable[TopicPartition],
+        ) -> Mapping[TopicPartition, Bounds]:
+            found = await bounds(partitions)
+            if ORDERS in found and not grown:
+                grown.append(True)
+                await world.commit(ORDERS)
+            return found
+
+        world.log.bounds = growing  # type: ignore[method-assign]
+        return await drain(await world.slicer({}))
+
+    found = [ends(part) for part in asyncio.run(story())]
+
+    assert found == [{ORDERS: 2}, {ORDERS: 5}]

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.snapshot.fetching import Fetching
-from connectors.postgres.snapshot.jobs import Jobs
+from connectors.postgres.snapshot.hold import Hold
+from connectors.postgres.snapshot.jobs import Job, Jobs
 from connectors.postgres.snapshot.ledger import Pages
 from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader
@@ -72,17 +73,24 @@ class Backfill:
         job = self._jobs.named(str(table))
         return 0 if job is None else int(np.searchsorted(commits, job.ledger.since))
 
-    def saw(self, changes: TableChanges, xids: Int64s) -> TableChanges | None:
-        """Of changes from the stream those that are to be emitted now, which are all but for a
+    def saw(self, changes: TableChanges, xids: Int64s) -> Sequence[TableChanges]:
+        """What is to be emitted at a change of the stream, which is the change itself but for a
         table without a key that is being read. `xids` is each change's transaction."""
         job = self._jobs.named(str(changes.schema.table))
         if job is None or job.ledger.is_paused:
-            return changes
+            return [changes]
         job.watch.saw(changes, xids)
         if job.hold is None:
-            return changes
+            return [changes]
         job.hold.saw(changes, xids)
-        return None
+        return self._given_up(job, job.hold) if job.hold.is_overrun else []
+
+    def _given_up(self, job: Job, hold: Hold) -> Sequence[TableChanges]:
+        """What was held; the table is to be read anew."""
+        job.hold = None
+        job.let_go()
+        self._outbox.forget(job)
+        return hold.given_back()
 
     def truncated(self, table: TableId) -> None:
         """Every row that there is from now on comes by the stream, and what came before is gone."""
@@ -137,7 +145,7 @@ class Backfill:
         job = read.job
         if job.is_over or read.chunk not in job.under_way:
             return None
-        if self._has_other_form(read):
+        if read.window.is_overrun or self._has_other_form(read):
             job.put_back(read.chunk)
             self._start_workers()
             return None

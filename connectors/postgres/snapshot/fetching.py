@@ -151,11 +151,11 @@ class Fetching:
         sizes = await self._quiet(connection, job)
         job.hold = hold = Hold(job.watch.streamed)
         try:
-            while not (job.is_over or job.ledger.is_paused):
+            while not (job.is_over or job.ledger.is_paused or hold.is_overrun):
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
-                    if hold.can_be_read_under(view.snapshot):
+                    if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
                         job.begin(view.snapshot, sizes)
                         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
                         job.todo.clear()  # it is read in one go

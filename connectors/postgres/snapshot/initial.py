@@ -20,6 +20,7 @@ from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
 from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
 from connectors.source import Progress
 from core_log.changes import ChangeBatch, TableChanges
+from core_log.client.together import together
 from core_log.errors import SourceRejected, SourceUnavailable
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -38,12 +39,8 @@ async def initial_batches(
     read; one that is larger than expected comes as several, the last of which says so."""
     assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
     async with AsyncExitStack() as stack:
-        connections = []
-        for _ in range(reader.settings.snapshot.parallel):
-            connection = await reader.connect()
-            stack.push_async_callback(connection.close)
-            await take_on(connection, created.snapshot)
-            connections.append(connection)
+        wanted = range(reader.settings.snapshot.parallel)
+        connections = await together(_opened(reader, created.snapshot, stack) for _ in wanted)
         plan = await _Plan.made(reader, connections[0], created, tables)
         yield ChangeBatch((), plan.positions())
         copiers = [reader.copier(each, is_only_for_copies=True) for each in connections]
@@ -60,6 +57,13 @@ async def initial_batches(
                     "a table was changed or dropped before its rows were read",
                     table=error.facts.get("table"),
                 ) from None
+
+
+async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Connection:
+    connection = await reader.connect()
+    stack.push_async_callback(connection.close)
+    await take_on(connection, snapshot)
+    return connection
 
 
 async def take_on(connection: Connection, snapshot: str) -> None:

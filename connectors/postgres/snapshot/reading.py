@@ -19,6 +19,7 @@ from connectors.postgres.snapshot.leaves import Size
 from connectors.postgres.snapshot.ledger import Pages
 from connectors.postgres.snapshot.throttle import Throttle
 from connectors.postgres.source_block import Origin
+from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.unfit import SetAside, sifted_rows
 from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels, chosen_kernels
@@ -26,6 +27,7 @@ from connectors.source import SourceContext
 from core_log.changes import Cell, Operation, TableChanges, source_times
 from core_log.patterns import Pattern
 from core_log.rows.rejecting import UNFIT
+from core_log.table_schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Reader:
         self, table: CapturedTable, rows: pa.RecordBatch, moment: Moment, *, snapshot: Cell
     ) -> TableChanges:
         return TableChanges(
-            schema=table.schema,
+            schema=_schema_of(table, rows),
             rows=rows,
             operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
             source=self.origin.block(
@@ -153,13 +155,28 @@ def _following(
         return None
     texts = decode_copy(piece, len(table.plans), kernels)
     try:
-        return _typed(table, texts)
+        return _typed(table.plans, texts)
     except UNFIT:
-        fitting, rejects = sifted_rows(texts, table.plans, table.table, table.schema.key)
+        plans = with_nan(table.plans, texts, table.schema.key)
+        fitting, rejects = sifted_rows(texts, plans, table.table, table.schema.key)
         set_aside.add(rejects)
-        return _typed(table, fitting)
+        return _typed(plans, fitting)
 
 
-def _typed(table: CapturedTable, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
-    columns = [plan.read(text) for plan, text in zip(table.plans, texts, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
+def _typed(plans: Sequence[ColumnPlan], texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
+    columns = [plan.read(text) for plan, text in zip(plans, texts, strict=True)]
+    schema = pa.schema([pa.field(plan.column.name, plan.column.type) for plan in plans])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _schema_of(table: CapturedTable, rows: pa.RecordBatch) -> TableSchema:
+    """That of the table, but for decimals that were read as text."""
+    if rows.schema == table.schema.arrow:
+        return table.schema
+    columns = tuple(
+        plan.with_nan.column
+        if plan.with_nan is not None and held == plan.with_nan.column.type
+        else plan.column
+        for plan, held in zip(table.plans, rows.schema.types, strict=True)
+    )
+    return replace(table.schema, columns=columns)

@@ -8,6 +8,11 @@ import pyarrow as pa
 from connectors.postgres.snapshot.matching import having_keys
 from connectors.postgres.snapshot.visibility import Int64s, Snapshot
 from core_log.changes import TableChanges
+from core_log.rows.not_numbers import declared
+
+TOUCHED_BYTES_MAX = 32 << 20
+"""Of keys that come by while one window is open: some millions, which takes a transaction that
+changes about as many rows, or a stream that is far behind."""
 
 
 @dataclass(slots=True)
@@ -20,7 +25,7 @@ class Window:
 
     That fails for one kind of transaction: streamed before the window was opened, and yet not seen
     by the snapshot, since a server may stream a commit before it shows it. Then the rows are to be
-    read again.
+    read again, and also when more came by meanwhile than is remembered.
     """
 
     earlier: Int64s
@@ -28,13 +33,21 @@ class Window:
     snapshot: Snapshot | None = None
     awaits: int = -1
     """Where the stream has to be for everything the snapshot sees to have come by."""
+    is_overrun: bool = False
+    """More keys came by than are remembered, so that the rows are to be read again."""
     _touched: list[pa.RecordBatch] = field(default_factory=list)
+    _touched_bytes: int = 0
     _form: pa.Schema | None = None
 
-    def touched(self, changes: TableChanges) -> None:
-        if len(changes):
-            self._touched.append(changes.keys)
-            self._form = changes.rows.schema
+    def touched(self, keys: pa.RecordBatch, form: pa.Schema) -> None:
+        if self.is_overrun:
+            return
+        self._touched.append(keys)
+        self._touched_bytes += keys.nbytes
+        self._form = form
+        if self._touched_bytes > TOUCHED_BYTES_MAX:
+            self.is_overrun = True
+            self._touched.clear()
 
     def is_usable_under(self, snapshot: Snapshot, *, awaits: int) -> bool:
         self.snapshot, self.awaits = snapshot, awaits
@@ -81,5 +94,18 @@ class Watch:
 
     def saw(self, changes: TableChanges, xids: Int64s) -> None:
         self.streamed = np.union1d(self.streamed, xids)
+        if not self._windows or not len(changes):
+            return
+        keys, form = _alone(changes.keys), declared(changes.schema).arrow
         for window in self._windows:
-            window.touched(changes)
+            window.touched(keys, form)
+
+
+def _alone(keys: pa.RecordBatch) -> pa.RecordBatch:
+    """The same in memory of their own: text of the stream's is a part of all that came with it."""
+    everything = pa.array(np.arange(keys.num_rows))
+    columns = [
+        column if pa.types.is_primitive(column.type) else column.take(everything)
+        for column in keys.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=keys.schema)

@@ -1,6 +1,7 @@
 """Arrays out of their text: `{1,NULL,"a b"}`, `[0:1]={1,2}`, `{{1,2},{3,4}}`."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,18 +26,18 @@ def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
     unavailable = list(UNAVAILABLE.encode()) if item.type in AS_NUMBERS else item.unavailable
     if unavailable is not None and not isinstance(unavailable, list):
         unavailable = [unavailable]
+    read_text = item.read_text
     return Reading(
         kind,
-        lambda text: _lists(text, kind, read, delimiter=delimiter, depth=depth),
+        lambda text: _lists(text, read, delimiter=delimiter, depth=depth),
         item.semantic,
         item.parameters,
         unavailable if depth == 1 else None,
+        read_text and partial(_lists, read=read_text, delimiter=delimiter, depth=depth),
     )
 
 
-def _lists(
-    text: pa.StringArray, kind: pa.DataType, read: Read, *, delimiter: str, depth: int
-) -> pa.Array:
+def _lists(text: pa.StringArray, read: Read, *, delimiter: str, depth: int) -> pa.Array:
     if depth == 1 and _is_flat(text):
         return _flat_lists(text, read, delimiter)
     found = [None if each is None else _parsed(each, delimiter, depth) for each in text.to_pylist()]

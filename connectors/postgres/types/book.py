@@ -17,6 +17,7 @@ from connectors.postgres.types.numbers import money_reading
 from connectors.postgres.types.pairs import hstore_reading
 from connectors.postgres.types.reading import ColumnPlan, Reading, text_reading
 from connectors.postgres.types.spans import interval_reading
+from core_log.rows.not_numbers import as_text
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -113,7 +114,13 @@ class TypeBook:
         if reading is None:
             return None
         column = reading.column(name, is_nullable=is_nullable)
-        return ColumnPlan(column, reading.read, pa.scalar(reading.unavailable, reading.type))
+        plan = ColumnPlan(column, reading.read, pa.scalar(reading.unavailable, reading.type))
+        if reading.read_text is None or self.settings.decimal == "precise":
+            return plan
+        text = as_text(column)
+        return plan._replace(
+            with_nan=ColumnPlan(text, reading.read_text, pa.scalar(None, text.type))
+        )
 
     def _reading(self, oid: int, modifier: int, dimensions: int, *, depth: int) -> Reading | None:
         known = self._types.get(oid)
@@ -133,7 +140,7 @@ class TypeBook:
     def _by_name(self, known: PgType, modifier: int) -> Reading | None:
         if known.namespace != "pg_catalog":
             if known.name == "hstore":
-                return hstore_reading()
+                return hstore_reading(self.settings.hstore)
             return extension_reading(known.name, modifier)
         if known.name == "money":
             return money_reading(self._one_unit_of_money)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.reading import Reading, as_it_is
+from connectors.postgres.types.reading import NAN, Reading, as_it_is
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
@@ -42,7 +42,12 @@ def numeric_reading(modifier: int) -> Reading:
     kind = _decimal(digits, scale=scale)
     is_plain = declared == {"scale": str(scale), PRECISION: str(digits)}
     parameters: Mapping[str, str] = {} if is_plain else declared | {"scale": str(scale)}
-    return Reading(kind, lambda text: text.cast(kind), parameters=parameters)
+
+    def read_text(text: pa.StringArray) -> pa.StringArray:
+        pc.if_else(pc.equal(text, NAN), None, text).cast(kind)
+        return text
+
+    return Reading(kind, lambda text: text.cast(kind), parameters=parameters, read_text=read_text)
 
 
 def _precision_and_scale(modifier: int) -> tuple[int, int]:

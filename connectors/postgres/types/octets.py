@@ -20,7 +20,7 @@ def bytes_reading() -> Reading:
 def _bytes(text: pa.StringArray) -> pa.Array:
     if not pc.all(pc.starts_with(text, HEX_PREFIX), min_count=0).as_py():
         raise ValueError("bytes are not in the server's output form hex")
-    return from_hex(pc.utf8_slice_codeunits(text, len(HEX_PREFIX)))
+    return from_hex(text, skipped=len(HEX_PREFIX))
 
 
 def bits_reading(modifier: int) -> Reading:

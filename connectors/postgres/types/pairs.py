@@ -1,19 +1,21 @@
 """Values of hstore as JSON, one by one: few tables have them."""
 
-import json
 import re
 
 import pyarrow as pa
 
 from connectors.postgres.types.reading import UNAVAILABLE, Reading
+from core_log.rows.maps import AS_MAP, FORM, JSON, object_text
 
 PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")(?:, |$)', re.DOTALL)
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
-def hstore_reading() -> Reading:
-    word = json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))
-    return Reading(pa.string(), _objects, "io.debezium.data.Json", unavailable=word)
+def hstore_reading(form: str) -> Reading:
+    """`form` is the setting `hstore` of the source."""
+    word = object_text({UNAVAILABLE: UNAVAILABLE})
+    parameters = {FORM: AS_MAP} if form == AS_MAP else {}
+    return Reading(pa.string(), _objects, JSON, parameters, word)
 
 
 def _objects(text: pa.StringArray) -> pa.Array:
@@ -32,7 +34,7 @@ def _object(text: str) -> str:
         key, value = match.groups()
         pairs[_plain(key)] = None if value is None else _plain(value)
         place = match.end()
-    return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+    return object_text(pairs)
 
 
 def _plain(escaped: str) -> str:

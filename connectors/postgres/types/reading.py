@@ -1,10 +1,11 @@
 """What one type of PostgreSQL's becomes: a type of ours, and how its text is read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from core_log.table_schema import Column
 
@@ -13,6 +14,8 @@ Read = Callable[[pa.StringArray], pa.Array]
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's word for a value that the server did not send, as an update left it as it was."""
+
+NAN = "NaN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class Reading:
     parameters: Mapping[str, str] = field(default_factory=dict)
     unavailable: Any = None
     """What Debezium writes for a value that was not sent; None where it has no such word."""
+    read_text: Read | None = None
+    """Of decimals: how a column with a NaN in it is read, which is as text. Raises like `read`."""
 
     def column(self, name: str, *, is_nullable: bool) -> Column:
         return Column(name, self.type, is_nullable, self.semantic, self.parameters)
@@ -38,6 +43,25 @@ class ColumnPlan(NamedTuple):
     unavailable: pa.Scalar
     """What stands for a value that was not sent where `toast: placeholder` is chosen; null for
     types that Debezium has no word for."""
+    with_nan: "ColumnPlan | None" = None
+    """How it is read where a decimal is not a number, in modes that have a word for that."""
+
+
+def with_nan(
+    plans: Sequence[ColumnPlan], texts: Sequence[pa.StringArray], key: Collection[str]
+) -> tuple[ColumnPlan, ...]:
+    """The plans for a piece of a table some of whose decimals may be none. A key stays as it is:
+    rows are found by it."""
+    return tuple(
+        plan
+        if plan.with_nan is None or plan.column.name in key or not _has_nan(text)
+        else plan.with_nan
+        for plan, text in zip(plans, texts, strict=True)
+    )
+
+
+def _has_nan(text: pa.StringArray) -> bool:
+    return bool(pc.any(pc.match_substring(text, NAN), min_count=0).as_py())
 
 
 def as_it_is(text: pa.StringArray) -> pa.Array:

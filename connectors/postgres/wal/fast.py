@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,6 +20,7 @@ from connectors.postgres.wal.kernels import (
     Spans,
 )
 from connectors.postgres.wal.texts import FEW_ROWS, check, few_texts
+from core_log.native import Native
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5
@@ -31,9 +31,7 @@ ONES = np.uint64(0x0101010101010101)
 BACKSLASHES, ABOVE_LINE_ENDS = ONES * np.uint64(0x5C), ONES * np.uint64(0x0B)
 TAB, LINE_END, BACKSLASH, CAPITAL_N = b"\t\n\\N"
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(
-    cache=True, nogil=True, boundscheck=False
-)
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
 
 
 class FastKernels:
@@ -184,15 +182,17 @@ def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, s
 
 
 @_compiled
-def _before_mark(word: Any) -> Any:
-    """How many of eight bytes come before the first that may be a tab, the end of a line or a
-    backslash."""
+def _marks(word: Any) -> Any:
+    """The top bit of every byte that is a tab, a line's end or a backslash, and of some more."""
     other = word ^ BACKSLASHES
-    marks = (((word - ABOVE_LINE_ENDS) & ~word) | ((other - ONES) & ~other)) & HIGH_BITS
-    if marks == 0:
-        return WIDE_BYTES
-    first = (marks & (~marks + np.uint64(1))) >> np.uint64(7)
-    return np.int64(((first - np.uint64(1)) & ONES) * ONES >> np.uint64(56))
+    return (((word - ABOVE_LINE_ENDS) & ~word) | ((other - ONES) & ~other)) & HIGH_BITS
+
+
+@_compiled
+def _first(marks: Any) -> Any:
+    """The place of the first byte that has one."""
+    bit = (marks & (~marks + np.uint64(1))) >> np.uint64(7)
+    return np.int64(((bit - np.uint64(1)) & ONES) * ONES >> np.uint64(56))
 
 
 @_compiled
@@ -213,28 +213,27 @@ def _cells(
     have_nulls: Any,
     have_escapes: Any,
 ) -> bool:
+    """A word after the other, so that the next can be looked at before this one is done with."""
     columns, rows = is_null.shape
-    at = 0
-    for row in range(rows):
-        for column in range(columns):
-            begin, has_escape, separator = at, False, TAB
-            if column == columns - 1:
-                separator = LINE_END
-            while True:
-                at += _before_mark(wide[at])
-                if at >= end:
-                    return False
-                mark = buffer[at]
-                if mark == TAB or mark == LINE_END:  # noqa: SIM109 - a tuple costs the loop
-                    break
-                has_escape |= mark == BACKSLASH
-                at += 1 if mark <= LINE_END or mark == BACKSLASH else 0
-            if buffer[at] != separator:
+    row, column, begin, has_escape = 0, 0, 0, False
+    for base in range(0, end, WIDE_BYTES):
+        marks = _marks(wide[base])
+        while marks != 0:
+            at = base + _first(marks)
+            marks &= marks - np.uint64(1)
+            mark = buffer[at]
+            if mark == BACKSLASH:
+                has_escape = True
+            if at >= end or (mark != TAB and mark != LINE_END):
+                continue
+            if row >= rows or (mark == LINE_END) != (column == columns - 1):
                 return False
             bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
             if has_escape and at - begin == 2 and buffer[begin + 1] == CAPITAL_N:
                 is_null[column, row] = have_nulls[column] = True
             elif has_escape:
                 have_escapes[column] = True
-            at += 1
-    return bool(at == end)
+            begin, has_escape, column = at + 1, False, column + 1
+            if column == columns:
+                row, column = row + 1, 0
+    return bool(row == rows and column == 0 and begin == end)

@@ -1,6 +1,7 @@
 """Decodes the stream of a replication slot: frames and pgoutput's messages into bursts."""
 
 from dataclasses import dataclass, replace
+from struct import Struct
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from connectors.postgres.wal.burst import (
     Message,
     Relation,
     RowChanges,
+    Transactions,
     Truncated,
 )
 from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, Kernels, Spans
@@ -40,6 +42,11 @@ from connectors.postgres.wal.stretch import (
 from connectors.postgres.wal.texts import places_of
 from core_log.errors import DecodeError
 
+_KEEPALIVE = Struct(">cIcqqB")
+"""With its frame: where the server is, its clock, and whether it wants an answer."""
+_NO_TIMES = np.empty(0, np.int64)
+_NO_TRANSACTIONS = Transactions(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES)
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -65,6 +72,9 @@ class Decoder:
         self._walked = 0
         self._whole = 0  # frames up to where no transaction goes on
         self._goes_on = False
+        self._lone: tuple[int, bool] | None = None
+        """A keepalive by itself: the server sends one behind each transaction that has not been
+        confirmed yet, and reading it must not hold up the very transaction."""
         self.ending: Ending | None = None
         self.bytes_wanted = 0
         """How much of the buffer the frame takes that has not come whole, as far as is known."""
@@ -72,6 +82,9 @@ class Decoder:
     def look(self, buffer: Bytes, filled: int) -> None:
         """Finds out what is whole among the bytes up to `filled`."""
         if self.ending is not None:
+            return
+        self._lone = self._lone_keepalive(buffer, filled)
+        if self._lone is not None:
             return
         starts, tags, self._walked = self._kernels.walk(buffer, self._walked, filled)
         is_end = IS_END[tags]
@@ -93,6 +106,13 @@ class Decoder:
         self._starts = np.concatenate([self._starts, starts])
         self._tags = np.concatenate([self._tags, tags])
 
+    def _lone_keepalive(self, buffer: Bytes, filled: int) -> tuple[int, bool] | None:
+        if filled != _KEEPALIVE.size or self._walked or self._goes_on or self.has_any:
+            return None
+        letter, length, kind, reached, _, wants = _KEEPALIVE.unpack_from(buffer.data)
+        is_one = letter == b"d" and kind == b"k" and length == _KEEPALIVE.size - 1
+        return (reached, wants != 0) if is_one else None
+
     def _wanted(self, buffer: Bytes, filled: int) -> int:
         if self.ending is not None or filled - self._walked < 5:
             return 0
@@ -104,7 +124,7 @@ class Decoder:
     @property
     def has_whole(self) -> bool:
         """Whether anything is there that can be a burst without cutting a transaction."""
-        return self._whole > 0
+        return self._whole > 0 or self._lone is not None
 
     @property
     def has_any(self) -> bool:
@@ -114,6 +134,11 @@ class Decoder:
     def decode(self, buffer: Bytes, *, may_cut: bool) -> tuple[Burst | None, int]:
         """The next burst, and how many bytes it took. With `may_cut` it may end inside of a
         transaction, should there be nothing else."""
+        if self._lone is not None:
+            (reached, is_wanted), self._lone = self._lone, None
+            self._position = max(self._position, reached)
+            burst = Burst(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
+            return burst, _KEEPALIVE.size
         count = self._whole or (len(self._starts) if may_cut else 0)
         if not count:
             return None, 0

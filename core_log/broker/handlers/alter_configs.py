@@ -33,13 +33,7 @@ async def handle_alter_configs(
             validate_only=request.validate_only,
         )
 
-    responses = [
-        AlterConfigsResourceResponse(
-            error_code=outcome.code,
-            error_message=outcome.message,
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-        )
-        for each, outcome in await each_altered(broker, request.resources, replace)
-    ]
+    responses = await each_altered(
+        broker, request.resources, replace, answer=AlterConfigsResourceResponse
+    )
     return AlterConfigsResponse(responses=responses)

@@ -39,13 +39,7 @@ async def handle_incremental_alter_configs(
             validate_only=request.validate_only,
         )
 
-    responses = [
-        AlterConfigsResourceResponse(
-            error_code=outcome.code,
-            error_message=outcome.message,
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-        )
-        for each, outcome in await each_altered(broker, request.resources, change)
-    ]
+    responses = await each_altered(
+        broker, request.resources, change, answer=AlterConfigsResourceResponse
+    )
     return IncrementalAlterConfigsResponse(responses=responses)

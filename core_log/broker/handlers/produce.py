@@ -5,10 +5,10 @@ Deliberately not done: a look inside the batch (records are not decompressed or 
 one), conversion between formats, throttling, the leader hints of version 10.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.batch import BatchHeader
+from core_log.batch import HEADER_BYTES, BatchHeader
 from core_log.broker.appending import (
     ZSTD,
     InternalTopic,
@@ -51,14 +51,17 @@ def handle_produce(
 ) -> Answer | Awaitable[Answer]:
     request = read_produce(frame, position, context.api_version)
     production = Production(broker, request, correlation_id, context.api_version)
-    if request.transactional_id is not None and production.needs_verification():
+    if request.transactional_id is not None and (asked := production.verification()):
+        verdicts = asked.at_once()
+        if verdicts is not None:
+            return production.append(verdicts)
         # The frame's buffer is read into again while we wait, so its records are kept aside.
         kept = [
             part._replace(records=part.records and memoryview(bytearray(part.records)))
             for part in request.parts
         ]
         production.request = request._replace(parts=kept)
-        return production.verify_and_append()
+        return production.append_verified(asked)
     return production.append()
 
 
@@ -110,7 +113,7 @@ class Production:
         try:
             header = read_header(part.records)
             assert part.records is not None, "a header was read from them"
-            self._check(header, part)
+            self._check(header, partition.topic)
             waits_for_disk = self.request.acks == -1 and not header.is_transactional
             if self.request.acks == -1 and not partition.leader.has_enough_in_sync:
                 return PartAnswer(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -123,13 +126,13 @@ class Production:
             waits.append((partition, done.end_offset, len(self.answers)))
         return PartAnswer(0, done.base_offset, done.append_time_ms, partition.log.start_offset)
 
-    def _check(self, header: BatchHeader, part: ProducePart) -> None:
+    def _check(self, header: BatchHeader, topic: str) -> None:
         """Rules between a batch and its request."""
         if header.compression == ZSTD and self.version < ZSTD_FROM:
             raise UnsupportedCompression("zstd needs Produce version 7 or newer")
         if header.is_transactional and self.request.transactional_id is None:
             raise BatchRejected("a transactional batch needs its request's transactional id")
-        if self.broker.is_internal(part.topic):
+        if self.broker.is_internal(topic):
             raise InternalTopic("internal topics are written by the broker only")
 
     def _answer_all(self, code: ErrorCode) -> Answer:
@@ -150,45 +153,78 @@ class Production:
             assert self.reply is not None, "only a waiting request has a reply to fulfil"
             self.reply.fulfil((self._finish(),))
 
-    def needs_verification(self) -> bool:
-        """Whether some batch would open its producer's transaction in its partition."""
-        return any(self._opens_transaction(part) for part in self.request.parts)
+    def verification(self) -> "Verification | None":
+        """None unless some batch would open its producer's transaction in its partition."""
+        opening = {
+            place: header
+            for place, part in enumerate(self.request.parts)
+            if (header := self._opening(part)) is not None
+        }
+        return Verification(self, opening) if opening else None
 
-    def _opens_transaction(self, part: ProducePart) -> bool:
+    def _opening(self, part: ProducePart) -> BatchHeader | None:
         partition = self.broker.led(part.topic, part.partition)
-        if partition is None or part.records is None or len(part.records) < 61:
-            return False
+        if partition is None or part.records is None or len(part.records) < HEADER_BYTES:
+            return None
         header = BatchHeader.read(part.records)
-        return header.is_transactional and not partition.log.producers.has_open_transaction(
-            header.producer_id, header.producer_epoch
+        is_open = partition.log.producers.has_open_transaction
+        if not header.is_transactional or is_open(header.producer_id, header.producer_epoch):
+            return None
+        return header
+
+    async def append_verified(self, asked: "Verification") -> Answer:
+        return self.append(await asked.answered())
+
+
+class Verification:
+    """Asks the coordinator first, so that no batch joins a transaction that is over."""
+
+    def __init__(self, production: Production, opening: Mapping[int, BatchHeader]) -> None:
+        """`opening`: by its place, each batch that would open its producer's transaction."""
+        self._production, self._opening = production, opening
+        self._coordinator = production.broker.transactions
+        broker, parts = production.broker, production.request.parts
+        first = next(iter(opening.values()))
+        self._producer = (first.producer_id, first.producer_epoch)
+        self._names = {
+            place: TopicPartition(broker.topic_name(parts[place].topic), parts[place].partition)
+            for place in opening
+        }
+        self._may_add = production.version >= IMPLICIT_ADD_FROM
+
+    def at_once(self) -> list[ErrorCode] | None:
+        """None where the coordinator has something to record first."""
+        found = self._coordinator.verify_or_add_at_once(
+            self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
+        )
+        return None if found is None else self._verdicts(found)
+
+    async def answered(self) -> list[ErrorCode]:
+        """The caller appends before it awaits anything else."""
+        return self._verdicts(
+            await self._coordinator.verify_or_add(
+                self._transactional_id,
+                *self._producer,
+                [*self._names.values()],
+                may_add=self._may_add,
+            )
         )
 
-    async def verify_and_append(self) -> Answer:
-        """Asks the coordinator first, so that no batch joins a transaction that is over."""
-        wanted = [
-            place for place, part in enumerate(self.request.parts) if self._opens_transaction(part)
-        ]
-        verdicts = [ErrorCode.NONE] * len(self.request.parts)
-        if wanted:
-            assert self.request.transactional_id is not None, "only transactions are verified"
-            parts = [self.request.parts[place] for place in wanted]
-            headers = [BatchHeader.read(part.records or b"") for part in parts]
-            producer_id, epoch = headers[0].producer_id, headers[0].producer_epoch
-            names = [
-                TopicPartition(self.broker.topic_name(part.topic), part.partition) for part in parts
-            ]
-            answer = await self.broker.transactions.verify_or_add(
-                self.request.transactional_id,
-                producer_id,
-                epoch,
-                names,
-                may_add=self.version >= IMPLICIT_ADD_FROM,
-            )
-            for place, name, header in zip(wanted, names, headers, strict=True):
-                is_same = (header.producer_id, header.producer_epoch) == (producer_id, epoch)
-                verdict = answer[name] if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
-                verdicts[place] = in_words_of(verdict, self.version)
-        return self.append(verdicts)
+    @property
+    def _transactional_id(self) -> str:
+        name = self._production.request.transactional_id
+        assert name is not None, "only transactions are verified"
+        return name
+
+    def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
+        """One for each part of the request."""
+        verdicts = [ErrorCode.NONE] * len(self._production.request.parts)
+        for place, header in self._opening.items():
+            is_same = (header.producer_id, header.producer_epoch) == self._producer
+            verdict = answer[self._names[place]]
+            verdict = verdict if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            verdicts[place] = in_words_of(verdict, self._production.version)
+        return verdicts
 
 
 class CommittedPart:

@@ -103,6 +103,13 @@ class Dialect(Protocol):
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None: ...
 
+    def rekey(
+        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+    ) -> list[str] | None:
+        """Statements that make these columns, with their types, the key of the rows that are
+        there; None where the database cannot do that."""
+        ...
+
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         """All of them, in that order, in what its readers see as one step."""
         ...

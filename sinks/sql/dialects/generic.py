@@ -79,6 +79,11 @@ class GenericDialect:
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return None
 
+    def rekey(
+        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+    ) -> list[str] | None:
+        return None
+
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [
             f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"

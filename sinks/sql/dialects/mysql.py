@@ -195,6 +195,17 @@ class MysqlDialect:
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return self.widen(table, column, f"{kind} NULL")
 
+    def rekey(
+        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+    ) -> list[str]:
+        """One statement, which happens as a whole or not at all."""
+        columns = [
+            f"MODIFY COLUMN {self.quote(name)} {kind} NOT NULL" for name, kind in key.items()
+        ]
+        names = ", ".join(map(self.quote, key))
+        steps = ["DROP PRIMARY KEY", *columns, f"ADD PRIMARY KEY ({names})"]
+        return [f"ALTER TABLE {qualified(self, table)} {', '.join(steps)}"]
+
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         moves = (f"{qualified(self, old)} TO {qualified(self, new)}" for old, new in pairs)
         return [f"RENAME TABLE {', '.join(moves)}"]

@@ -171,6 +171,21 @@ class PostgresqlDialect:
             f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} DROP NOT NULL"
         ]
 
+    def rekey(
+        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+    ) -> list[str]:
+        name = qualified(self, table)
+        cursor = connection.connection.cursor()
+        cursor.execute(
+            "SELECT conname FROM pg_catalog.pg_constraint WHERE contype = 'p' "
+            f"AND conrelid = to_regclass({text_literal(name)})"
+        )
+        held, columns = cursor.fetchall(), ", ".join(map(self.quote, key))
+        return [
+            *(f"ALTER TABLE {name} DROP CONSTRAINT {self.quote(row[0])}" for row in held),
+            f"ALTER TABLE {name} ADD PRIMARY KEY ({columns})",
+        ]
+
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [
             f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"

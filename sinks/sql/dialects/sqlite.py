@@ -31,6 +31,9 @@ ROWS_AT_ONCE = 64
 BLOCK_ROWS = 64 * ROWS_AT_ONCE
 """So many become Python's values at a time, which take several times the room of columns."""
 
+REKEYED = "_headwater_rekeyed"
+"""Behind the name of a table while it gets another key; nobody else ever sees it."""
+
 AWAY = {"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_NOMEM"}
 AGAIN = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
 VALUE = {"SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE"}
@@ -135,6 +138,23 @@ class SqliteDialect:
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return None
+
+    def rekey(
+        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+    ) -> list[str]:
+        """The rows stand in the tree of their key, so that they are copied into another one."""
+        cursor = connection.connection.cursor()
+        cursor.execute(f"PRAGMA table_info({self.quote(table.name)})")
+        columns = {name: key.get(name, kind) for _, name, kind, *_ in cursor.fetchall()}
+        copy = table._replace(name=f"{table.name}{REKEYED}")
+        names = ", ".join(map(self.quote, columns))
+        old, new = qualified(self, table), qualified(self, copy)
+        return [
+            *self.create(copy, columns, key=list(key), mark=mark),
+            f"INSERT INTO {new} ({names}) SELECT {names} FROM {old}",
+            f"DROP TABLE {old}",
+            *self.rename([(copy, table)]),
+        ]
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [

@@ -49,6 +49,25 @@ async def test_changes_come_in_the_order_of_their_commits(lines: Guest) -> None:
     assert told.tables[-1].schema.key == ("b", "a")
 
 
+async def test_a_prepared_transaction_comes_when_it_is_committed(lines: Guest) -> None:
+    name = lines.value("SELECT 'of ' || current_database()")  # one for all of the server
+    prepare = f"PREPARE TRANSACTION '{name}'"
+    async with story(lines) as told:
+        before = await told.tell(
+            f"BEGIN; INSERT INTO lines VALUES (1, 'x', 1); {prepare}",
+            "INSERT INTO lines VALUES (2, 'x', 2)",
+        )
+        then = await told.tell(
+            f"COMMIT PREPARED '{name}'",
+            f"BEGIN; INSERT INTO lines VALUES (3, 'x', 3); {prepare}",
+            f"ROLLBACK PREPARED '{name}'",
+        )
+
+    assert [event.row["a"] for event in before] == [2]
+    assert [event.row["a"] for event in then] == [1]
+    assert then[0].commit > before[0].commit, "its place is that of the commit"
+
+
 async def test_a_changed_key_is_a_delete_and_an_insert_side_by_side(lines: Guest) -> None:
     async with story(lines) as told:
         await told.tell("INSERT INTO lines SELECT i, 'x', i FROM generate_series(1, 3) i")
@@ -187,6 +206,30 @@ async def test_transactions_tell_their_ends_and_events_their_places(lines: Guest
         if changes.transaction is not None
     }
     assert orders == {"lines": [[1, 3, 4], [1, 2, 3]], "others": [[2, 5], [1, 2]]}
+
+
+async def test_messages_count_among_the_events_of_their_transaction(lines: Guest) -> None:
+    emit = "SELECT pg_logical_emit_message({}, 'mine', 'said')"
+    inside, beside = emit.format("true"), emit.format("false")
+    async with story(lines, transactions=True) as told:
+        await told.tell(
+            f"BEGIN; {inside}; INSERT INTO lines VALUES (1, 'x', 1); {inside}; COMMIT",
+            f"BEGIN; {inside}; COMMIT",
+            beside,
+        )
+
+    ends = [each for each in said(told, "transaction") if each["status"] == "END"]
+    ends = ends[-3:-1]  # the last is that of the story's own mark
+    assert [each["event_count"] for each in ends] == [3, 1]
+    message = {"data_collection": "LOGICAL_DECODING_MESSAGE", "event_count": 1}
+    table = {"data_collection": "public.lines", "event_count": 1}
+    assert [each["data_collections"] for each in ends] == [[table, message, message], [message]]
+    mine = [each for each in said(told, "message") if each["message"]["prefix"] == "mine"]
+    places = [each["transaction"] for each in mine]
+    orders = [each and (each["total_order"], each["data_collection_order"]) for each in places]
+    assert orders == [(1, 1), (3, 1), (1, 1), None]
+    [row] = [each.transaction for each in told.tables if each.transaction is not None]
+    assert [row["total_order"].to_pylist(), row["data_collection_order"].to_pylist()] == [[2], [1]]  # type: ignore[union-attr]
 
 
 async def test_an_idle_stream_moves_its_position_with_a_heartbeat(lines: Guest) -> None:

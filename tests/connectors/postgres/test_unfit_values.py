@@ -4,10 +4,14 @@ import asyncio
 
 import orjson
 import pyarrow as pa
+import pytest
 
 from connectors.postgres.types.reading import ColumnPlan
 from connectors.postgres.unfit import sifted_rows
 from core_log.changes import ChangeBatch
+from core_log.rows.codecs import codec_for
+from core_log.rows.not_numbers import declared
+from core_log.rows.settings import WireSettings
 from core_log.table_schema import Column, TableId
 from tests.databases import Guest
 from tests.debezium.ours import LAST, reading
@@ -45,7 +49,7 @@ async def test_rows_that_do_not_fit_are_set_aside_and_the_others_go_on(guest: Gu
     guest.execute(*TABLE, THERE)
     guest.publish()
 
-    async with reading(guest.url, "plain") as found:
+    async with reading(guest.url, "plain", decimal="precise") as found:
         await found.streaming()
         await asyncio.to_thread(guest.execute, *LATER)
         await found.ended
@@ -59,6 +63,43 @@ async def test_rows_that_do_not_fit_are_set_aside_and_the_others_go_on(guest: Gu
     ]
     assert [each.problem.rpartition(": ")[2] for each in rejects] == ["n", "at", "n"]
     assert len({each.at for each in rejects}) == len(rejects)
+
+
+@pytest.mark.parametrize(("mode", "word"), [("string", "NAN"), ("double", "NaN")])
+async def test_a_nan_is_written_as_debezium_does_where_the_mode_has_a_word_for_it(
+    guest: Guest, mode: str, word: str
+) -> None:
+    guest.execute(
+        "CREATE TABLE t (id int4 PRIMARY KEY, n numeric(10,2), many numeric(4,1)[])",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        f"CREATE TABLE {LAST} (id int4 PRIMARY KEY)",
+        "INSERT INTO t VALUES (1, 'NaN', '{1,NaN}'), (2, 1.5, '{}')",
+    )
+    guest.publish()
+
+    async with reading(guest.url, "plain", decimal=mode) as found:
+        await found.streaming()
+        statements = (
+            "INSERT INTO t VALUES (3, 'NaN', '{NaN,NULL}'), (4, 1.5, NULL)",
+            "UPDATE t SET n = 7 WHERE id = 3",
+            f"INSERT INTO {LAST} VALUES (1)",
+        )
+        await asyncio.to_thread(guest.execute, *statements)
+        await found.ended
+
+    assert not [reject for batch in found.batches for reject in batch.rejects]
+    written = codec_for(WireSettings.model_validate({"decimal": mode}), topic="t")
+    pieces = [each for batch in found.batches for each in batch.tables]
+    of_t = [each for each in pieces if each.schema.table.name == "t"]
+    assert len({str(declared(each.schema)) for each in of_t}) == 1, "the log keeps one schema"
+    encoded = [written.encode(each, now_us=1).values.to_pylist() for each in of_t]
+    events = [orjson.loads(value) for values in encoded for value in values]
+    shown = [(each["op"], each["after"]["id"], each["after"]["n"]) for each in events]
+    half, seven = ("1.50", "7.00") if mode == "string" else (1.5, 7.0)
+    assert shown == [
+        ("r", 1, word), ("r", 2, half), ("c", 3, word), ("c", 4, half), ("u", 3, seven),
+    ]  # fmt: skip
+    assert events[-1]["before"]["n"] == word and events[0]["after"]["many"][1] == word
 
 
 def test_a_row_that_is_read_twice_is_set_aside_in_the_same_place() -> None:

@@ -225,3 +225,14 @@ async def test_a_cron_expression_says_when_the_next_round_is(shop: Shop) -> None
     pause = shop.source(cron="0 9-17 * * mon-fri")._pause_s()
 
     assert pause == 30
+
+
+async def test_a_database_knows_or_counts_how_many_rows_a_table_has(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(*(insert(number, "10:00:00") for number in range(200)))
+    shop.execute("ANALYZE TABLE orders" if shop.kind == "mariadb" else "ANALYZE orders")
+
+    [(table, rows)] = (await shop.source().row_estimates()).items()
+
+    assert str(table) == f"{shop.prefix}orders"
+    assert 150 <= rows <= 250

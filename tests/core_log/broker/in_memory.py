@@ -6,7 +6,13 @@ from typing import Any
 
 from core_log.broker.broker import Broker
 from core_log.broker.dispatch import RequestContext, load_handlers
+from core_log.broker.state_log import PartitionStateLog
 from core_log.protocol import message
+from core_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from core_log.settings import BrokerSettings
 from core_log.storage.files import Files
 from core_log.storage.store import Store
@@ -33,3 +39,29 @@ async def ask(broker: Broker, request: Any, version: int | None = None) -> Any:
     assert served.handler is not None
     response = await served.handler(broker, received, context)
     return message.decode(type(response), memoryview(message.encode(response, version)), version)
+
+
+def versions(request: Any) -> list[int]:
+    low, high = request.versions
+    return list(range(low, high + 1))
+
+
+async def create(broker: Broker, name: str, partitions: int = 1, **config: str) -> Any:
+    configs = [
+        CreatableTopicConfig(name=key.replace("_", "."), value=value)
+        for key, value in config.items()
+    ]
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, configs=configs
+    )
+    response = await ask(broker, CreateTopicsRequest(topics=[topic]))
+    return response.topics[0]
+
+
+async def fill(broker: Broker, topic: str, count: int) -> None:
+    partition = broker.led(topic, 0)
+    assert partition is not None
+    log = PartitionStateLog(partition, broker.clock)
+    for _ in range(count):
+        log.append([(b"key", b"value")])
+    await log.durable(log.end_offset)

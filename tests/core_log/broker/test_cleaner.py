@@ -1,6 +1,9 @@
 """A broker compacts by itself what is due, and says from where on history is whole."""
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from core_log.batch import Batch
 from core_log.embedded import EmbeddedLog
@@ -66,3 +69,22 @@ async def test_a_compacted_topic_keeps_the_table_and_forgets_the_rest(tmp_path: 
     assert await fold(reopened) == after
     assert (await reopened.bounds([TABLE]))[TABLE].cleaned_to == bounds.cleaned_to
     await reopened.close()
+
+
+async def test_two_who_want_it_compacted_at_once_do_not_write_over_each_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = await EmbeddedLog.open(BrokerSettings(data=tmp_path, listen="127.0.0.1:0"))
+    await log.ensure_topic(TopicSettings(name="table", config=COMPACTED))
+    writer = await log.writer("writer")
+    for number in range(100):
+        await writer.append(TABLE, keyed(b"key-%d" % number, b"value"))
+    before = await fold(log)
+
+    cleaner, now_ms = log.running.housekeeping.cleaner, log.running.broker.clock.now_ms()
+    await asyncio.gather(cleaner.clean_what_is_due(now_ms), cleaner.clean_what_is_due(now_ms))
+    after = await fold(log)
+    await log.close()
+
+    assert after == before
+    assert "was not compacted" not in caplog.text

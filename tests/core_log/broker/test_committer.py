@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from core_log.broker.running import RunningBroker
 from core_log.embedded import EmbeddedLog
 from core_log.log import TopicPartition
 from core_log.settings import BrokerSettings, TopicSettings
+from core_log.storage.files import OsFiles
 from tests.contract.records import batch_of
+from tests.fakes import FaultyFiles
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -49,4 +52,27 @@ async def test_a_round_that_ends_unexpectedly_is_made_up_for(tmp_path: Path) -> 
     second = log.append(ORDERS, batch_of("in the next"))
 
     assert [await first, await second] == [0, 1]
+    await log.close()
+
+
+async def test_the_marker_of_a_transaction_goes_along_with_the_next_sync(tmp_path: Path) -> None:
+    files, synced = FaultyFiles(OsFiles()), list[str]()
+
+    def note(operation: str, path: Path) -> None:
+        if operation == "sync" and path.suffix == ".log":
+            synced.append(path.parent.name)
+
+    settings = BrokerSettings(data=tmp_path, listen="127.0.0.1:0", flush_wait_ms_max=0)
+    log = EmbeddedLog(await RunningBroker.start(settings, files=files))
+    await log.ensure_topic(TopicSettings(name="orders"))
+    writer = await log.writer("w")
+
+    files.fault = note
+    for number in range(20):
+        async with writer.transaction() as transaction:
+            await transaction.append(ORDERS, batch_of(f"order {number}"))
+    files.heal()
+
+    # One for each, and a few more where the machine is so busy that each seems to be the last.
+    assert 20 <= synced.count("orders-0") < 30
     await log.close()

@@ -10,7 +10,7 @@ from core_log.broker.running import RunningBroker
 from core_log.endpoint import FILE_NAME
 from core_log.settings import BrokerSettings
 from core_log.storage.files import OsFiles
-from tests.crash.broker_process import free_port
+from scripts.free_port import free_port
 from tests.fakes import FaultyFiles
 
 

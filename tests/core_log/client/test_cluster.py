@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core_log.batch import Batch
-from core_log.client.link import open_link
+from core_log.client.opening import open_link
 from core_log.client.settings import KafkaSettings
 from core_log.errors import ConfigError, LogRejected, LogUnavailable
 from core_log.log import TopicPartition

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from core_log.rows import digests
 from core_log.rows.digests import digests_of
 
 COLUMNS = {
@@ -33,6 +34,16 @@ COLUMNS = {
     "map": pa.array([[("a", 1)], [("a", 2), ("b", 1)], None], pa.map_(pa.string(), pa.int32())),
     "far dates": pa.array([[5_000_000], [4_999_999], None], pa.list_(pa.date32())),
 }
+
+
+@pytest.fixture(params=["plain", "compiled"], autouse=True)
+def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, monkeypatch)
+
+
+def use(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = None if way == "plain" else digests._loaded()
+    monkeypatch.setattr(digests, "_compiled", lambda rows: walk)
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
@@ -77,3 +88,22 @@ def test_among_a_million_rows_no_two_are_taken_for_one() -> None:
     )
 
     assert len(np.unique(found)) == len(numbers)
+
+
+def test_both_ways_give_the_same_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.Generator(np.random.Philox(7))
+    texts = [chance.bytes(int(size)) for size in chance.integers(0, 600, 2_000)]
+    columns = [
+        pa.array(texts, pa.binary()),
+        pa.array(texts, pa.binary()).slice(3),
+        pa.array(chance.integers(-(2**63), 2**63, 2_000)),
+        pa.array([Decimal(number) / 8 for number in range(2_000)], pa.decimal128(38, 20)),
+    ]
+
+    found = []
+    for way in ("plain", "compiled"):
+        use(way, monkeypatch)
+        found.append([digests_of([column], len(column)).tolist() for column in columns])
+
+    assert found[0] == found[1]
+    assert found[0][0][3:] == found[0][1]

@@ -78,7 +78,7 @@ def compact(log: PartitionLog, files: Files, now_ms: int) -> None:
     result = Compaction(request, files, DIGESTS).run()
     log.note_cleaned(cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to)
     for swap in result.swaps:
-        log.swap_in(swap.base_offset, swap.end_offset).run()
+        log.swap_in(swap.base_offset, swap.end_offset, size=swap.size).run()
     log.note_compacted(result.first_dirty_offset)
 
 

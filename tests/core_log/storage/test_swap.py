@@ -1,12 +1,15 @@
 """A compacted segment takes the place of its originals wholly or not at all."""
 
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core_log.errors import StorageFailed
 from core_log.plain_records import PlainRecord, encode_batch
+from core_log.storage.cleaned_segment import CleanedSegment
 from core_log.storage.files import Files
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
@@ -31,19 +34,20 @@ def written(files: Files) -> tuple[Store, PartitionLog]:
     return store, log
 
 
-def write_cleaned(files: Files, log: PartitionLog) -> None:
-    """What compaction makes of the first two segments: only offset 1 is left."""
+def write_cleaned(files: Files, log: PartitionLog) -> int:
+    """What compaction makes of the first two segments: only offset 1 is left. Its size."""
     record = PlainRecord(b"0", VALUES[1][1], timestamp_ms=5, offset=1)
     data = encode_batch([record], base_offset=1, leader_epoch=0)
     file = files.open(cleaned_path(log.directory, 0, LOG), create=True)
     file.write(0, data)
     file.sync()
+    return len(data)
 
 
 def compact(files: Files, log: PartitionLog) -> None:
-    write_cleaned(files, log)
+    size = write_cleaned(files, log)
     log.note_cleaned(cleaned_to=4, deletes_dropped_to=2)
-    log.swap_in(0, 4).run()
+    log.swap_in(0, 4, size=size).run()
 
 
 def test_readers_see_what_compaction_left() -> None:
@@ -72,14 +76,45 @@ def test_a_reader_under_way_keeps_the_originals() -> None:
     assert held.read() == before
 
 
+def test_what_a_second_worker_has_begun_to_write_anew_is_not_taken_for_the_whole() -> None:
+    files = MemoryFiles()
+    _, log = written(files)
+    size = write_cleaned(files, log)
+    log.note_cleaned(cleaned_to=4, deletes_dropped_to=2)
+    CleanedSegment(files, log.directory, 0, index_interval=4096)
+
+    with pytest.raises(StorageFailed, match="not what was written"):
+        log.swap_in(0, 4, size=size)
+
+    assert values_of(log) == VALUES
+
+
+def test_a_segment_that_could_not_be_looked_at_for_a_moment_is_still_read_whole() -> None:
+    files = FaultyFiles(MemoryFiles())
+    _, log = written(files)
+    compact(files, log)
+
+    files.fault = refuse_segments
+    with pytest.raises(OSError, match="does not answer"):
+        _ = log.segments.first.newest_ms
+    files.heal()
+
+    assert values_of(log) == COMPACTED
+
+
+def refuse_segments(operation: str, path: Path) -> None:
+    if operation == "read" and path.suffix == LOG:
+        raise OSError("the disk does not answer")
+
+
 def test_what_retention_took_meanwhile_does_not_come_back() -> None:
     files = MemoryFiles()
     store, log = written(files)
-    write_cleaned(files, log)
+    size = write_cleaned(files, log)
     log.delete_records_before(2)
     log.apply_retention(0, below=10)
 
-    log.swap_in(0, 4).run()
+    log.swap_in(0, 4, size=size).run()
 
     assert values_of(log) == VALUES[2:]
     assert not [name for name in files.names(log.directory) if name.endswith(".cleaned")]

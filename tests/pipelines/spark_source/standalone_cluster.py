@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.crash.broker_process import free_port
+from scripts.free_port import free_port
 
-STOP_S_MAX = 30
+STOP_S_MAX = 120
 ALIVE = "New state: ALIVE"
 PACKAGE = "org.apache.spark.deploy"
 

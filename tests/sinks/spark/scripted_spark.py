@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.changes import TableChanges
 from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableSchema
-from sinks.sink import Slice, Stands, Truncate
+from sinks.sink import Heard, Slice, Stands, Truncate
 from sinks.spark.sink import SparkSink
 from tests.sinks.spark.targets import LakeBench
 
@@ -88,7 +88,9 @@ class ScriptedReader:
                     found.append(Truncate(changes, first | reached))
         return found
 
-    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+    def read(
+        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+    ) -> Iterator[TableChanges]:
         for changes in self.entries:
             part, offsets = changes.log_partition, changes.log_offsets
             assert part is not None and offsets is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.targets import LakeBench
@@ -51,6 +52,12 @@ def versions(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         for row in rows
     ]
     return sorted(found, key=lambda each: each[:3])
+
+
+def keys_in_files(path: Path, key: tuple[str, ...]) -> list[list[tuple[Any, ...]]]:
+    """Of every file in its order, those that the table no longer has among them."""
+    files = [parquet.read_table(each) for each in path.rglob("part-*.parquet")]
+    return [list(zip(*(file[name].to_pylist() for name in key), strict=True)) for file in files]
 
 
 async def test_soft_deletes_say_since_when_and_a_row_that_comes_back_forgets_it(
@@ -220,3 +227,24 @@ async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
     assert sorted((row["shop"], row["id"], row["note"]) for row in rows) == sorted(
         (*key, note) for key, note in state.items()
     )
+
+
+@pytest.mark.parametrize("key", [("id",), ("name",), ("name", "id")])
+@pytest.mark.parametrize("mode", ["mirror", "soft_delete"])
+async def test_every_file_holds_its_rows_in_the_order_of_the_key(
+    mode: str, key: tuple[str, ...], tmp_path: Path
+) -> None:
+    """So that who looks for a key can pass over most of a file."""
+    schema = schema_of("public.orders", key=key, id=pa.int64(), name=pa.string())
+    bench, topic = bench_of(tmp_path, mode=mode, file_rows=1_000), ScriptedTopic()
+    chance, sink = Random(7), bench.sink()
+    await sink.applied([topic.name])
+
+    for _ in range(3):
+        numbers = chance.sample(range(-50, 50), 40)
+        topic.append(schema, *(("u", {"id": at, "name": f"é{at % 7}{at}"}) for at in numbers))
+        await sink.apply(topic.slice())
+
+    found = keys_in_files(tmp_path, key)
+    assert len(found) == 3
+    assert found == [sorted(each) for each in found]

@@ -1,7 +1,6 @@
 """What a task of Spark hands on, and what another makes of it: each change that counts, once."""
 
 import json
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from core_log.changes import TableChanges
 from core_log.log import TopicPartition
-from sinks.sink import Stands
+from sinks.sink import Heard, Stands
 from sinks.spark import tasks
 from sinks.spark.keyspace import Cell
 from sinks.spark.layout import OFFSET, Layout, shape
@@ -40,7 +39,9 @@ class Told:
     async def truncates(self, start: Stands, end: Stands) -> Sequence[Any]:
         return []
 
-    def read(self, start: Stands, end: Stands) -> Iterator[TableChanges]:
+    def read(
+        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+    ) -> Iterator[TableChanges]:
         at = 0
         for piece in self.pieces:
             offsets = pa.array(range(at, at + len(piece)), pa.int64())
@@ -55,16 +56,15 @@ def layout_of(**chosen: Any) -> Layout:
 
 def divided(layout: Layout, *pieces: Sequence[Change]) -> list[pa.RecordBatch]:
     reader = Told([changes_of(ORDERS, *piece) for piece in pieces])
-    given = [pickle.dumps(Split(PLACE, "id", 0, 100))]
-    batch = pa.RecordBatch.from_pydict({"task": given})
-    return list(DivideSplits(reader, layout, (ORDERS,), CELLS)(iter([batch])))
+    splits = iter([Split(PLACE, "id", 0, 100)])
+    return list(DivideSplits(reader, layout, (ORDERS,), CELLS)(splits))
 
 
 def rows_of(parcels: Sequence[pa.RecordBatch], layout: Layout) -> list[tuple[int, int, int]]:
     """Cell, key and offset of every change."""
     found = []
     for parcel in parcels:
-        [number], [content] = parcel.column(0).to_pylist(), parcel.column(1)
+        [number], [content] = parcel.column("cell").to_pylist(), parcel.column("rows")
         rows = pa.ipc.read_record_batch(content.as_buffer(), layout.events)
         keys, offsets = rows.column("id").to_pylist(), rows.column(OFFSET).to_pylist()
         found += [(number, *each) for each in zip(keys, offsets, strict=True)]
@@ -112,10 +112,10 @@ def test_what_does_not_fit_into_memory_goes_on_in_the_order_of_the_log(
 
 def test_changes_under_another_schema_are_not_taken_for_ours() -> None:
     reader = Told([changes_of(WIDER, ("c", {"id": 1, "note": "", "total": 2}))])
-    batch = pa.RecordBatch.from_pydict({"task": [pickle.dumps(Split(PLACE, "id", 0, 1))]})
+    splits = iter([Split(PLACE, "id", 0, 1)])
 
     with pytest.raises(UnknownShape):
-        list(DivideSplits(reader, layout_of(), (ORDERS,), CELLS)(iter([batch])))
+        list(DivideSplits(reader, layout_of(), (ORDERS,), CELLS)(splits))
 
 
 def _said(batch: pa.RecordBatch) -> list[Any]:

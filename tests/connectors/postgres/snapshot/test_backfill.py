@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from connectors.postgres.snapshot import hold, window
 from connectors.postgres.snapshot.ledger import Ledger
 from connectors.source import Control
 from core_log.errors import SourceRejected
@@ -41,6 +42,24 @@ async def test_a_snapshot_that_is_killed_again_and_again_goes_on(guest: Guest, s
     assert folded.rows("audit") == in_table(guest, "audit")
     reads = [place for table, place in folded.reads if table == "orders"]
     assert len(reads) == len(set(reads)), "finished work is not read again"
+
+
+async def test_what_more_comes_by_than_is_remembered_is_read_again(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "TOUCHED_BYTES_MAX", 100)
+    monkeypatch.setattr(hold, "HELD_BYTES_MAX", 40)
+    guest.execute(*ORDERS, *AUDIT)
+    guest.publish()
+    folded = Folded()
+
+    with writers(guest, seed=5):
+        await live(folded, source_of(guest), batches=3)
+        await live(folded, source_of(guest), batches=60)
+    await until_equal(folded, guest)
+
+    assert folded.rows("orders") == in_table(guest, "orders")
+    assert folded.rows("audit") == in_table(guest, "audit")
 
 
 async def test_a_table_that_is_added_to_the_file_is_read_beside_the_others(guest: Guest) -> None:

@@ -40,6 +40,23 @@ async def test_nothing_is_read_where_only_the_stream_is_wanted(guest: Guest) -> 
     assert folded.rows("orders") == in_table(guest, "orders")
 
 
+async def test_only_rows_are_read_where_no_stream_is_wanted_and_the_slot_goes(
+    guest: Guest,
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded, only = Folded(), {"mode": "initial_only"}
+    slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+
+    await live(folded, source_of(guest, snapshot=only))
+    rows, left = in_table(guest, "orders"), guest.rows(slots)
+    guest.execute("INSERT INTO orders VALUES (-1, 0, 'new')")
+    await live(folded, source_of(guest, snapshot=only))
+
+    assert folded.rows("orders") == rows and not left
+    assert len(folded.reads) == KEYS, "what has been read is not read again"
+
+
 async def test_progress_is_told_of_every_table(guest: Guest) -> None:
     guest.execute(*ORDERS, *AUDIT, "CREATE TABLE nothing (id int PRIMARY KEY)")
     guest.publish()

@@ -70,7 +70,7 @@ def test_what_the_snapshot_sees_is_left_to_it() -> None:
 async def test_changes_are_given_back_when_the_reading_is_given_up(
     backfill: Backfill, job: Job
 ) -> None:
-    assert backfill.saw(inserted(1), by(5)) is None
+    assert not backfill.saw(inserted(1), by(5))
 
     backfill._outbox.finish(job)
     batch = await backfill.ready(0)
@@ -78,15 +78,29 @@ async def test_changes_are_given_back_when_the_reading_is_given_up(
     assert batch is not None
     assert [each.rows.to_pydict() for each in batch.tables] == [{"at": [1]}]
     assert list(batch.positions) == ["snapshot/public.audit"]
-    assert backfill.saw(inserted(2), by(5)) is not None
+    assert backfill.saw(inserted(2), by(5))
+
+
+async def test_more_than_is_held_ends_the_reading_which_begins_anew(
+    backfill: Backfill, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.postgres.snapshot.hold.HELD_BYTES_MAX", 100)
+    hold = job.hold
+    assert hold is not None and not backfill.saw(inserted(1), by(7))
+
+    given_back = backfill.saw(inserted(2, 3), by(7, 8))
+
+    assert [each.rows.to_pydict() for each in given_back] == [{"at": [1]}, {"at": [2, 3]}]
+    assert backfill.saw(inserted(4), by(9)), "later ones go straight on"
+    assert hold.is_overrun and not job.is_prepared and not job.is_over
 
 
 async def test_a_truncate_takes_with_it_what_came_before(backfill: Backfill, job: Job) -> None:
-    assert backfill.saw(inserted(1), by(5)) is None
+    assert not backfill.saw(inserted(1), by(5))
 
     backfill.truncated(TABLE)
     batch = await backfill.ready(0)
 
     assert batch is not None and not batch.tables
-    assert backfill.saw(inserted(2), by(7)) is not None
+    assert backfill.saw(inserted(2), by(7))
     assert not backfill.has_work

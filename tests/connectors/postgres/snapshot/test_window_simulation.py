@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from connectors.postgres.snapshot import window
 from connectors.postgres.snapshot.ledger import Chunk, Leaf, Ledger, chunks_of
 from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
 from connectors.postgres.snapshot.window import Watch, Window
@@ -112,6 +113,10 @@ class Follower:
     def _hand_on(self, window: Window, read: list[Version]) -> None:
         assert self.chunk is not None, "a window is opened for a chunk"
         self.watch.closed(window)
+        if window.is_overrun:
+            self.todo.insert(0, self.chunk)
+            self.window = self.read = None
+            return
         rows = rows_of([(each.key, each.value) for each in read])
         left = window.left(rows)
         self.log.reads += left.column("id").to_pylist()
@@ -121,8 +126,12 @@ class Follower:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_the_fold_of_rows_and_changes_is_the_table(seed: int) -> None:
+def test_the_fold_of_rows_and_changes_is_the_table(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = Random(seed)
+    remembered = random.choice([40, window.TOUCHED_BYTES_MAX])
+    monkeypatch.setattr(window, "TOUCHED_BYTES_MAX", remembered)
     near_wrap = random.random() < 0.3
     table = SimulatedTable(random, first_xid=EPOCH - 40 if near_wrap else 1_000)
     for _ in range(random.randrange(200)):

@@ -63,8 +63,12 @@ def test_numbers_keep_every_digit(
 
 
 def test_no_decimal_is_not_a_number() -> None:
-    with pytest.raises(UNFIT):
-        numeric(5, scale=2).read(pa.array(["NaN"]))
+    reading = numeric(5, scale=2)
+    assert reading.read_text is not None
+    for read_column, text in ((reading.read, "NaN"), (reading.read_text, "1000.00")):
+        with pytest.raises(UNFIT):
+            read_column(pa.array([text]))
+    assert reading.read_text(pa.array(["NaN", "1.50", None])).to_pylist() == ["NaN", "1.50", None]
     assert read(numeric_reading(-1), "NaN", "1.50", "-Infinity") == ["NaN", "1.50", "-Infinity"]
 
 
@@ -136,7 +140,7 @@ def test_bits_stand_lowest_first_without_zeros() -> None:
 def test_hstore_becomes_json() -> None:
     text = r'"a"=>"1", "k \" e"=>NULL, "é"=>"v\\"'
 
-    assert read(hstore_reading(), text, "") == [r'{"a":"1","k \" e":null,"é":"v\\"}', "{}"]
+    assert read(hstore_reading("json"), text, "") == [r'{"a":"1","k \" e":null,"é":"v\\"}', "{}"]
 
 
 def test_shapes_carry_their_binary_form() -> None:

@@ -1,0 +1,47 @@
+"""Maps of text on the wire, which inside of us are JSON: every target has a place for that."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+JSON = "io.debezium.data.Json"
+FORM, AS_MAP = "form", "map"
+"""A parameter of columns of JSON, and its value where the wire has a map for them."""
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def to_maps(column: pa.Array) -> pa.MapArray:
+    """Of objects whose members are strings or null, one by one: few tables have them."""
+    return pa.array(
+        [None if text is None else list(json.loads(text).items()) for text in column.to_pylist()],
+        MAP,
+    )
+
+
+def from_maps(column: pa.MapArray) -> pa.Array:
+    return pa.array(
+        [None if pairs is None else object_text(dict(pairs)) for pairs in column.to_pylist()],
+        pa.string(),
+    )
+
+
+def object_text(pairs: dict[str, str | None]) -> str:
+    return json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+
+
+def pairs_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Keys and values of all maps behind each other, and how many each map has."""
+    offsets = column.offsets
+    first, count = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
+    counts = pc.subtract(offsets[1:], offsets[:-1])
+    return column.keys.slice(first, count), column.items.slice(first, count), counts
+
+
+def has_map(kind: pa.DataType) -> bool:
+    """Whether there is one anywhere in the type."""
+    if pa.types.is_map(kind):
+        return True
+    if pa.types.is_list(kind):
+        return has_map(kind.value_type)
+    return pa.types.is_struct(kind) and any(has_map(member.type) for member in kind)

@@ -1,0 +1,31 @@
+"""About how many rows a table has is known before any of them is read."""
+
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
+from core_log.table_schema import TableId
+from tests.connectors.postgres.stories import source_context
+from tests.databases import Guest
+
+
+async def test_a_table_that_was_analyzed_says_how_many_rows_it_has_and_others_how_large_they_are(
+    guest: Guest,
+) -> None:
+    guest.execute(
+        "CREATE TABLE analyzed (id int PRIMARY KEY)",
+        "CREATE TABLE divided (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF divided FOR VALUES FROM (0) TO (100)",
+        "CREATE TABLE high PARTITION OF divided FOR VALUES FROM (100) TO (1000)",
+        "CREATE TABLE unknown (id int PRIMARY KEY) WITH (autovacuum_enabled = false)",
+        *(
+            f"INSERT INTO {table} SELECT generate_series(1, 500)"
+            for table in ("analyzed", "divided", "unknown")
+        ),
+        "ANALYZE analyzed, low, high",
+    )
+    settings = PostgresSettings.model_validate({"url": guest.url, "tables": ["public.*"]})
+
+    found = await PostgresSource(settings, source_context(until_end=True)).row_estimates()
+
+    assert found[TableId("public", "analyzed")] == 500
+    assert found[TableId("public", "divided")] == 500
+    assert found[TableId("public", "unknown")] > 0

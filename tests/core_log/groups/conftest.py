@@ -1,0 +1,12 @@
+"""A transaction coordinator that has started, for those who only ask it something."""
+
+import pytest
+
+from tests.core_log.groups.watched_broker import Broker
+
+
+@pytest.fixture
+async def broker() -> Broker:
+    broker = Broker()
+    await broker.start()
+    return broker

@@ -1,0 +1,210 @@
+"""A table's topic gets another key: the newest rows go over, once, and nothing that is not true."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_log.errors import ConfigError
+from core_log.log import TopicPartition
+from core_log.rows.settings import ValueFormat
+from pipelines.journal.decided import read_decided
+from pipelines.journal.positions import load_positions
+from pipelines.journal.schemas import topics_of
+from tests.memory_log import Crash, Fuse
+from tests.pipelines.flow import PIPELINE, Transaction, fold
+from tests.pipelines.migrations import TABLE, Seen, expected, flattened
+from tests.pipelines.rekeyed_world import RekeyedWorld, by_value
+from tests.pipelines.test_migrating import FORMATS, SCRIPTS, numbered
+
+NEXT = "shop.public.orders.g2"
+SCRIPT: list[Transaction] = [
+    [[(TABLE, "c", 1, "a"), (TABLE, "c", 2, "b"), (TABLE, "c", 3, "c")]],
+    [[(TABLE, "t", 0, "")]],
+    [[(TABLE, "c", 1, "d"), (TABLE, "c", 2, "e")], [(TABLE, "c", 3, "f")]],
+    [[(TABLE, "u", 1, "g"), (TABLE, "d", 2, "")]],
+    [[(TABLE, "c", 2, "h"), (TABLE, "u", 1, "i"), (TABLE, "d", 3, "")]],
+]
+BEFORE = 4
+
+
+def rows_of(script: Sequence[Transaction]) -> list[dict[str, Any]]:
+    held = fold(script).get(TABLE, {})
+    return [{"id": id, "value": value} for id, value in sorted(held.items())]
+
+
+def told(world: RekeyedWorld) -> list[dict[str, Any]]:
+    return sorted(world.keyed.mirror, key=lambda row: row["id"])
+
+
+def events(script: Sequence[Transaction], *, since: int) -> Counter[Seen]:
+    """What comes under the new key behind so many transactions, as sinks see it."""
+    told = [each for number in by_value(script)[since:] for batch in number for each in batch]
+    return Counter(told)
+
+
+async def history(
+    world: RekeyedWorld,
+    *,
+    switch_at: int,
+    to: int,
+    value: ValueFormat,
+    crash: tuple[int, bool],
+    sink_first: bool,
+    sink_between: bool,
+) -> None:
+    """Every step is crashed once, at the same count of its operations, and then done."""
+
+    async def twice(step: str) -> None:
+        for fuse in (Fuse(crash[0], after=crash[1]), Fuse()):
+            with suppress(Crash):
+                if step == "read":
+                    await world.read(switch_at, fuse)
+                elif step == "rest":
+                    await world.read(len(world.script), fuse)
+                elif step == "rekey":
+                    await world.rekey(fuse, partitions=to, value=value)
+                else:
+                    await world.write(fuse)
+
+    await twice("read")
+    if not await topics_of(world.log, PIPELINE):
+        return
+    if sink_first:
+        await twice("write")
+    await twice("rekey")
+    if sink_between:
+        await twice("write")
+    await twice("rest")
+    await twice("write")
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    script=SCRIPTS,
+    switch_at=st.integers(1, 5),
+    partitions=st.sampled_from([1, 1, 2, 3]),
+    to=st.integers(1, 3),
+    value=st.sampled_from(FORMATS),
+    crash=st.tuples(st.integers(1, 40), st.booleans()),
+    sink_first=st.booleans(),
+    sink_between=st.booleans(),
+)
+def test_a_mirror_is_equal_to_the_source_whatever_crashed(
+    script: list[Transaction],
+    switch_at: int,
+    partitions: int,
+    to: int,
+    value: ValueFormat,
+    crash: tuple[int, bool],
+    sink_first: bool,
+    sink_between: bool,
+) -> None:
+    script = numbered(script)
+    world = RekeyedWorld(script, partitions=partitions)
+
+    asyncio.run(
+        history(
+            world, switch_at=switch_at, to=to, value=value, crash=crash, sink_first=sink_first,
+            sink_between=sink_between,
+        )
+    )  # fmt: skip
+
+    if not flattened(script[:switch_at]):
+        return
+    assert told(world) == rows_of(script)
+
+
+@pytest.mark.parametrize("value", FORMATS)
+def test_a_crash_at_any_step_of_it_repeats_nothing(value: ValueFormat) -> None:
+    async def crashed(at: int, *, after: bool) -> tuple[RekeyedWorld, int]:
+        world = RekeyedWorld(SCRIPT)
+        await world.read(BEFORE, Fuse())
+        await world.write(Fuse())
+        fuse = Fuse(at, after=after)
+        with suppress(Crash):
+            await world.rekey(fuse, partitions=2, value=value)
+        await world.rekey(Fuse(), partitions=2, value=value)
+        await world.read(len(SCRIPT), Fuse())
+        await world.write(Fuse())
+        assert await world.topic() == NEXT
+        return world, fuse.count
+
+    _, steps = asyncio.run(crashed(0, after=False))
+
+    assert steps > 10
+    for at in range(1, steps + 1):
+        for after in (False, True):
+            world, _ = asyncio.run(crashed(at, after=after))
+            seen = expected(SCRIPT[:BEFORE]) + events(SCRIPT, since=BEFORE)
+            assert Counter(world.keyed.seen) == seen, f"crashed at {at}"
+            assert told(world) == rows_of(SCRIPT), f"crashed at {at}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_only_what_rows_are_now_goes_over(partitions: int) -> None:
+    async def live() -> tuple[list[bytes], RekeyedWorld]:
+        world = RekeyedWorld(SCRIPT, partitions=partitions)
+        await world.read(BEFORE, Fuse())
+        await world.rekey(Fuse())
+        filled = [
+            key
+            async for columns in read_decided(world.log, TopicPartition(NEXT, 0))
+            for key in columns.keys.to_pylist()
+        ]
+        await world.read(len(SCRIPT), Fuse())
+        await world.write(Fuse())
+        return filled, world
+
+    filled, world = asyncio.run(live())
+
+    assert sorted(filled) == [b'{"value":"f"}', b'{"value":"g"}']
+    assert told(world) == rows_of(SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ((TABLE, "u", 1, "e"), {"rows_with_null": 0, "rows_like_others": 1}),
+        ((TABLE, "u", 1, None), {"rows_with_null": 1, "rows_like_others": 0}),
+    ],
+)
+def test_a_key_that_does_not_tell_rows_apart_is_refused_before_anything_is_changed(
+    change: Any, facts: dict[str, int]
+) -> None:
+    script = [*SCRIPT[:3], [[change]]]
+
+    async def live() -> tuple[RekeyedWorld, ConfigError]:
+        world = RekeyedWorld(script)
+        await world.read(len(script), Fuse())
+        before = await load_positions(world.log, PIPELINE)
+        with pytest.raises(ConfigError) as caught:
+            await world.rekey(Fuse())
+        assert await load_positions(world.log, PIPELINE) == before
+        return world, caught.value
+
+    world, error = asyncio.run(live())
+
+    assert error.facts == {"topic": "shop.public.orders", "key": "value", **facts}
+    assert "nothing has been changed" in error.problem and error.hint
+    assert NEXT not in {place.topic for place in world.log.partitions}
+
+
+def test_rows_that_shared_a_value_once_and_no_longer_do_are_no_hindrance() -> None:
+    script = [*SCRIPT[:3], [[(TABLE, "u", 1, "e")]], [[(TABLE, "d", 2, "")]]]
+
+    async def live() -> RekeyedWorld:
+        world = RekeyedWorld(script)
+        await world.read(len(script), Fuse())
+        await world.rekey(Fuse())
+        await world.write(Fuse())
+        return world
+
+    world = asyncio.run(live())
+
+    assert told(world) == [{"id": 1, "value": "e"}, {"id": 3, "value": "f"}]

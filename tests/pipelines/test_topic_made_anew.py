@@ -1,0 +1,110 @@
+"""Somebody deletes a topic, and it is filled anew: a rebuild brings its table back."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.clock import SystemClock
+from core_log.errors import PositionLost
+from pipelines.file.loading import LoadedPipeline, load
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
+from pipelines.proving.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
+from tests.served_log import ServedLog, served_log
+from tests.slices import COMMITTED_US, changes_of, schema_of
+
+TOPIC = "shop.public.orders"
+SCHEMA = schema_of(id=pa.int64(), note=pa.string())
+PIPELINE = """
+pipeline: shop
+source: {{type: generator}}
+sink: {{type: sql, url: "sqlite:///target.db", commit_every: 0s}}
+log: {{type: kafka, bootstrap: "{bootstrap}", history: 1h}}
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedLog]:
+    with served_log(tmp_path / "log") as served:
+        yield served
+
+
+def write(served: ServedLog, *stretches: range, note: str) -> None:
+    """A transaction for each."""
+    written: list[list[Any]] = []
+    for keys in stretches:
+        changes: Any = [("c", {"id": key, "note": note}) for key in keys]
+        written.append([changes_of(SCHEMA, *changes, committed_us=COMMITTED_US)])
+    served.write(*written)
+
+
+def loaded_in(directory: Path, served: ServedLog) -> LoadedPipeline:
+    path = directory / "pipeline.yaml"
+    path.write_text(PIPELINE.format(bootstrap=",".join(served.log.bootstrap)))
+    [loaded] = load(path, environment=os.environ)
+    return loaded
+
+
+async def delivered(loaded: LoadedPipeline, served: ServedLog) -> None:
+    log = KafkaLog(KafkaSettings(bootstrap=list(served.log.bootstrap)))
+    try:
+        await run_unit(
+            loaded,
+            "sql",
+            log,
+            desired=lambda: Desired("shop"),
+            clock=SystemClock(),
+            report=lambda _: None,
+            until_end=True,
+        )
+    finally:
+        await log.close()
+
+
+async def rebuilt(loaded: LoadedPipeline, served: ServedLog) -> Rebuilt:
+    log = KafkaLog(KafkaSettings(bootstrap=list(served.log.bootstrap)))
+    try:
+        return await rebuild(
+            await find_rebuilding(loaded, log, table="public.orders", sink=None),
+            log,
+            Wanted(swaps=True, verifies=True),
+            is_running=False,
+            clock=SystemClock(),
+            tell=lambda _: None,
+        )
+    finally:
+        await log.close()
+
+
+def notes(directory: Path) -> dict[int, str]:
+    with closing(sqlite3.connect(directory / "target.db")) as database:
+        return dict(database.execute("SELECT id, note FROM orders"))
+
+
+@pytest.mark.parametrize("keys", [40, 300], ids=["shorter", "longer"])
+async def test_a_table_whose_topic_was_made_anew_comes_back_by_a_rebuild(
+    tmp_path: Path, served: ServedLog, keys: int
+) -> None:
+    write(served, range(50), range(50, 100), note="of the first topic")
+    loaded = loaded_in(tmp_path, served)
+    await delivered(loaded, served)
+    served.run(lambda: served.log.topics.delete(TOPIC))
+    write(served, range(keys), note="of the second topic")
+
+    with pytest.raises(PositionLost) as stopped:
+        await delivered(loaded, served)
+    result = await rebuilt(loaded, served)
+    write(served, range(keys, keys + 10), note="of the second topic")
+    await delivered(loaded, served)
+
+    assert stopped.value.hint.startswith("headwater rebuild")
+    assert result.verdict is not None
+    assert result.verdict.is_equal
+    assert notes(tmp_path) == dict.fromkeys(range(keys + 10), "of the second topic")

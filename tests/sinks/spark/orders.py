@@ -1,0 +1,33 @@
+"""One table of orders in a lake: filled, looked at, written by whoever wants to see it change."""
+
+from pathlib import Path
+from typing import Any
+
+from core_log.table_schema import TableId
+from sinks.spark.lake import Lake
+from sinks.spark.table import TableState
+from tests.sinks.spark.targets import LakeBench
+from tests.slices import Change, ScriptedTopic, together
+
+TABLE = TableId("public", "orders")
+
+
+def bench_of(path: Path, **chosen: Any) -> LakeBench:
+    return LakeBench(str(path / "lake"), chosen=chosen)
+
+
+def state_of(bench: LakeBench, table: TableId = TABLE) -> TableState:
+    sink = bench.sink()
+    state = Lake(sink._settings, sink._context).table(table).load()
+    assert state is not None
+    return state
+
+
+async def applied(bench: LakeBench, *topics: ScriptedTopic) -> None:
+    sink = bench.sink()
+    await sink.applied([topic.name for topic in topics])
+    await sink.apply(together(*(topic.slice() for topic in topics)))
+
+
+def many(first: int, count: int, note: str = "a") -> list[Change]:
+    return [("c", {"id": number, "note": note}) for number in range(first, first + count)]

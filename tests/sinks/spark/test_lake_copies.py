@@ -1,0 +1,86 @@
+"""A table of the lake is made anew beside itself, and put together, while its sink goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from core_log.clock import SystemClock
+from core_log.errors import Fenced
+from tests.contract.sink_suite import ORDERS, by_id, stands
+from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
+from tests.sinks.spark.targets import LakeBench
+from tests.slices import ScriptedTopic
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(
+    kind: str, tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path, format=kind), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    before = state_of(bench)
+    sink = bench.sink()
+    again = LakeBench(bench.path, chosen={"deletes": "soft", "format": kind}).sink()
+    shadow = await again.shadow(TABLE)
+    assert await shadow.applied([topic.name]) == {}
+    await shadow.apply(topic.slice(start={0: 0}))
+    topic.append(ORDERS, ("d", {"id": 2}))
+    part = topic.slice()
+    await sink.applied([topic.name])
+    await sink.apply(part)
+    seen_meanwhile = await bench.rows("public.orders")
+    await shadow.apply(part)
+
+    kept = await again.swap(TABLE)
+
+    after = state_of(bench)
+    rows = bench.table("public.orders")
+    assert rows is not None
+    assert len(seen_meanwhile) == 3 and rows.num_rows == 4
+    assert not has_log(Path(bench.address("public.orders"), "shadow-g2"))
+    assert after.version == before.version + 2 and str(before.version + 1) in kept
+    assert (after.generation, after.mode, after.id) == (2, "soft_delete", before.id)
+    assert await stands(again, topic.name) == {f"{topic.name}/0": 7}
+    with pytest.raises(Fenced):
+        await again.apply(topic.slice(start={0: 0}))
+    topic.append(ORDERS, ("c", {"id": 9, "note": "on"}))
+    await again.apply(topic.slice())
+    assert len(await bench.rows("public.orders")) == 5
+
+
+async def test_a_rebuild_goes_on_with_the_copy_that_is_there(tmp_path: Path) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    first = await bench.sink().shadow(TABLE)
+    await first.applied([topic.name])
+    await first.apply(topic.slice(start={0: 0}))
+
+    second = await bench.sink().shadow(TABLE)
+
+    assert await stands(second, topic.name) == {f"{topic.name}/0": 5}
+
+
+async def test_small_files_are_put_together_while_the_sink_goes_on(tmp_path: Path) -> None:
+    chosen = {"tables": {"*": {"mode": "append"}}, "maintenance": {"small_files": 3}}
+    bench, topic = bench_of(tmp_path, **chosen), ScriptedTopic()
+    bench.clock = SystemClock()
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    for number in range(4):
+        topic.append(ORDERS, ("c", {"id": number, "note": "a"}))
+        await sink.apply(topic.slice())
+
+    said = await bench.sink().maintain()
+    topic.append(ORDERS, ("c", {"id": 4, "note": "a"}))
+    await sink.apply(topic.slice())
+
+    assert said == ["public.orders: 4 small files became 1"]
+    assert len(state_of(bench).files) == 2
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3, 4]
+
+
+def has_log(directory: Path) -> bool:
+    """Whether it is a Delta table of its own."""
+    return (directory / "_delta_log").exists()

@@ -153,8 +153,8 @@ class Decoder:
     def _burst(self, stretch: Stretch) -> Burst:
         stretch.check()
         transactions, opened = stretch.transactions(self._open)
-        is_open = stretch.goes_on(self._open is not None)
         counted = stretch.counted()
+        is_open = stretch.goes_on(self._open is not None, counted)
         before = stretch.counted_before(counted, opened, self._open)
         events = self._events(stretch, opened, before)
         ends = transactions.end_lsns[transactions.end_lsns >= 0]

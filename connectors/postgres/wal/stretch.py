@@ -37,7 +37,7 @@ def _among(tags: bytes) -> Mask:
 
 
 IS_ROW, IS_RARE = _among(b"IUD"), _among(b"RTM")
-NEEDS_TRANSACTION, IS_COUNTED = _among(b"IUDTRYO"), _among(b"IUDT")
+NEEDS_TRANSACTION, IS_COUNTED = _among(b"RYO"), _among(b"IUDT")
 IS_END = np.arange(256) >= FOREIGN
 IS_END[[NOTICE, PARAMETER]] = False  # they may come at any time
 
@@ -65,11 +65,11 @@ class Stretch:
         if (self.stops - self.starts < LEAST_BYTES[self.tags]).any():
             raise DecodeError("a message of the stream is too short, or was not asked for")
 
-    def goes_on(self, was_open: bool) -> Mask:
+    def goes_on(self, was_open: bool, counted: Mask) -> Mask:
         """Whether, after each frame, a transaction goes on."""
         begins, commits = self.tags == BEGIN, self.tags == COMMIT
         depth = int(was_open) + np.cumsum(begins) - np.cumsum(commits)
-        if (NEEDS_TRANSACTION[self.tags] & (depth != 1)).any():
+        if ((NEEDS_TRANSACTION[self.tags] | counted) & (depth != 1)).any():
             raise DecodeError(OUT_OF_STEP)
         return np.asarray(depth == 1)
 
@@ -90,7 +90,7 @@ class Stretch:
         return Transactions(xids, commit_lsns, end_lsns, committed_us), opened
 
     def counted(self) -> Mask:
-        """What has an index in its transaction."""
+        """What has an index in its transaction, and so needs one."""
         counted = IS_COUNTED[self.tags]
         messages = np.flatnonzero(self.tags == MESSAGE)
         counted[messages] = self.buffer[self.starts[messages] + HEAD_BYTES + 1] & 1

@@ -318,6 +318,7 @@ def test_a_stream_that_breaks_its_format_is_refused(
         logged(wire.commit(5, 6)),
         logged(wire.insert(7, ("1", "a"))) + logged(wire.begin(1, 1)) + logged(wire.commit(1, 2)),
         logged(wire.begin(1, 5)) + logged(wire.commit(5, 6)) + logged(wire.commit(5, 6)),
+        logged(wire.message("audit", b"x", lsn=5, is_transactional=True)),
         b"d\0\0\0\3kk",
         b"d\x7f\xff\xff\xff",
     ],

@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
-from connectors.postgres.heartbeat import Heartbeat
+from connectors.postgres.heartbeat import ASKED_PREFIX, Heartbeat
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.notices import heartbeat
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.standing import SERVER, STREAM
 from connectors.postgres.translating import Translated, Translator
-from connectors.postgres.wal.burst import Burst
+from connectors.postgres.wal.burst import Burst, Message
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control
 from core_log.changes import ChangeBatch, Notices, Positions
@@ -137,7 +137,7 @@ class Following:
                         positions = self._position() if is_boundary else {}
                         notices = (*part.notices, *self._beat()) if is_boundary else part.notices
                         yield part.batch(positions, notices)
-        must_tell = burst.is_wanted or self._is_beat_due
+        must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:
             yield ChangeBatch((), self._position(), notices=self._beat())
@@ -196,6 +196,12 @@ class Following:
             return ()
         self._beat_ms = self._clock.monotonic_ms()
         return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
+
+
+def _is_asked(burst: Burst) -> bool:
+    return any(
+        isinstance(event, Message) and event.prefix == ASKED_PREFIX for event in burst.events
+    )
 
 
 async def _end(task: "asyncio.Future[Any]") -> None:

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "headwater.heartbeat"
 """Of logical messages that are no events; a stream that meets one has come so far."""
+ASKED_PREFIX = "headwater.asked"
+"""Of one after which that is stored in the log at once, as somebody waits there for it."""
+OUR_PREFIXES = (PREFIX, ASKED_PREFIX)
 RETAINED = "retained_wal_bytes"
 WATCH_MS = 10_000
 """How often the server is asked where there is no heartbeat."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from connectors.postgres.changing import Filled, truncate, typed
-from connectors.postgres.heartbeat import PREFIX as HEARTBEAT_PREFIX
+from connectors.postgres.heartbeat import OUR_PREFIXES
 from connectors.postgres.notices import Moment, messages
 from connectors.postgres.relations import Capture, Captures
 from connectors.postgres.source_block import Commits, Origin
@@ -69,7 +69,7 @@ class Translator:
                             size = 0
             elif isinstance(event, Truncated):
                 await self._truncated(event, commits)
-            elif self.has_messages and event.prefix != HEARTBEAT_PREFIX:
+            elif self.has_messages and event.prefix not in OUR_PREFIXES:
                 self._messages.append((event, self._moment(event, burst)))
         last = self._batch(burst, is_last=True)
         ends = burst.transactions.end_lsns

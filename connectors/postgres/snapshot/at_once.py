@@ -8,6 +8,7 @@ from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import connect, in_our_words
+from connectors.postgres.heartbeat import ASKED_PREFIX
 from connectors.postgres.looking import connected, look
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.peeking import holds_changes
@@ -55,7 +56,7 @@ async def standing_still(
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])
         async with connected(settings) as other:
-            await flush(other)  # so that who follows the stream soon comes to this place
+            await flush(other, prefix=ASKED_PREFIX)  # who follows the stream soon says he is here
         reader = Reader(settings, context, Origin(context.pipeline, line.info.dbname))
         lsn = parse_lsn(place)
         copier = reader.copier(connection, is_only_for_copies=True)

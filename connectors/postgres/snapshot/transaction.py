@@ -49,9 +49,9 @@ WHERE l.locktype = 'relation' AND l.granted
 """
 """Every transaction that has written to a table holds a lock on it until all others see it."""
 
-FLUSH = f"""
+FLUSH = """
 SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery()
-    THEN pg_catalog.pg_logical_emit_message(true, '{PREFIX}', '') END
+    THEN pg_catalog.pg_logical_emit_message(true, {}, '') END
 """
 """An empty message, which is no event and touches no table; that it is committed writes it out. A
 standby streams all that it has by itself."""
@@ -125,11 +125,11 @@ async def writers_over(connection: Connection, table: TableId, relations: Sequen
             )
 
 
-async def flush(connection: Connection) -> bool:
+async def flush(connection: Connection, *, prefix: str = PREFIX) -> bool:
     """Has a server at rest write out what it has in memory of its log, as it streams nothing else.
     False where that is not allowed; then it does so within half a minute."""
     try:
-        await connection.execute(FLUSH)
+        await connection.execute(sql.SQL(FLUSH).format(sql.Literal(prefix)))
     except psycopg.errors.Error as error:
         if error.sqlstate in REFUSED:
             return False

@@ -1,11 +1,17 @@
 """The source can be looked at as it is at one place, and that leaves nothing behind."""
 
+import asyncio
+from contextlib import aclosing
 from typing import Any
 
+from connectors.postgres.lsn import parse_lsn
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import Folded, in_table, source_of, until_equal
 from tests.connectors.postgres.snapshot.writing import ORDERS, writers
 from tests.databases import Guest
+
+PATIENCE_S = 60
+"""A small part of a heartbeat, and long for a server at rest."""
 
 
 async def test_tables_are_read_as_they_are_at_one_place_of_the_stream(guest: Guest) -> None:
@@ -27,3 +33,24 @@ async def test_tables_are_read_as_they_are_at_one_place_of_the_stream(guest: Gue
     assert found.positions["stream"] > folded.positions["stream"]
     left = guest.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_look'")
     assert not left
+
+
+async def test_who_follows_a_server_at_rest_says_at_once_that_he_has_come_to_the_place(
+    guest: Guest,
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    follower = source_of(guest, heartbeat="1h")
+
+    async with aclosing(follower.changes(dict(folded.positions))) as coming:
+        first = asyncio.ensure_future(anext(coming))
+        async with source_of(guest).snapshot(folded.positions) as found:
+            wanted = parse_lsn(found.positions["stream"])
+            async with asyncio.timeout(PATIENCE_S):
+                batches = [await first]
+                while parse_lsn(batches[-1].positions.get("stream", "0/0")) < wanted:
+                    batches.append(await anext(coming))
+
+    assert not any(batch.tables or batch.notices for batch in batches), "it is no event"

@@ -2,8 +2,8 @@
 tests `pytest -n 2` leaves to one of its processes."""
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -69,6 +69,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Load
     scheduling = LoadScopeScheduling(config, log)
     scheduling._split_scope = group_of
     return scheduling
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """A failure that quotes text which is no Unicode ends as a failure, not as the end of the run:
+    processes of `pytest -n` can tell each other nothing else."""
+    return sendable((yield))
+
+
+def sendable(told: Any) -> Any:
+    match told:
+        case str():
+            return told.encode(errors="backslashreplace").decode()
+        case dict():
+            return {sendable(key): sendable(value) for key, value in told.items()}
+        case list():
+            return [sendable(each) for each in told]
+        case tuple():
+            return tuple(sendable(each) for each in told)
+    return told
 
 
 @pytest.fixture(scope="session")

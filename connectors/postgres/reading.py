@@ -16,6 +16,7 @@ from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.looking import advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.publications import Publication
+from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Captures
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Created
@@ -285,12 +286,13 @@ class Reading:
         book: TypeBook,
         reader: Reader,
     ) -> Translator:
-        settings = self._settings
+        settings, questions = self._settings, Questions(connection)
         return Translator(
             reader.origin,
-            Captures(connection, settings, book, tables),
+            questions,
+            Captures(questions, settings, book, tables),
             Toast(
-                connection,
+                questions,
                 reader.kernels,
                 self._context.report,
                 has_placeholders=settings.toast == "placeholder",

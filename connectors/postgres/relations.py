@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.catalog import CapturedTable, tables_of
 from connectors.postgres.connecting import in_our_words
+from connectors.postgres.questions import Questions
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
@@ -17,9 +17,6 @@ from core_log.errors import DecodeError
 from core_log.patterns import Patterns
 from core_log.rows.rejecting import UNFIT
 from core_log.table_schema import TableId, TableSchema
-
-if TYPE_CHECKING:
-    from connectors.postgres.connecting import Connection
 
 BY_COLUMNS = "di"
 """Replica identities that flag the columns of a key."""
@@ -106,12 +103,12 @@ class Captures:
 
     def __init__(
         self,
-        connection: "Connection",
+        questions: Questions,
         settings: PostgresSettings,
         book: TypeBook,
         tables: Iterable[CapturedTable],
     ) -> None:
-        self._connection, self._settings, self._book = connection, settings, book
+        self._questions, self._settings, self._book = questions, settings, book
         self._chosen = Patterns(settings.tables)
         self._tables = {each.oid: each for each in tables}
         self._known: dict[int, tuple[Relation, Capture | None]] = {}
@@ -137,7 +134,7 @@ class Captures:
             return None
         if capture.has_new_labels(part) and part.relation.oid not in self._labels_seen:
             with in_our_words("the types cannot be looked up"):
-                await self._book.reload(self._connection)
+                await self._book.reload(await self._questions.connection())
             capture = self._remember(part.relation)
             if capture.has_new_labels(part):  # a label with a comma, or renamed since
                 self._labels_seen.add(part.relation.oid)
@@ -166,10 +163,9 @@ class Captures:
 
     async def _look(self, relation: Relation) -> None:
         with in_our_words("a table cannot be looked up", table=str(table_of(relation))):
-            found = await tables_of(
-                self._connection, [relation.oid], self._settings.keys, self._book
-            )
-            await self._book.learn(self._connection, {each.type_oid for each in relation.columns})
+            connection = await self._questions.connection()
+            found = await tables_of(connection, [relation.oid], self._settings.keys, self._book)
+            await self._book.learn(connection, {each.type_oid for each in relation.columns})
         self._tables |= {each.oid: each for each in found}
         self._nullable.pop(relation.oid, None)
         self._labels_seen.discard(relation.oid)

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from connectors.postgres.changing import Filled, fill_from_old
-from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.connecting import in_our_words
+from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
 from connectors.postgres.wal.burst import Mask, RowChanges
 from connectors.postgres.wal.copy_text import decode_copy
@@ -44,13 +45,13 @@ class Toast:
 
     def __init__(
         self,
-        connection: Connection,
+        questions: Questions,
         kernels: Kernels,
         report: Callable[[Gauge], None],
         *,
         has_placeholders: bool,
     ) -> None:
-        self._connection, self._kernels = connection, kernels
+        self._questions, self._kernels = questions, kernels
         self._report, self._has_placeholders = report, has_placeholders
         self._targets: dict[int, Target] = {}
         self._rows_each = ROWS_FIRST
@@ -135,13 +136,15 @@ class Toast:
         raise AssertionError("the last attempt returns or raises")
 
     async def _copied(self, question: sql.Composed) -> bytes:
-        async with self._connection.cursor() as cursor, cursor.copy(question) as copy:
+        connection = await self._questions.connection()
+        async with connection.cursor() as cursor, cursor.copy(question) as copy:
             return b"".join([bytes(piece) async for piece in copy])
 
     async def _look(self, part: RowChanges, capture: Capture) -> Target | None:
         """None when the table is gone. A renamed column is known by its place."""
         relation = part.relation
-        cursor = await self._connection.execute(LOOK, [relation.oid])
+        connection = await self._questions.connection()
+        cursor = await connection.execute(LOOK, [relation.oid])
         rows = await cursor.fetchall()
         if not rows:
             return None
@@ -163,7 +166,7 @@ class Toast:
         types = {}
         for place in capture.key_places:
             column = relation.columns[place]
-            asked = await self._connection.execute(
+            asked = await connection.execute(
                 "SELECT pg_catalog.format_type(%s, %s)", [column.type_oid, column.type_modifier]
             )
             [[types[place]]] = await asked.fetchall()

@@ -9,6 +9,7 @@ import numpy as np
 from connectors.postgres.changing import Filled, truncate, typed
 from connectors.postgres.heartbeat import OUR_PREFIXES
 from connectors.postgres.notices import Moment, messages
+from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture, Captures
 from connectors.postgres.source_block import Commits, Origin
 from connectors.postgres.toast import Toast
@@ -41,6 +42,7 @@ class Translator:
     """Takes bursts in the order of the stream."""
 
     origin: Origin
+    questions: Questions
     captures: Captures
     toast: Toast
     clock: Clock
@@ -57,6 +59,7 @@ class Translator:
 
     async def translated(self, burst: Burst) -> AsyncGenerator[Translated, None]:
         commits = Commits(burst.transactions, last_end=self._last_end)
+        self.questions.told_of(burst.transactions.xids)
         size = 0
         for event in burst.events:
             if isinstance(event, RowChanges):

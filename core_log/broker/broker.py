@@ -333,3 +333,5 @@ class Broker:
                 is_settled = False
         await self.committer.close()
         self.store.close(clean=is_settled)
+        self._by_name.clear()  # a file is closed when nobody holds it any more
+        self._by_id.clear()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import proxy
 
 from core_log.batch import BatchHeader, check_batch, stamp
 from core_log.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
@@ -52,7 +53,8 @@ class PartitionLog:
         self.topic, self.partition = topic, partition
         self.segments, self.end_offset = segments, end_offset
         self.producers, self.epochs, self._snapshots = producers, epochs, snapshots
-        epochs.log_end = lambda: self.end_offset
+        this = proxy(self)  # in no circle: with the last reference its files are closed, at once
+        epochs.log_end = lambda: int(this.end_offset)
         self._marks = marks
         self.start_offset = min(max(marks.start, segments.first.base_offset), end_offset)
         self._durability = Durability(files, end_offset)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import resource
-import select
+import selectors
 import socket
 import threading
 import time
@@ -66,15 +66,17 @@ class Tap:
         except OSError:  # a client that was not ended asks again when the broker is gone
             client.close()
             return
-        with client, behind as broker:
-            other = {client: broker, broker: client}
+        with client, behind as broker, selectors.DefaultSelector() as waiting:
+            waiting.register(client, selectors.EVENT_READ, (client, broker))
+            waiting.register(broker, selectors.EVENT_READ, (broker, client))
             while True:
-                for each in select.select(list(other), [], [])[0]:
+                for key, _ in waiting.select():
+                    each, other = key.data
                     try:
                         data = each.recv(1 << 16)
                         if each is broker:
                             data = data.replace(self._port_behind, pack(">i", self.port))
-                        other[each].sendall(data)
+                        other.sendall(data)
                     except OSError:
                         return
                     if not data:

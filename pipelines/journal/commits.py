@@ -1,7 +1,7 @@
 """What each transaction of a pipeline's source put into the log: the boundaries between slices."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -41,6 +41,8 @@ class Commit:
     positions: Positions
     """Which parts of the source's position it moved, and where to."""
     touched: Mapping[TopicPartition, Stretch]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Which topics those were, so that another one of the same name is told from them."""
     truncated: frozenset[str] = frozenset()
     """Topics of the tables that were truncated."""
     switched: frozenset[str] = frozenset()
@@ -65,6 +67,7 @@ def encode_commit(commit: Commit, *, now_ms: int) -> list[Batch]:
                 topic: {partition: tuple(stretch) for partition, stretch in parts.items()}
                 for topic, parts in touched.items()
             },
+            "topic_ids": dict(commit.topic_ids),
             "truncated": sorted(commit.truncated),
         }
         | ({"switched": sorted(commit.switched)} if commit.switched else {})
@@ -98,6 +101,7 @@ def _commit_of(said: Mapping[str, Any]) -> Commit:
             for topic, parts in said["touched"].items()
             for partition, stretch in parts.items()
         },
+        topic_ids=said.get("topic_ids", {}),
         truncated=frozenset(said["truncated"]),
         switched=frozenset(said.get("switched", ())),
     )

@@ -1,7 +1,7 @@
 """Source to log: the whole write path of a pipeline, in one loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -64,14 +64,14 @@ async def ingest(
     report(Stood(pipeline, UNIT, resume_from))
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
     encoder, spacing = new_encoder(Generations.of(positions)), Spacing(limits.batch_wait_ms)
-    notices = NoticeTopics(log, pipeline)
+    notices, topic_ids = NoticeTopics(log, pipeline), TopicIds(log)
     async with (
         aclosing(encoder),
         read_ahead(begun_early(source.changes(resume_from), encoder, clock)) as batches,
         relaying(source, controls, resume_from),
     ):
         while (first := await batches.next()) is not None:
-            filling = _Filling(pipeline, encoder, notices, clock, limits, spacing)
+            filling = _Filling(pipeline, encoder, notices, clock, limits, spacing, topic_ids)
             async with writer.transaction() as transaction, filling:
                 batch: ChangeBatch | None = first
                 while batch is not None:
@@ -82,6 +82,20 @@ async def ingest(
             await source.acknowledge(filling.positions)
             for each in filling.told():
                 report(each)
+
+
+class TopicIds:
+    """Asked once for each topic: whoever makes one anew under a running source is told apart from
+    it by the next run."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self._known = log, dict[str, str]()
+
+    async def of(self, topics: Collection[str]) -> dict[str, str]:
+        for topic in topics:
+            if topic not in self._known:
+                self._known[topic] = await self._log.topic_id(topic)
+        return {topic: self._known[topic] for topic in topics}
 
 
 @dataclass(slots=True)
@@ -101,6 +115,7 @@ class _Filling:
     clock: Clock
     limits: IngestLimits
     spacing: Spacing
+    topic_ids: "TopicIds"
     positions: dict[str, str] = field(default_factory=dict)
     touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
@@ -174,6 +189,7 @@ class _Filling:
             committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
             positions=self.positions,
             touched=self.touched,
+            topic_ids=await self.topic_ids.of({each.topic for each in self.touched}),
             truncated=frozenset(self.truncated),
         )
         for batch in encode_commit(commit, now_ms=now_ms):

@@ -32,24 +32,45 @@ class History:
         self._home = commits_home(pipeline)
 
     async def ends(
-        self, as_of: TimeAsOf | PositionAsOf, partitions: Collection[TopicPartition]
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        partitions: Collection[TopicPartition],
+        *,
+        is_recent: bool = False,
     ) -> dict[TopicPartition, int]:
-        """Each partition ends where the first transaction after the moment begins to touch it."""
+        """Each partition ends where the first transaction after the moment begins to touch it.
+
+        Of a moment that somebody has just come to, no topic that was there is gone."""
         bounds = await self._log.bounds(partitions)
+        ids = {part.topic: await self._log.topic_id(part.topic) for part in partitions}
         ends = {partition: bounds[partition].stable for partition in partitions}
         first = await self._first_after(as_of)
-        if first is None:
-            if await self._oldest_commit() is None:
-                await self._check_nothing_since(as_of, bounds)
-            return ends
-        if first == await self._oldest_commit() and not await self._holds_any(as_of, first[1]):
-            raise await self._too_old(as_of, bounds)
-        open_ = set(partitions)
-        async for offset, commit in self._commits(first[0]):
+        if first is not None:
+            if first == await self._oldest_commit() and not await self._holds_any(as_of, first[1]):
+                raise await self._too_old(as_of, bounds)
+            ends |= await self._begun_after(as_of, first[0], partitions, ids)
+        elif await self._oldest_commit() is None:
+            await self._check_nothing_since(as_of, bounds)
+        empty = {partition.topic for partition, end in ends.items() if not end}
+        if empty and not is_recent:
+            await self._check_never_others(as_of, empty, ids)
+        return ends
+
+    async def _begun_after(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        first: int,
+        partitions: Collection[TopicPartition],
+        ids: Mapping[str, str],
+    ) -> dict[TopicPartition, int]:
+        """Of those that are touched at all from a commit on."""
+        ends, open_ = dict[TopicPartition, int](), set(partitions)
+        async for offset, commit in self._commits(first):
             for partition in open_ & commit.touched.keys():
+                _check_same(as_of, partition.topic, commit, ids)
                 stretch = commit.touched[partition]
                 # What was filled into a topic from a former one is older than its boundary.
-                is_divided = offset == first[0] or partition.topic in commit.switched
+                is_divided = offset == first or partition.topic in commit.switched
                 ends[partition] = (
                     await self._straddled(as_of, partition, stretch)
                     if is_divided
@@ -59,6 +80,14 @@ class History:
             if not open_:
                 break
         return ends
+
+    async def _check_never_others(
+        self, as_of: TimeAsOf | PositionAsOf, topics: Collection[str], ids: Mapping[str, str]
+    ) -> None:
+        """A topic that held nothing then was not there yet, or was another one."""
+        async for _, commit in self._commits(await self._start()):
+            for topic in set(topics) & {partition.topic for partition in commit.touched}:
+                _check_same(as_of, topic, commit, ids)
 
     async def newest(self, offsets: int) -> AsyncIterator[Commit]:
         """Those at the end, oldest first: all within so many offsets."""
@@ -245,3 +274,16 @@ def _later_commits(columns: records.Columns, as_of: PositionAsOf) -> int | None:
     ]
     places = np.flatnonzero(np.array(is_later)[at.indices.to_numpy()])
     return int(columns.offsets[places[0]]) if len(places) else None
+
+
+def _check_same(
+    as_of: TimeAsOf | PositionAsOf, topic: str, commit: Commit, ids: Mapping[str, str]
+) -> None:
+    """What a topic held that is gone, no other one of its name can tell."""
+    if commit.topic_ids.get(topic, ids[topic]) != ids[topic]:
+        raise PositionLost(
+            "the topic was deleted and made anew since that moment",
+            hint="what it held then is gone; moments since the new one was written to can be told",
+            asked=str(as_of),
+            topic=topic,
+        )

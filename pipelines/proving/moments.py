@@ -41,7 +41,7 @@ async def moment_of(
     if isinstance(as_of, OffsetsAsOf):
         ends = _given(as_of, partitions, await log.bounds(partitions))
     else:
-        ends = await history.ends(as_of, partitions)
+        ends = await history.ends(as_of, partitions, is_recent=is_recent)
     moment = Moment(ends, str(as_of))
     await check_exact(log, pipeline, moment, is_recent=is_recent)
     return moment

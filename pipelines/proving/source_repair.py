@@ -243,6 +243,7 @@ async def _append(
             stretch = Stretch(first, first + count, count, size)
             touched[place] = touched[place].joined(stretch) if place in touched else stretch
     # Without a boundary behind them the records would wait for the next commit.
-    commit = Commit(repair.loaded.name, now_ms, {}, touched)
+    topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
+    commit = Commit(repair.loaded.name, now_ms, {}, touched, topic_ids)
     for boundary in encode_commit(commit, now_ms=now_ms):
         await transaction.append(commits_home(repair.loaded.name), boundary)

@@ -155,6 +155,20 @@ async def test_what_compaction_has_passed_is_refused_and_the_oldest_possible_is_
     assert int(position) <= 8
 
 
+@pytest.mark.parametrize("number", [3, 9])
+async def test_of_a_topic_that_was_made_anew_since_no_state_is_told(number: int) -> None:
+    script = made_up(9, seed=4)
+    world = await told(script, bytes_max=1)
+    settings, _ = world.log.topics[TOPIC]
+    assert (await at(world, before(str(number)))).ends[TopicPartition(TOPIC, 0)] > 0
+
+    world.log.delete_topic(TOPIC)
+    await world.log.ensure_topic(settings)
+
+    with pytest.raises(PositionLost, match="made anew since that moment"):
+        await at(world, before(str(number)))
+
+
 async def test_a_topic_whose_beginning_has_gone_tells_no_state() -> None:
     world = await told(made_up(5, seed=1), bytes_max=1)
     world.log.partitions[TopicPartition(TOPIC, 0)].start = 2

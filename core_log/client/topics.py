@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from core_log.client.cluster import Cluster
 from core_log.client.refusals import check
-from core_log.client.retrying import TryAgain
+from core_log.client.retrying import TryAgain, UnknownTopic
 from core_log.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_topics import (
@@ -25,8 +25,9 @@ TOPIC = 2  # a resource whose configuration is asked for
 async def ensure_topic(cluster: Cluster, topic: TopicSettings) -> None:
     """Returns when every partition has a leader; raises ConfigError where the topic differs."""
     if await create_topic(cluster, topic):
-        await _until_led(cluster, topic)
+        await _until_there(cluster, topic.name, partitions_led=topic.partitions)
     else:
+        await _until_there(cluster, topic.name)
         await _check_same(cluster, topic)
 
 
@@ -75,11 +76,16 @@ async def configs(
     return await cluster.persist(attempt)
 
 
-async def _until_led(cluster: Cluster, topic: TopicSettings) -> None:
+async def _until_there(cluster: Cluster, topic: str, *, partitions_led: int = 0) -> None:
+    """A topic that was just made is not known at once to every node that is asked."""
+
     async def attempt() -> None:
-        leaders = (await cluster.topic(topic.name)).leaders
-        if len(leaders) < topic.partitions or min(leaders.values()) < 0:
-            raise TryAgain("the topic has no leaders yet", topic=topic.name)
+        try:
+            leaders = (await cluster.topic(topic)).leaders
+        except UnknownTopic as unknown:
+            raise TryAgain("the topic is not known everywhere yet", topic=topic) from unknown
+        if partitions_led and (len(leaders) < partitions_led or min(leaders.values()) < 0):
+            raise TryAgain("the topic has no leaders yet", topic=topic)
 
     await cluster.persist(attempt)
 

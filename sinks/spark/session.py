@@ -39,6 +39,8 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+logger.cluster.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.cluster.level = warn
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = error
 logger.loss.name = org.apache.spark.scheduler.TaskSetManager
@@ -46,7 +48,8 @@ logger.loss.level = off
 logger.tasks.name = org.apache.spark.executor.Executor
 logger.tasks.level = off
 """
-"""What a task fails with comes back as an exception, and is told once. The level of the `shell` is
+"""What a task fails with comes back as an exception, and is told once. A cluster that gives us no
+executor says so as a warning, and else nothing would. The level of the `shell` is
 what Spark would else lower ours to, with two lines about it."""
 
 

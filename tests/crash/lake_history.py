@@ -117,6 +117,7 @@ class LakeHistory:
                 "spark": {
                     "spark.python.daemon.module": DAEMON,
                     f"spark.executorEnv.{PLACE}": str(plan.place),
+                    "spark.executor.memory": "512m",
                     "spark.sql.shuffle.partitions": "2",
                 },
             },

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -105,8 +105,18 @@ def synchronised(primary: EmbeddedPostgres, copy: EmbeddedPostgres) -> str:
     )
     while True:
         position = moved_on(primary)
-        if execute(copy.address, "SELECT pg_sync_replication_slots()", question) == [(True,)]:
-            return position
+        replayed(primary, copy)
+        with suppress(psycopg.errors.ObjectNotInPrerequisiteState):  # the slot has gone on since
+            if execute(copy.address, "SELECT pg_sync_replication_slots()", question) == [(True,)]:
+                return position
+
+
+def replayed(primary: EmbeddedPostgres, copy: EmbeddedPostgres) -> None:
+    """The copy shows what the primary has by now."""
+    [[lsn]] = execute(primary.address, "SELECT pg_current_wal_lsn()::text")
+    question = f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'"
+    while execute(copy.address, question) != [(True,)]:
+        pass
 
 
 async def test_where_no_copy_was_kept_the_position_is_lost_and_said_to_be() -> None:
@@ -127,6 +137,7 @@ async def test_a_standby_is_read_as_its_primary_is() -> None:
     with primary_and_copy(18, FOLLOWING) as (primary, copy):
         execute(primary.address, f"{publish} WITH (publish_via_partition_root = true)",
                 "INSERT INTO orders VALUES (1)")  # fmt: skip
+        replayed(primary, copy)
         found = list[tuple[str, int]]()
         making = asyncio.ensure_future(read_three(copy, found))
         while not making.done():  # a slot there is made when the primary says what runs

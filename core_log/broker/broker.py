@@ -144,7 +144,7 @@ class Broker:
         """
         try:
             self._lead(topic, record)
-        except (OSError, StorageFailed) as error:
+        except (OSError, HeadwaterError) as error:
             logger.error("%s-%d is offline: %s", topic.name, record.partition, error)
 
     def _lead_metadata(self) -> Partition:
@@ -237,7 +237,11 @@ class Broker:
         self._by_id.pop((topic_id.bytes, index), None)
         if partition is not None:
             partition.close_waiters()
-            removal = self.store.delete_partition(name, index)
+            try:
+                removal = self.store.delete_partition(name, index)
+            except (OSError, StorageFailed) as error:  # the others must go all the same
+                logger.error("%s-%d is not removed: %s", name, index, error)
+                return
             if removal is not None:
                 self.committer.run_aside(removal.run)
 
@@ -249,7 +253,7 @@ class Broker:
                 partition.leader.min_in_sync = self.configs.min_in_sync(topic.config)
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
-        self.store.write_recovery_points([partition.log for partition in partitions])
+        self.store.write_recovery_points([each.log for each in partitions if not each.is_offline])
 
     def end_waits(self) -> None:
         """Fetches that wait for more are answered with what there is: nobody waits out a stop."""

@@ -379,9 +379,9 @@ class PartitionLog:
         start_offset = max(self.start_offset, following.base_offset)
         with self._refusing():
             self._marks.settle_start(start_offset)  # so that a segment missed later is missed
+            self.start_offset = start_offset  # whatever fails from here on, nobody reads below
             paths = self.segments.drop(gone)
             self._snapshots.forget_before(following.base_offset)
-            self.start_offset = start_offset
             self.epochs.forget_before(start_offset)
         return RemovalJob(self._files, paths)
 
@@ -463,8 +463,13 @@ class PartitionLog:
                     size=found,
                     written=size,
                 )
-            commit_swap(self._files, self.directory, base_offset, end_offset)
-            paths = finish_swap(self._files, self.directory, base_offset, end_offset)
+            try:
+                commit_swap(self._files, self.directory, base_offset, end_offset)
+                paths = finish_swap(self._files, self.directory, base_offset, end_offset)
+            except OSError as error:
+                if not self._files.exists(cleaned_path(self.directory, base_offset, LOG)):
+                    self.sync_failed(error)  # decided on disk: only an opening goes on from there
+                raise
             fresh = self._segment(base_offset, is_new=False)
             fresh.size = size
         self.segments.replace(gone, [fresh])

@@ -275,8 +275,8 @@ class Store:
         tail = f"-{key.partition}.{_new_uuid(self._random).hex}{ending}"
         aside = directory.with_name(key.topic[: FILE_NAME_MAX - len(tail)] + tail)
         self.files.rename(directory, aside)
-        self.files.sync_directory(self.log_directory)
         self._found.discard(key)
+        self.files.sync_directory(self.log_directory)
         return aside
 
 

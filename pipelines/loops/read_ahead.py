@@ -28,7 +28,10 @@ class ReadAhead:
         can then still be committed, and `next` will tell."""
         try:
             if self._queue.empty() and wait_ms > 0:
-                found = await asyncio.wait_for(self._queue.get(), wait_ms / 1_000)
+                async with asyncio.timeout(
+                    wait_ms / 1_000
+                ):  # wait_for of 3.11 swallows our own end
+                    found = await self._queue.get()
             else:
                 found = self._queue.get_nowait()
         except (TimeoutError, asyncio.QueueEmpty):

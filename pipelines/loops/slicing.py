@@ -14,7 +14,7 @@ from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.boundaries import Boundaries
 from pipelines.loops.crossing import Crossings
 from pipelines.loops.prehistory import prehistory_ends
-from pipelines.loops.standing import REBUILD, check_same_log, lost_topics
+from pipelines.loops.standing import REBUILD, check_same_log, check_stand, lost_topics
 from sinks.sink import Cut, Slice, SplitReader, Stand, Stands
 
 POLL_MS = 500
@@ -68,6 +68,8 @@ class Slicer:
         self._are_ends_later = False
         """Whether they were read after `_decided_at` was, so that every commit below is of data
         below them."""
+        self._dropped_before: dict[TopicPartition, int] = {}
+        """Up to where deletes had aged out when this began."""
         self._truncated: set[str] = set()
         """Topics that may hold truncates between their stand and their boundary."""
         self._lost: dict[str, PositionLost] = {}
@@ -125,6 +127,11 @@ class Slicer:
             self.lose(topic, error)
         if self._home in stands:
             check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
+        self._dropped_before |= {
+            part: each.deletes_dropped_to
+            for part, each in bounds.items()
+            if part not in self._dropped_before
+        }
         self._decided = {part: each.stable for part, each in bounds.items()}
         self._decided_at = home.end
         self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, False
@@ -134,6 +141,11 @@ class Slicer:
             resume_at = home.start
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
             self._truncated |= {partition.topic for partition in self._boundary}
+        if resume_at > home.start:  # of a table that was held, earlier commits may tell more
+            behind = [
+                part for part, each in bounds.items() if each.stable > self._stands.get(part, 0)
+            ]
+            self._truncated |= {partition.topic for partition in behind}
         self._commits = Boundaries(self._log, self._pipeline, from_offset=resume_at)
         self._settle()
 
@@ -290,6 +302,7 @@ class Slicer:
                     topic=topic,
                 )
                 self.lose(topic, error)
+        await self._lose_what_aged_out(moves)
         moves = {part: end for part, end in moves.items() if part.topic not in self._lost}
         if not moves:
             return None
@@ -309,6 +322,21 @@ class Slicer:
             truncated=frozenset(self._truncated & topics),
             split_reader=self._split_reader,
         )
+
+    async def _lose_what_aged_out(self, moves: Collection[TopicPartition]) -> None:
+        """Who was held, or is slow, can come too late without ever starting again."""
+        for part, held in (await self._log.bounds(moves)).items():
+            dropped_to = held.deletes_dropped_to
+            if dropped_to <= self._dropped_before.get(
+                part, 0
+            ):  # fresh targets have nothing to lose
+                dropped_to = 0
+            try:
+                check_stand(
+                    part, self._stands.get(part, 0), replace(held, deletes_dropped_to=dropped_to)
+                )
+            except PositionLost as error:
+                self.lose(part.topic, error)
 
     def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """As much as is reasonable of a stretch that has no boundaries inside. The partitions of a

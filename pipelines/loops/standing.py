@@ -17,7 +17,7 @@ def lost_topics(
     for partition, stand in stands.items():
         try:
             check_same_log(partition, stand, bounds[partition], topic_ids[partition.topic])
-            _check_stand(partition, stand.next_offset, bounds[partition])
+            check_stand(partition, stand.next_offset, bounds[partition])
         except PositionLost as error:
             lost.setdefault(partition.topic, error)
     return lost
@@ -48,7 +48,7 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
         )
 
 
-def _check_stand(partition: TopicPartition, held: int, log: Bounds) -> None:
+def check_stand(partition: TopicPartition, held: int, log: Bounds) -> None:
     """A partition of which a target holds nothing yet has nothing to lose."""
     if held and held < log.start:
         raise PositionLost(

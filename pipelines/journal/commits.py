@@ -15,6 +15,8 @@ from pipelines.journal.internal_topics import COMMITS, home_of
 from pipelines.journal.small_batches import small_batch
 
 FORMAT_VERSION = 1
+NO_TIME = 0
+"""Of a commit that is none of the source's: where such a one lies says nothing about when."""
 
 
 class Stretch(NamedTuple):
@@ -39,7 +41,8 @@ class Commit:
     committed_ms: int
     """When the newest of its changes was committed at the source."""
     positions: Positions
-    """Which parts of the source's position it moved, and where to."""
+    """Which parts of the source's position it moved, and where to. Empty where it is not the
+    source's, but somebody put records back or into another topic."""
     touched: Mapping[TopicPartition, Stretch]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Which topics those were, so that another one of the same name is told from them."""

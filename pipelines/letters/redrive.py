@@ -12,7 +12,7 @@ from core_log.errors import LogUnavailable
 from core_log.log import Log, TopicPartition, Transaction, Writer
 from core_log.plain_records import Header, PlainRecord, encode_batch
 from core_log.rows.codec import TRUNCATE_KEY
-from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.decided import read_decided
 from pipelines.journal.generations import Generations
 from pipelines.journal.positions import load_positions
@@ -95,7 +95,8 @@ async def _redrive_partition(
                 count = batch.record_count
                 stretch = Stretch(first, first + count, count, len(batch.data))
                 # Without a boundary behind them the records would wait for the next commit.
-                commit = Commit(pipeline, now_ms, {}, {partition: stretch})
+                ids = {partition.topic: await log.topic_id(partition.topic)}
+                commit = Commit(pipeline, NO_TIME, {}, {partition: stretch}, ids)
                 for boundary in encode_commit(commit, now_ms=now_ms):
                     await transaction.append(commits_home(pipeline), boundary)
         except _Overtaken:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -59,8 +59,11 @@ class Move:
     schema: TableSchema
     """As the table enters the log now."""
 
-    def wanted(self, wire: WireSettings) -> str:
-        said = [self.settings.partitions, schema_to_json(self.schema, wire)]
+    def wanted(self, wire: WireSettings, told_to: Mapping[int, int]) -> str:
+        """`told_to`: the former topic's ends, where only its newest rows go over: what has gone
+        over of rows that changed since would stay."""
+        said: list[object] = [self.settings.partitions, schema_to_json(self.schema, wire)]
+        said += [sorted(told_to.items())] if told_to else []
         return hashlib.sha256(orjson.dumps(said)).hexdigest()[:DIGEST_DIGITS]
 
 
@@ -102,6 +105,9 @@ class _Moving:
     """Where the table gets another key: the records of which that can be said at all, since a
     delete, or a row that was since written again, does not tell the new key that it once had."""
 
+    told_to: Mapping[int, int] = field(default_factory=dict)
+    """Up to where that was looked for, by partition."""
+
     async def look(self) -> None:
         """Raises ConfigError, before anything is changed, where another key cannot be given."""
         schemas = await self._schemas()
@@ -114,7 +120,7 @@ class _Moving:
         filled = generations.filled.get(move.first)
         schemas = await self._schemas()
         while True:
-            if filled is not None and filled.wanted != move.wanted(self.rules.wire):
+            if filled is not None and filled.wanted != move.wanted(self.rules.wire, self.told_to):
                 line, filled = _given_up(line, filled), None
             filled = await self._begun(line, filled, schemas)
             recoder = self._recoder(filled.topic)
@@ -143,6 +149,7 @@ class _Moving:
         starts = {part.partition: held.start for part, held in bounds.items()}
         ends = {part: held.end for part, held in bounds.items()}
         newest = await newest_rows(self._pieces(starts, ends), schemas, topic=topic)
+        self.told_to = {part.partition: held.end for part, held in bounds.items()}
         rules, key = self.rules, self.move.schema.key
         recoder = Recoder(topic, topic, rules.wire, rules.masks, key=key)
         await check_tells_apart(self._pieces(starts, ends), newest, schemas, recoder, key=key)
@@ -166,7 +173,7 @@ class _Moving:
             number = len(line.switches) + len(line.given_up) + 2
             filled = Filled(
                 topic=named(self.move.first, number),
-                wanted=self.move.wanted(self.rules.wire),
+                wanted=self.move.wanted(self.rules.wire, self.told_to),
                 read={part.partition: held.start for part, held in bounds.items()},
                 cleaned_to=_numbered(bounds, "cleaned_to"),
                 deletes_dropped_to=_numbered(bounds, "deletes_dropped_to"),
@@ -329,6 +336,7 @@ class _Moving:
                 )
                 for number, end in filled.ends.items()
             },
+            topic_ids={filled.topic: await self.log.topic_id(filled.topic)},
             truncated=frozenset({filled.topic} if filled.has_truncates else ()),
             switched=frozenset({filled.topic}),
         )

@@ -121,7 +121,7 @@ class History:
         async for _, commit in self._commits(await self._start()):
             touched = {part: commit.touched[part] for part in waiting if part in commit.touched}
             if found is None or any(at.first < waiting[part] for part, at in touched.items()):
-                found = commit if commit.touched else found
+                found = commit if commit.touched and commit.positions else found
             for part, at in touched.items():
                 if at.first >= waiting[part]:
                     del waiting[part]
@@ -239,7 +239,8 @@ class History:
 def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
     """Whether any of it is; None where the commit does not say."""
     if isinstance(as_of, TimeAsOf):
-        return commit.committed_ms > as_of.at_ms if commit.touched else None
+        is_of_source = commit.touched and commit.positions
+        return commit.committed_ms > as_of.at_ms if is_of_source else None
     position = commit.positions.get(STREAM)
     if position is None:
         return None

@@ -15,7 +15,7 @@ from core_log.errors import LogUnavailable, SourceRejected
 from core_log.log import Log, TopicPartition, Transaction, Writer
 from core_log.rows.codecs import codec_for
 from pipelines.file.loading import LoadedPipeline
-from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.decided import read_decided
 from pipelines.journal.generations import load_generations
 from pipelines.journal.schemas import StoredSchema
@@ -244,6 +244,6 @@ async def _append(
             touched[place] = touched[place].joined(stretch) if place in touched else stretch
     # Without a boundary behind them the records would wait for the next commit.
     topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
-    commit = Commit(repair.loaded.name, now_ms, {}, touched, topic_ids)
+    commit = Commit(repair.loaded.name, NO_TIME, {}, touched, topic_ids)
     for boundary in encode_commit(commit, now_ms=now_ms):
         await transaction.append(commits_home(repair.loaded.name), boundary)

@@ -40,9 +40,10 @@ class AvroTopic:
         self._forms: RowForms | None = None
 
     def forms_of(self, schema: TableSchema) -> RowForms:
-        if self._forms is None or self._forms.schema != schema:
-            self._forms = RowForms.of(schema, self._wire)
-        return self._forms
+        forms = self._forms  # another thread may put others in their place meanwhile
+        if forms is None or forms.schema != schema:
+            forms = self._forms = RowForms.of(schema, self._wire)
+        return forms
 
     def framed(
         self, part: str, forms: RowForms, make: Callable[[], dict[str, Any]], shape: Hashable = None

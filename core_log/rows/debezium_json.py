@@ -52,9 +52,10 @@ class DebeziumJson:
         return None if self._wire.has_schemas else scan_events(values, self._forms_of(schema))
 
     def _forms_of(self, schema: TableSchema) -> RowForms:
-        if self._forms is None or self._forms.schema != schema:
-            self._forms = RowForms.of(schema, self._wire)
-        return self._forms
+        forms = self._forms  # another thread may put others in their place meanwhile
+        if forms is None or forms.schema != schema:
+            forms = self._forms = RowForms.of(schema, self._wire)
+        return forms
 
     def _value_frame(self, forms: RowForms, source: Mapping[str, Cell]) -> Frame:
         if not self._wire.has_schemas:

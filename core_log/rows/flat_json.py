@@ -64,10 +64,11 @@ class FlatJson:
         return None if columns is None else _read(columns, len(values), forms)
 
     def _forms_of(self, schema: TableSchema) -> RowForms:
-        if self._forms is None or self._forms.schema != schema:
+        forms = self._forms  # another thread may put others in their place meanwhile
+        if forms is None or forms.schema != schema:
             refuse_taken_names(schema)
-            self._forms = RowForms.of(schema, self._wire)
-        return self._forms
+            forms = self._forms = RowForms.of(schema, self._wire)
+        return forms
 
     def _value_frame(self, forms: RowForms) -> Frame:
         if not self._wire.has_schemas:

@@ -266,6 +266,8 @@ class Reading:
         if standing.lost:
             yield ChangeBatch(self._emptied(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
+            if standing.lost:  # what was read of them once was emptied
+                positions |= {part_of(each.table): Ledger(oid=each.oid).text() for each in tables}
             yield ChangeBatch((), positions)
             return
         async with aclosing(initial_batches(reader, created, tables)) as batches:

@@ -13,7 +13,7 @@ from connectors.postgres.changing import Filled, fill_from_old
 from connectors.postgres.connecting import in_our_words
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
-from connectors.postgres.wal.burst import Mask, RowChanges
+from connectors.postgres.wal.burst import Mask, Relation, RowChanges
 from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels
 from connectors.source import Gauge
@@ -53,7 +53,8 @@ class Toast:
     ) -> None:
         self._questions, self._kernels = questions, kernels
         self._report, self._has_placeholders = report, has_placeholders
-        self._targets: dict[int, Target] = {}
+        self._targets: dict[int, tuple[Relation, Target]] = {}
+        """What was looked up for one form of a table says nothing of its next one."""
         self._rows_each = ROWS_FIRST
         self._gone = 0
 
@@ -115,10 +116,10 @@ class Toast:
         oid = part.relation.oid
         with in_our_words(doing, table=str(capture.schema.table)):
             for attempt in range(TRIES):
-                target = self._targets.get(oid) or await self._look(part, capture)
+                target = self._known(part.relation) or await self._look(part, capture)
                 if target is None:
                     return {}, np.empty(0, np.int64), set(places)
-                self._targets[oid] = target
+                self._targets[oid] = part.relation, target
                 asked = [place for place in places if place in target.names]
                 try:
                     lines = await self._copied(_question(target, keys, asked))
@@ -134,6 +135,10 @@ class Toast:
                 at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1
                 return found, at, set(places) - set(asked)
         raise AssertionError("the last attempt returns or raises")
+
+    def _known(self, relation: Relation) -> Target | None:
+        known = self._targets.get(relation.oid)
+        return None if known is None or known[0] != relation else known[1]
 
     async def _copied(self, question: sql.Composed) -> bytes:
         connection = await self._questions.connection()

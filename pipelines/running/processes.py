@@ -92,7 +92,8 @@ class WorkerProcesses:
             ]
             with suppress(TimeoutError):
                 stops = asyncio.gather(*(self.stop(unit) for unit in units))
-                await asyncio.wait_for(stops, LEAVE_S_MAX)
+                async with asyncio.timeout(LEAVE_S_MAX):
+                    await stops
         await asyncio.gather(*(place.close() for place in self._places))
 
     @property

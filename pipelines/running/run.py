@@ -172,7 +172,8 @@ class _Run:
         from pipelines.watching.http_api import Answering, HttpApi
 
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._has_moved.wait(), FIRST_ROWS_S)
+            async with asyncio.timeout(FIRST_ROWS_S):
+                await self._has_moved.wait()
         answering = Answering(
             self._board, self._stream, claimed.log, self._clock, self._take_over_file
         )

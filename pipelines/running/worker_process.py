@@ -71,7 +71,8 @@ class WorkerProcess:
         """Lets the units finish what they have begun. `listen` must be running."""
         self.send(Leave())
         try:
-            await asyncio.wait_for(self._has_ended.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._has_ended.wait()
         except TimeoutError:
             logger.warning("worker process %d does not end and is killed", self.pid)
             self.kill()

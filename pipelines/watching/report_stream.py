@@ -39,7 +39,8 @@ class Listener:
         """Until there will be no more reports at all."""
         while True:
             try:
-                line = await asyncio.wait_for(self._waiting.get(), QUIET_S)
+                async with asyncio.timeout(QUIET_S):
+                    line = await self._waiting.get()
             except TimeoutError:
                 line = b"\n"
             if line is None:

@@ -12,10 +12,11 @@ from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.jobs import Job, Jobs
 from connectors.postgres.snapshot.leaves import Size, sizes_of
-from connectors.postgres.snapshot.ledger import Chunk
+from connectors.postgres.snapshot.ledger import Chunk, Leaf
 from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader, statement_of
 from connectors.postgres.snapshot.transaction import View, flush, viewing, writers_over
+from connectors.postgres.snapshot.window import Window
 from connectors.postgres.types.book import TypeBook
 from core_log.changes import ChangeBatch
 from core_log.errors import HeadwaterError
@@ -88,8 +89,15 @@ class Fetching:
             job.begin(view.snapshot, sizes)
         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
         self.reader.context.report(job.progress())
-        if job.ledger.is_read:
+        if job.ledger.is_read and not job.ledger.since:
             self.outbox.finish(job)
+        elif job.ledger.is_read:  # until the stream has passed what is older, that is left out
+            chunk = Chunk(Leaf(oid, 0, 0), (0, 0))
+            job.under_way.append(chunk)
+            await self.outbox.room()
+            nothing = Window(job.watch.streamed[:0])
+            self.outbox.put(Read(job, chunk, job.table, nothing, view, []))
+            await flush(connection)
 
     async def _quiet(self, connection: Connection, job: Job) -> list[Size]:
         """Returns once whoever has been writing to the table is through with it."""
@@ -155,6 +163,9 @@ class Fetching:
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
+                    keys = self.reader.settings.keys
+                    if found := await tables_of(connection, [job.table.oid], keys, self.book):
+                        job.table = found[0]  # columns may have come since this life began
                     if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
                         job.begin(view.snapshot, sizes)
                         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)

@@ -1,0 +1,84 @@
+"""Tables that were emptied to be read again are read again, whatever comes in between."""
+
+import asyncio
+from typing import Any
+
+from connectors.source import Control
+from core_log.table_schema import TableId
+from tests.connectors.postgres.snapshot.folding import (
+    Folded,
+    in_table,
+    live,
+    source_of,
+    until_equal,
+)
+from tests.connectors.postgres.snapshot.test_backfill import until
+from tests.connectors.postgres.snapshot.test_hours import BY_NIGHT, HOUR_MS, NOON_MS
+from tests.connectors.postgres.snapshot.writing import ORDERS
+from tests.databases import Guest
+from tests.fakes import SimulatedClock
+
+NIGHT_MS = NOON_MS + 11 * HOUR_MS
+
+
+async def test_a_restart_by_day_does_not_forget_what_is_to_be_read_by_night(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded = Folded()
+    again: dict[str, Any] = {"snapshot": BY_NIGHT, "position_mismatch": "resnapshot"}
+    await until_equal(folded, guest, clock=SimulatedClock(NIGHT_MS), **again)
+    assert folded.rows("orders") == in_table(guest, "orders")
+    guest.execute("SELECT pg_drop_replication_slot('headwater_shop')")
+
+    await live(folded, source_of(guest, clock=SimulatedClock(NOON_MS), **again), batches=2)
+    await until_equal(folded, guest, clock=SimulatedClock(NIGHT_MS), **again)
+
+    assert folded.truncates == 1
+    assert folded.rows("orders") == in_table(guest, "orders")
+
+
+async def test_a_table_without_a_key_is_read_with_the_columns_it_has_now(guest: Guest) -> None:
+    guest.execute("CREATE TABLE audit (at int, what text)", "INSERT INTO audit VALUES (1, 'a')")
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    source = source_of(guest)
+    reading = asyncio.ensure_future(live(folded, source))
+    try:
+        async with asyncio.timeout(10):
+            await until(
+                lambda: source._reading is not None and source._reading._following is not None
+            )
+            await asyncio.to_thread(
+                guest.execute,
+                "ALTER TABLE audit ADD who text DEFAULT 'me'",
+                "INSERT INTO audit VALUES (2, 'b', 'you')",
+            )
+            await until(lambda: len(folded.rows("audit")) == 2)
+            await source.control(Control("w1", "snapshot", TableId("public", "audit")))
+            await until(lambda: bool(folded.truncates) or reading.done())
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
+
+    assert folded.rows("audit") == in_table(guest, "audit")
+
+
+async def test_an_emptied_table_without_rows_stays_empty(guest: Guest) -> None:
+    """Its changes of before it was read again are still to come by the stream."""
+    guest.execute(*ORDERS, "CREATE TABLE other (id int PRIMARY KEY)")
+    guest.publish("orders", "other")
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute(
+        "INSERT INTO orders SELECT i, i, repeat('y', 300) FROM generate_series(100000, 130000) i",
+        "ALTER PUBLICATION headwater_shop DROP TABLE orders",
+        "TRUNCATE orders",
+        "ALTER PUBLICATION headwater_shop ADD TABLE orders",
+    )
+
+    again = {"position_mismatch": "resnapshot", "receive_bytes": 1 << 16}
+    await until_equal(folded, guest, **again)
+    await until_equal(folded, guest, **again)
+
+    assert folded.rows("orders") == in_table(guest, "orders") == []

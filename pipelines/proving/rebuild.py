@@ -245,10 +245,9 @@ async def _swap(
         _check_reached(rebuilding, await shadow.applied(sorted(rebuilding.topics)), stands)
         rebuilt.kept = await live.swap(rebuilding.target)
     finally:
-        if is_running:
+        if is_running:  # afresh before it may go on: it remembers where the old table stood
+            await _wish_restart(rebuilding, log, clock=clock)
             await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
-    if is_running:
-        await _wish_restart(rebuilding, log, clock=clock)
 
 
 async def _wish_restart(rebuilding: Rebuilding, log: Log, *, clock: Clock) -> None:

@@ -11,7 +11,7 @@ from core_log.table_schema import TableId
 from sinks.files.stores import OURS, Store
 from sinks.sink import Stand, Stands
 
-PIPELINES = f"{OURS}/pipelines"
+SINKS = f"{OURS}/sinks"
 FORMAT_VERSION = 1
 
 
@@ -120,12 +120,12 @@ def document_of(content: bytes) -> Mapping[str, Any]:
 
 
 class Manifest:
-    """The commits of one pipeline. Their numbers have no gaps, so the newest is found from any
+    """The commits of one sink. Their numbers have no gaps, so the newest is found from any
     older one by looking whether there is a next."""
 
-    def __init__(self, store: Store, pipeline: str) -> None:
+    def __init__(self, store: Store, sink: str) -> None:
         self._store = store
-        self._root = f"{PIPELINES}/{pipeline}"
+        self._root = f"{SINKS}/{sink}"
         self._head = Commit()
 
     def head(self) -> Commit:

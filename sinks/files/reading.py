@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from core_log.errors import SinkRejected
 from core_log.s3.settings import S3Settings
-from sinks.files.manifest import PIPELINES, CommittedFile, Manifest
+from sinks.files.manifest import SINKS, CommittedFile, Manifest
 from sinks.files.stores import Store, store_of
 
 
@@ -31,12 +31,12 @@ def table(path: str, name: str, *, s3: S3Settings | None = None) -> pa.Table:
 
 
 def committed_files(store: Store, name: str) -> list[CommittedFile]:
-    named = (part.removeprefix(f"{PIPELINES}/") for part in store.names(PIPELINES))
-    pipelines = {part.partition("/")[0] for part in named}
+    named = (part.removeprefix(f"{SINKS}/") for part in store.names(SINKS))
+    sinks = {part.partition("/")[0] for part in named}
     return [
         each
-        for pipeline in sorted(pipelines)
-        for commit in Manifest(store, pipeline).commits()
+        for sink in sorted(sinks)
+        for commit in Manifest(store, sink).commits()
         for each in commit.files
         if str(each.table) == name
     ]

@@ -37,14 +37,14 @@ class FilesSinkSettings(YamlSettings):
     will have; they are put in place; one commit, created only if there is none of its number yet,
     says that they count, and up to which offset of which topic the target now stands. Where a
     second sink has created it first, this one ends. Intents and commits are small JSON objects
-    under `_headwater/pipelines/<pipeline>/`; there is one commit per slice, so `commit_every`
+    under `_headwater/sinks/<pipeline>.<sink>/`; there is one commit per slice, so `commit_every`
     decides how many there are and how large files get. `sinks.files.reading.table(path, "orders")`
     gives a table as it is committed, and `files(path, "orders")` the names of its files for other
     tools.
 
-    `schema_changes` has no say here, since no file is ever altered. A path holds one files sink per
-    pipeline, and a table belongs to one pipeline. In S3 the store
-    has to know conditional writes (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do.
+    `schema_changes` has no say here, since no file is ever altered. A path may hold several sinks,
+    but a table belongs to one: another that would write it is refused. In S3 the store has to know
+    conditional writes (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do.
     """
 
     path: str = Field(min_length=1, examples=["./out", "s3://lake/shop"])

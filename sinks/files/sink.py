@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
@@ -114,7 +115,7 @@ class FilesSink:
             store = self._given_store or store_of(
                 settings.path, settings.s3, directory=context.directory
             )
-            self._opened = store, Manifest(store, context.pipeline)
+            self._opened = store, Manifest(store, f"{context.pipeline}.{context.name}")
         return self._opened
 
     def _commit(self, part: Slice, head: Commit, intent_id: str, staged: list[Staged]) -> None:
@@ -124,6 +125,8 @@ class FilesSink:
         intent = Intent(head.sequence + 1, intent_id, tuple(each.name for each in files))
         self._claim(each.table for each in files)
         if not self._is_clean:
+            head = self._fence(head, intent)
+            intent = replace(intent, sequence=head.sequence + 1)
             self._clear_leftovers(head, intent)
         self._is_clean = False
         if files:
@@ -163,33 +166,54 @@ class FilesSink:
             manifest.withdraw(intent)
         raise fenced(intent.sequence)
 
+    def _fence(self, head: Commit, intent: Intent) -> Commit:
+        """Takes the number that whoever has announced files may still commit under: what is removed
+        then can never count."""
+        _, manifest = self._target()
+        left = [each for each in manifest.intents() if each.sequence > head.sequence]
+        if not left:
+            return head
+        is_same = any(each.id == intent.id for each in left)
+        fence = replace(
+            head,
+            sequence=head.sequence + 1,
+            id=intent.id if is_same else "",  # who meant the same names must not remove them
+            writer=self._writer,
+            files=(),
+            committed_ms=self._context.clock.now_ms(),
+        )
+        if not manifest.add(fence):
+            there = manifest.commit_at(fence.sequence)
+            if there is None or (there.writer, there.id) != (fence.writer, fence.id):
+                raise fenced(fence.sequence)
+        return manifest.head()
+
     def _clear_leftovers(self, head: Commit, intent: Intent) -> None:
         """Removes what earlier runs have put in place and never committed."""
         store, manifest = self._target()
         for left in manifest.intents():
-            if left.sequence > head.sequence:
-                keep = set(intent.files) if left.id == intent.id else set()
-                store.remove([name for name in left.files if name not in keep])
-            else:
-                there = manifest.commit_at(left.sequence)
-                if there is None or there.id != left.id:
-                    store.remove(left.files)
+            there = manifest.commit_at(left.sequence)
+            counts = {each.name for each in there.files} if there is not None else set()
+            keep = counts | (set(intent.files) if left.id == intent.id else set())
+            store.remove([name for name in left.files if name not in keep])
             manifest.withdraw(left)
 
     def _claim(self, tables: Iterable[TableId]) -> None:
-        """A table belongs to the pipeline that wrote it first."""
+        """A table belongs to the sink that wrote it first."""
         store, _ = self._target()
+        owner = {"version": 1, "pipeline": self._context.pipeline, "sink": self._context.name}
+        mine = json.dumps(owner).encode()
         for table in set(tables) - self._claimed:
             name = claim_of(table)
-            mine = json.dumps({"version": 1, "pipeline": self._context.pipeline}).encode()
             if not store.create(name, mine):
-                owner = json.loads(store.read(name) or mine)["pipeline"]
-                if owner != self._context.pipeline:
+                first = json.loads(store.read(name) or mine)
+                if first != owner:
                     raise SinkRejected(
-                        "the table belongs to another pipeline",
+                        "the table belongs to another sink",
                         hint="give this sink another path, or route the table to another name",
                         table=str(table),
-                        pipeline=owner,
+                        pipeline=first["pipeline"],
+                        sink=first["sink"],
                     )
             self._claimed.add(table)
 

@@ -1,5 +1,6 @@
 """A second copy of a table in a directory of the live one, and the commit that puts it in place."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ from core_log.errors import SinkRejected, SinkUnavailable
 from core_log.table_schema import TableId
 from sinks.spark.kept_table import ATTEMPTS_MAX, farthest
 from sinks.spark.lake import Lake, Shadow
+from sinks.spark.ledger import next_entry
 from sinks.spark.table import Change, Creation, Overtaken, TableState
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def swap(lake: Lake, table: TableId) -> str:
             becomes=becomes,
             operation="RESTORE",
         )
+        _forget_stands(lake, live.feeds.keys() | state.feeds.keys())
         try:
             kept.lake.commit(live, change)
         except Overtaken:
@@ -71,6 +74,20 @@ def _stands(copy: Lake, state: TableState) -> "Stands":
     """The copy's own, and what it knows beyond them of stretches without rows."""
     known = copy.ledger().head().stands
     return {part: farthest(part, state.stands, known) or at for part, at in state.stands.items()}
+
+
+def _forget_stands(lake: Lake, topics: Collection[str]) -> None:
+    """What is known beyond the live table's own stands says nothing of the copy's rows. Before the
+    swap, since without it only a stretch without rows is read again."""
+    ledger = lake.ledger()
+    for _ in range(ATTEMPTS_MAX):
+        head = ledger.head()
+        stands = {part: at for part, at in head.stands.items() if part.topic not in topics}
+        if stands == head.stands:
+            return
+        if ledger.add(replace(next_entry(head, writer=""), stands=stands)):
+            return
+    raise SinkUnavailable("others keep writing beside the tables", pipeline=lake.context.pipeline)
 
 
 def _forget(copy: Lake, table: TableId) -> None:

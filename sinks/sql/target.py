@@ -265,6 +265,8 @@ class Target:
             mark = None if found is None else found.mark
             is_unmarked = found is not None and not self.dialect.keeps_marks
             held = mark.generation if mark is not None else 1 if is_unmarked else None
+            if held != self._generations.get(live, held):
+                self.tables.forget()  # another table is in its place: its layout is another, too
             self._generations[live] = held
         return held
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -138,6 +139,7 @@ def commit_info(
         "operation": operation,
         "operationParameters": {},
         "engineInfo": ENGINE,
+        "txnId": str(uuid4()),
         ENGINE: {
             "stands": held,
             "cut": None if cut is None else cut.offset,

@@ -186,7 +186,7 @@ async def test_a_table_of_another_pipeline_is_left_alone(tmp_path: Path) -> None
     part = first_slice(orders, audit)
     await FilesBench(str(tmp_path)).sink().apply(part)
 
-    with pytest.raises(SinkRejected, match="belongs to another pipeline"):
+    with pytest.raises(SinkRejected, match="belongs to another sink"):
         await FilesBench(str(tmp_path), pipeline="other").sink().apply(part)
 
     assert len(await FilesBench(str(tmp_path)).rows("public.orders")) == 7

@@ -134,7 +134,7 @@ async def test_nothing_of_a_slice_is_left_aside(tmp_path: Path) -> None:
 
     left = {tuple(name.split("/")[:2]) for name in LocalStore(tmp_path).names("")}
     assert {parts[0] for parts in left} == {"public.orders", "_headwater"}
-    assert {parts[1] for parts in left if parts[0] == "_headwater"} == {"pipelines", "tables"}
+    assert {parts[1] for parts in left if parts[0] == "_headwater"} == {"sinks", "tables"}
 
 
 @pytest.mark.property

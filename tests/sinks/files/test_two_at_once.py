@@ -1,0 +1,82 @@
+"""Of two runs at once one commits, and the other takes nothing from it."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from core_log.errors import Fenced, SinkRejected
+from sinks.files import reading
+from sinks.files.settings import FilesSinkSettings
+from sinks.files.sink import FilesSink
+from sinks.files.stores import LocalStore
+from sinks.sink import SinkContext
+from tests.contract.sink_suite import ORDERS
+from tests.fakes import SimulatedClock
+from tests.sinks.files.targets import FilesBench, altered
+from tests.sinks.spark.orders import many
+from tests.slices import ScriptedTopic
+
+
+async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_all(
+    tmp_path: Path,
+) -> None:
+    bench = FilesBench(str(tmp_path / "out"))
+    store = LocalStore(Path(bench.path))
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *many(0, 5))
+    part = topic.slice()
+    topic.append(ORDERS, *many(5, 1))
+    longer = topic.slice(start={0: 0})
+
+    def commits_late(name: str, content: bytes) -> bool:
+        """Of the second run: the first one, between its files and its commit, wakes up."""
+        if "/commits/" in name:
+            resume.set()
+            assert done.wait(20)
+        return store.create(name, content)
+
+    reached, resume, done = threading.Event(), threading.Event(), threading.Event()
+
+    def stalls(name: str, content: bytes) -> bool:
+        if "/commits/" in name:
+            reached.set()
+            assert resume.wait(20)
+            try:
+                return store.create(name, content)
+            finally:
+                done.set()
+        return store.create(name, content)
+
+    first = bench.sink(altered(store, create=stalls))
+    second = bench.sink(altered(store, create=commits_late))
+    slow = asyncio.create_task(first.apply(part))
+    await asyncio.to_thread(reached.wait, 20)
+    with pytest.raises(Fenced):
+        await second.apply(longer)
+    await slow  # acknowledged
+
+    committed = set(reading.files(bench.path, "public.orders"))
+    assert committed <= {f"{bench.path}/{name}" for name in store.names("")}
+    assert len(await bench.rows("public.orders")) == 5
+
+
+async def test_two_sinks_of_a_pipeline_in_one_place_do_not_take_each_others_tables_for_theirs(
+    tmp_path: Path,
+) -> None:
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *many(0, 5))
+
+    def sink(name: str) -> FilesSink:
+        settings = FilesSinkSettings(path=str(tmp_path / "out"))
+        context = SinkContext("shop", tmp_path, {}, SimulatedClock(1_700_000_000_000), name)
+        return FilesSink(settings, context)
+
+    one, two = sink("one"), sink("two")
+    await one.applied([topic.name])
+    await one.apply(topic.slice())
+
+    assert await two.applied([topic.name]) == {}, "it has had nothing yet"
+    with pytest.raises(SinkRejected, match="belongs to another sink"):
+        await two.apply(topic.slice(start={0: 0}))

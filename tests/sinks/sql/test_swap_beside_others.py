@@ -1,0 +1,69 @@
+"""A copy takes the place of a table while others write to the target."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core_log.log import TopicPartition
+from sinks.sink import Slice, Stand
+from tests.contract.sink_suite import ITEMS, ORDERS
+from tests.sinks.sql.databases import sql_bench
+from tests.slices import ScriptedTopic, together
+
+
+@pytest.mark.parametrize("mode", ["mirror", "append"])
+async def test_who_goes_on_after_a_swap_by_another_process_keeps_its_place(
+    mode: str, tmp_path: Path
+) -> None:
+    with sql_bench("sqlite", None, tmp_path) as bench:
+        chosen: dict[str, Any] = {"tables": {"*": {"mode": mode}}}
+        topic = ScriptedTopic()
+        topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+        live, other = bench.sink(**chosen), bench.sink(**chosen)
+        await live.applied([topic.name])
+        await live.apply(topic.slice())
+        shadow = await other.shadow(ORDERS.table)
+        await shadow.apply(topic.slice(start={0: 0}))
+        await other.swap(ORDERS.table)
+        topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+        await live.apply(topic.slice())
+
+        next_run = bench.sink(**chosen)
+        stands = await next_run.applied([topic.name])
+
+        assert stands and [each.next_offset for each in stands.values()] == [4]
+        for each in (live, other, shadow, next_run):
+            await each.close()
+
+
+async def test_a_swap_leaves_the_slices_of_other_tables_alone(tmp_path: Path) -> None:
+    """Every slice has the commits' own partition, which the copy reads at its own pace."""
+
+    home = TopicPartition("__headwater_commits", 0)
+
+    def with_home(part: Slice, start: int, end: int) -> Slice:
+        return replace(
+            part,
+            start={**part.start, home: Stand("commits", start)},
+            end={**part.end, home: Stand("commits", end)},
+        )
+
+    with sql_bench("sqlite", None, tmp_path) as bench:
+        orders, items = ScriptedTopic(), ScriptedTopic("shop.public.items", "topic-2")
+        orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+        items.append(ITEMS, ("c", {"id": 1, "price": 1.5}))
+        live, other = bench.sink(), bench.sink()
+        await live.applied([orders.name, items.name, home.topic])
+        await live.apply(with_home(together(orders.slice(), items.slice()), 0, 10))
+        shadow = await other.shadow(ORDERS.table)
+        await shadow.apply(with_home(orders.slice(start={0: 0}), 0, 12))
+        await other.swap(ORDERS.table)  # orders is paused meanwhile, items is not
+
+        items.append(ITEMS, ("c", {"id": 2, "price": 2.5}))
+        await live.apply(with_home(items.slice(), 10, 14))
+
+        assert len(await bench.rows("public.items")) == 2
+        for each in (live, other, shadow):
+            await each.close()

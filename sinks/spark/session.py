@@ -84,6 +84,7 @@ def open_session(choices: SessionChoices) -> "SparkSession":
             _give_up(held.session)
             held.session = None
         if held.session is None:
+            _forget_dead_process()
             held.session, held.choices = _start(choices), choices
         elif held.choices != choices:
             raise ConfigError(
@@ -149,19 +150,25 @@ def _is_alive(session: "SparkSession") -> bool:
 
 
 def _give_up(session: "SparkSession") -> None:
-    """PySpark never lets go of a process that has died, and would ask it for every next session."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
-    is_dead = process is not None and process.poll() is not None
     with suppress(Py4JError, OSError), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it cannot be stopped cleanly
         session.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SparkContext._active_spark_context = None
-    if is_dead:
+
+
+def _forget_dead_process() -> None:
+    """PySpark never lets go of a process that has died, and would ask it for every next session.
+    One that was just killed may answer no more a moment before it counts as dead: the next attempt
+    comes by here, too."""
+    from pyspark import SparkContext
+
+    process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
+    if process is not None and process.poll() is not None:
         SparkContext._gateway = SparkContext._jvm = None
         logger.warning("Spark's process has ended by itself; another one is started")
 

@@ -1,8 +1,11 @@
-"""Whoever has no Java for Spark is told so before anything is started."""
+"""Whoever has no Java for Spark is told so first, and a Spark that has died is no Spark."""
 
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
 from core_log.errors import ConfigError
 from sinks.spark import session
@@ -49,3 +52,20 @@ def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert "there is none" in str(caught.value) and "JAVA_HOME" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_counts_as_dead_only_later_is_forgotten_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed, and answered no more before its end was known: the session was given up."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    nothing_open = session._Held()
+    monkeypatch.setattr(session, "_held", lambda: nothing_open)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+
+    with pytest.raises(ConfigError):
+        open_session(SessionChoices(master="local[1]", scratch=tmp_path))
+
+    assert SparkContext._gateway is None

@@ -13,6 +13,7 @@ from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.examining_tables import few
 from connectors.postgres.following import Following
 from connectors.postgres.heartbeat import Heartbeat
+from connectors.postgres.keys import Keys
 from connectors.postgres.looking import advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.publications import Publication
@@ -86,26 +87,29 @@ class Reading:
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
+            keys = Keys.begun({} if start is None else positions, tables)
             if start is not None and standing.slot is not None:
                 wanted = self._wants_failover(standing)
                 await slots.keep_failover(line, standing.slot, wanted=wanted)
             if start is None:
                 created = await self._new_slot(line, connection, standing, reader)
-                start, positions = created.consistent_lsn, {published.PART: entries}
+                told = {published.PART: entries, **keys.news()}
+                start, positions = created.consistent_lsn, dict(told)
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
-                first = heart.beside(self._first(created, standing, tables, reader, entries))
+                first = heart.beside(self._first(created, standing, tables, reader, told))
                 async with aclosing(first) as batches:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
-            if left or back or positions.get(published.PART) != entries:
+            news = keys.news()
+            if left or back or news or positions.get(published.PART) != entries:
                 since = await wal_end(connection) if back else 0
                 again = Ledger(since=since).text()
-                changed = left | {part_of(each.table): again for each in back}
+                changed = {**left, **news, **{part_of(each.table): again for each in back}}
                 changed[published.PART] = entries
                 positions |= changed
                 yield ChangeBatch(self._emptied(back, reader, start), changed)
-            translator = self._translator(connection, tables, book, reader)
+            translator = self._translator(connection, tables, book, keys, reader)
             backfill = Backfill(
                 reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
             )
@@ -258,11 +262,12 @@ class Reading:
         standing: Standing,
         tables: Sequence[CapturedTable],
         reader: Reader,
-        entries: str,
+        told: Positions,
     ) -> AsyncGenerator[ChangeBatch, None]:
-        """The rows that are there; the position of the stream comes before them."""
+        """The rows that are there; the position of the stream, and what is told of the tables,
+        come before them."""
         stream = lsn_text(created.consistent_lsn)
-        positions = {SERVER: standing.server.part, STREAM: stream, published.PART: entries}
+        positions = {SERVER: standing.server.part, STREAM: stream, **told}
         if standing.lost:
             yield ChangeBatch(self._emptied(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
@@ -286,13 +291,14 @@ class Reading:
         connection: Connection,
         tables: Sequence[CapturedTable],
         book: TypeBook,
+        keys: Keys,
         reader: Reader,
     ) -> Translator:
         settings, questions = self._settings, Questions(connection)
         return Translator(
             reader.origin,
             questions,
-            Captures(questions, settings, book, tables),
+            Captures(questions, settings, book, tables, keys),
             Toast(
                 questions,
                 reader.kernels,

@@ -1,5 +1,6 @@
 """What the tables of the stream look like: the server's descriptions, and the catalogue beside."""
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,18 +9,18 @@ import pyarrow.compute as pc
 
 from connectors.postgres.catalog import CapturedTable, tables_of
 from connectors.postgres.connecting import in_our_words
+from connectors.postgres.keys import Key, Keys, key_of
 from connectors.postgres.questions import Questions
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
-from core_log.errors import DecodeError
+from core_log.errors import DecodeError, SourceRejected
 from core_log.patterns import Patterns
 from core_log.rows.rejecting import UNFIT
 from core_log.table_schema import TableId, TableSchema
 
-BY_COLUMNS = "di"
-"""Replica identities that flag the columns of a key."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +108,22 @@ class Captures:
         settings: PostgresSettings,
         book: TypeBook,
         tables: Iterable[CapturedTable],
+        keys: Keys,
     ) -> None:
         self._questions, self._settings, self._book = questions, settings, book
+        self.keys = keys
         self._chosen = Patterns(settings.tables)
         self._tables = {each.oid: each for each in tables}
         self._known: dict[int, tuple[Relation, Capture | None]] = {}
         self._nullable: dict[int, frozenset[str]] = {}
         self._labels_seen: set[int] = set()
+        self._dropped: set[int] = set()
+        """Tables that were looked up in vain; what was known of them before still is."""
+        self._left_out: set[int] = set()
 
     async def of(self, relation: Relation) -> Capture | None:
-        """None for a table that the file leaves out though the publication has it."""
+        """None for a table that the file leaves out though the publication has it, and for one
+        that is gone and whose key nobody knows."""
         known = self._known.get(relation.oid)
         if known is not None and (known[0] is relation or known[0] == relation):
             return known[1]
@@ -125,7 +132,12 @@ class Captures:
             return None
         if not self._is_as_looked_up(relation):
             await self._look(relation)
-        return self._remember(relation)
+        capture = self._remember(relation)
+        if capture is None:
+            self._leave_out(relation)
+        else:
+            self.keys.learn(relation.oid, capture.schema.key)
+        return capture
 
     async def fitting(self, part: RowChanges) -> Capture | None:
         """The same for these very changes."""
@@ -135,24 +147,47 @@ class Captures:
         if capture.has_new_labels(part) and part.relation.oid not in self._labels_seen:
             with in_our_words("the types cannot be looked up"):
                 await self._book.reload(await self._questions.connection())
-            capture = self._remember(part.relation)
+            capture = self._again(part.relation)
             if capture.has_new_labels(part):  # a label with a comma, or renamed since
                 self._labels_seen.add(part.relation.oid)
         if names := capture.null_where_none_may_be(part):
             known = self._nullable.get(part.relation.oid, frozenset())
             self._nullable[part.relation.oid] = known | names
-            capture = self._remember(part.relation)
+            capture = self._again(part.relation)
         return capture
 
-    def _remember(self, relation: Relation) -> Capture:
+    def _remember(self, relation: Relation) -> Capture | None:
         capture = capture_of(
             relation,
             self._tables.get(relation.oid),
             self._book,
+            key_before=self.keys.of(relation.oid),
             nullable=self._nullable.get(relation.oid, frozenset()),
         )
         self._known[relation.oid] = (relation, capture)
         return capture
+
+    def _again(self, relation: Relation) -> Capture:
+        capture = self._remember(relation)
+        assert capture is not None, "a key that could be told can be told again"
+        return capture
+
+    def _leave_out(self, relation: Relation) -> None:
+        """Rows that nobody can tell apart would spoil a topic in which others are."""
+        table = table_of(relation)
+        if relation.oid not in self._dropped:
+            raise SourceRejected(
+                "the key that a table had, before its columns were changed, cannot be told",
+                table=str(table),
+                hint="take the table out of `tables` for one run: it is read again after that",
+            )
+        if relation.oid not in self._left_out:
+            self._left_out.add(relation.oid)
+            logger.warning(
+                "changes of %s are left out: it was dropped before they were read,"
+                " and the stream does not say what its key was",
+                table,
+            )
 
     def _is_as_looked_up(self, relation: Relation) -> bool:
         table = self._tables.get(relation.oid)
@@ -167,6 +202,8 @@ class Captures:
             found = await tables_of(connection, [relation.oid], self._settings.keys, self._book)
             await self._book.learn(connection, {each.type_oid for each in relation.columns})
         self._tables |= {each.oid: each for each in found}
+        if not found:
+            self._dropped.add(relation.oid)
         self._nullable.pop(relation.oid, None)
         self._labels_seen.discard(relation.oid)
 
@@ -180,20 +217,28 @@ def capture_of(
     table: CapturedTable | None,
     book: TypeBook,
     *,
+    key_before: Key | None = None,
     nullable: Collection[str] = (),
-) -> Capture:
-    """What the stream says comes first: the catalogue may be newer, or the table be gone."""
+) -> Capture | None:
+    """What the stream says comes first: the catalogue may be newer, or the table be gone. None
+    where its key cannot be told."""
+    captured = {
+        column.name
+        for column in relation.columns
+        if _plan(column, table, book, is_of_key=False) is not None
+    }
+    key = key_of(relation, table, captured, key_before)
+    if key is None:
+        return None
     plans, places = [], []
     for place, column in enumerate(relation.columns):
-        is_of_key = relation.identity == "d" and column.is_identity
-        plan = _plan(column, table, book, is_of_key=is_of_key)
+        plan = _plan(column, table, book, is_of_key=column.name in key)
         if plan is None:
             continue
         if column.name in nullable:
             plan = plan._replace(column=replace(plan.column, is_nullable=True))
         plans.append(plan)
         places.append(place)
-    key = _key(relation, table, {plan.column.name for plan in plans})
     schema = TableSchema(table_of(relation), tuple(plan.column for plan in plans), key)
     by_name = {plan.column.name: place for plan, place in zip(plans, places, strict=True)}
     return Capture(
@@ -214,18 +259,3 @@ def _plan(
         is_nullable=now.is_nullable if now is not None else not is_of_key,
         dimensions=now.dimensions if now is not None and now.dimensions else 1,
     )
-
-
-def _key(
-    relation: Relation, table: CapturedTable | None, names: Collection[str]
-) -> tuple[str, ...]:
-    """The catalogue's, in its order, unless the stream says of its moment that it was another."""
-    flagged = tuple(
-        column.name for column in relation.columns if column.is_identity and column.name in names
-    )
-    now = table.schema.key if table is not None else ()
-    if relation.identity == "d" and set(now) != set(flagged) and flagged:
-        return flagged
-    if relation.identity in BY_COLUMNS and not now:
-        return flagged
-    return now if set(now) <= set(names) else ()

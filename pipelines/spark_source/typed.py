@@ -1,6 +1,6 @@
 """Changes of one table as columns: before, after, operation, commit time, place in the log."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,11 @@ from pyspark.sql.types import StructType
 from core_log.changes import Operation, TableChanges
 from core_log.errors import SchemaRefused
 from core_log.rows.stretches import Mask
-from core_log.table_schema import TableSchema
+from core_log.table_schema import Column, TableSchema
 from pipelines.loops.split_reading import LogSplitReader
 from pipelines.spark_source.extent import client_settings
 from pipelines.spark_source.options import ReadOptions
+from sinks.evolution import holds
 from sinks.spark.column_types import lake_type, put
 from sinks.spark.reader.splits import Split
 
@@ -52,7 +53,7 @@ class TypedColumns:
     def of(cls, schemas: Sequence[TableSchema]) -> "TypedColumns":
         """Every column that the table has ever had; where its type has changed, one that holds all
         of its values, else text."""
-        return cls(pa.struct(_unified(schemas)))
+        return cls(pa.struct(_unified([each.columns for each in reversed(schemas)])))
 
     @property
     def arrow(self) -> pa.Schema:
@@ -128,24 +129,34 @@ class TypedColumns:
             ) from None
 
 
-def _unified(schemas: Sequence[TableSchema]) -> list[pa.Field]:
-    """The newest schema's columns in their order, then those that are no more."""
+def _unified(shapes: Sequence[Iterable[Column | pa.Field]]) -> list[pa.Field]:
+    """The first shape's columns in their order, then those that only later ones have."""
     types: dict[str, pa.DataType] = {}
-    for schema in reversed(schemas):
-        for column in schema.columns:
+    for shape in shapes:
+        for column in shape:
             kind = lake_type(column.type)
             types[column.name] = _common(types.get(column.name, kind), kind)
     return [pa.field(name, kind) for name, kind in types.items()]
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type that holds every value of both as it is."""
     if one == other:
         return one
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return pa.struct(_unified([one, other]))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(pa.field("element", _common(one.value_type, other.value_type)))
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        keys = _common(one.key_type, other.key_type)
+        return pa.map_(keys, _common(one.item_type, other.item_type))
     schemas = [pa.schema([("v", one)]), pa.schema([("v", other)])]
     try:
         found = pa.unify_schemas(schemas, promote_options="permissive").field("v").type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.string()
-    # An integer can be too large for the digits of a float.
-    mixes = pa.types.is_floating(found) and pa.types.is_integer(one) != pa.types.is_integer(other)
-    return pa.string() if mixes else lake_type(found)
+    if pa.types.is_binary(found):
+        return found  # any text is some bytes
+    # Arrow calls a float what decimals and floats have in common, whose digits are too few.
+    found = lake_type(found)
+    return found if holds(found, one) and holds(found, other) else pa.string()

@@ -45,10 +45,27 @@ def test_every_column_that_ever_was_has_a_place() -> None:
         (pa.uint32(), pa.int32(), pa.int64()),
         (pa.float32(), pa.float64(), pa.float64()),
         (pa.int64(), pa.float64(), pa.string()),
+        (pa.int32(), pa.float64(), pa.float64()),
+        (pa.decimal128(20, 4), pa.float64(), pa.string()),
+        (pa.float32(), pa.decimal128(5, 2), pa.string()),
+        (pa.uint64(), pa.float64(), pa.string()),
+        (pa.uint64(), pa.int64(), pa.decimal128(20, 0)),
+        (pa.decimal128(38, 2), pa.decimal128(38, 10), pa.string()),
+        (pa.binary(), pa.string(), pa.binary()),
         (pa.string(), pa.int64(), pa.string()),
         (pa.bool_(), pa.int64(), pa.string()),
         (pa.time64("us"), pa.string(), pa.string()),
         (pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us")),
+        (
+            pa.map_(pa.string(), pa.decimal128(20, 4)),
+            pa.map_(pa.string(), pa.float64()),
+            pa.map_(pa.string(), pa.string()),
+        ),
+        (
+            pa.struct([("a", pa.int32()), ("b", pa.list_(pa.decimal128(20, 4)))]),
+            pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]),
+            pa.struct([("a", pa.int64()), ("b", pa.list_(pa.field("element", pa.string())))]),
+        ),
     ],
     ids=str,
 )
@@ -73,6 +90,21 @@ def test_changes_under_every_schema_are_read() -> None:
         {"id": 1, "amount": Decimal("7.25"), "added": None, "gone": None},
     ]
     assert {(row["topic"], row["partition"]) for row in read} == {PART}
+
+
+def test_digits_of_a_number_are_kept_when_its_column_becomes_a_float() -> None:
+    exact = schema_of(id=pa.int64(), total=pa.decimal128(20, 4))
+    rough = schema_of(id=pa.int64(), total=pa.float64())
+    old: Change = ("c", {"id": 1, "total": Decimal("1234567890123456.7891")})
+    new: Change = ("u", {"id": 1, "total": 0.1})
+
+    read = rows(
+        TypedColumns.of([exact, rough]),
+        placed(changes_of(exact, old)),
+        placed(changes_of(rough, new)),
+    )
+
+    assert [row["after"]["total"] for row in read] == ["1234567890123456.7891", "0.1"]
 
 
 def test_before_and_after_are_there_as_the_operation_has_them() -> None:

@@ -119,9 +119,10 @@ class PipelineHead(YamlSettings):
         ),
     ] = Field(EVOLVE)
     """What a target does when a table's shape changes: `evolve` follows, `lenient` follows only
-    what loses nothing, `ignore` leaves the target as it is, `fail` stops the table. One policy, or
-    one per kind of change: add_column, drop_column, widen_type, change_type, drop_not_null, and
-    `*` for those that are not named."""
+    what loses nothing, `ignore` leaves the target as it is, `fail` stops the table. Where a type
+    stays by `ignore`, records with values that it would change are dead letters. One policy, or one
+    per kind of change: add_column, drop_column, widen_type, change_type, drop_not_null, and `*`
+    for those that are not named."""
     salt: SecretStr = SecretStr("")
     """Secret that is mixed into every `mask: hash`. Without one, whoever can guess a value can
     check the guess; with another one, the same value gets another hash."""

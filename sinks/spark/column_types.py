@@ -5,6 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks.other_types import cast
+
 DIGITS_MAX = 38
 UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 MOMENT = pa.timestamp("us", "UTC")
@@ -68,7 +70,7 @@ def put(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _put_struct(column, kind)
     if pa.types.is_list(column.type) and pa.types.is_list(kind):
         return _put_list(column, kind)
-    return column.cast(kind, safe=True)
+    return cast(column, kind)
 
 
 def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:

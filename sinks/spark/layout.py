@@ -1,16 +1,18 @@
 """How a table of the lake looks: the source's columns, those that are ours, and how they change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from core_log.changes import TableChanges
+from core_log.changes import Operation, TableChanges
 from core_log.errors import RecordsRejected, SchemaRefused
 from core_log.log import TopicPartition
 from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, steps
+from sinks.other_types import changed
 from sinks.spark.column_types import MOMENT, lake_type, put
 from sinks.spark.settings import LakeTableSettings, Mode
 
@@ -67,7 +69,8 @@ class Layout:
     file_rows: int = 500_000
     ignores_deletes: bool = False
     loose: frozenset[str] = frozenset()
-    """Columns whose values may come in another type, put into the one that is there."""
+    """Columns that keep a type which does not hold all values of the one that the source has now:
+    those that would be another value in it are rejected."""
     forgotten: frozenset[str] = frozenset()
     """Columns that went since the files were written: what these hold under such names is old."""
 
@@ -107,10 +110,25 @@ class Layout:
 
     def _put(self, changes: TableChanges, field: pa.Field) -> pa.Array:
         column = changes.rows.column(field.name)
+        if field.name in self.loose:
+            return self._put_unchanged(changes, column, field)
         try:
             return put(column, field.type)
         except pa.ArrowInvalid:
-            raise _rejected(changes, column, field) from None
+            places = np.arange(len(column)).tolist()
+            bad = [at for at in places if not _fits(column.slice(at, 1), field)]
+            raise _rejected(changes, bad, field) from None
+
+    def _put_unchanged(self, changes: TableChanges, column: pa.Array, field: pa.Field) -> pa.Array:
+        if self.mode != "append" and field.name not in self.key:
+            # Of a row that went, only the key is asked for.
+            is_gone = pc.equal(changes.operations, int(Operation.DELETE))
+            column = pc.if_else(is_gone, pa.scalar(None, column.type), column)
+        bad = changed(column, field.type, by=put)
+        if bad:
+            raise _rejected(changes, bad, field)
+        is_empty = column.null_count == len(column)
+        return pa.nulls(len(column), field.type) if is_empty else put(column, field.type)
 
 
 def shape(
@@ -188,9 +206,8 @@ def _evolved(
             case Step(action=Action.WIDEN, becomes=Column() as column):
                 kept[column.name] = column.type
                 needs_rewriting = True
-    for column in columns:
-        if column.name in kept and kept[column.name] != column.type:
-            loose.add(column.name)
+            case Step(action=Action.STAY, kind="widen_type" | "change_type"):
+                loose.add(step.column)
     return (
         replace(
             layout,
@@ -240,11 +257,10 @@ def _joined(columns: pa.Schema, more: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([*columns, *(pa.field(name, kind) for name, kind in more.items())])
 
 
-def _rejected(changes: TableChanges, column: pa.Array, field: pa.Field) -> RecordsRejected:
+def _rejected(changes: TableChanges, bad: Sequence[int], field: pa.Field) -> RecordsRejected:
     assert changes.log_offsets is not None and changes.log_partition is not None
     why = f"column {field.name!r} does not fit into {field.type}"
     partition: TopicPartition = changes.log_partition
-    bad = [at for at in np.arange(len(column)).tolist() if not _fits(column.slice(at, 1), field)]
     return RecordsRejected(
         "records do not fit the lake's types",
         topic=partition.topic,

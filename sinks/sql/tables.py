@@ -56,6 +56,9 @@ class Layout:
     absent: Mapping[str, pa.DataType | None]
     """Columns of the target that the source no longer has."""
     generation: int
+    stays: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """Columns of the source to the type that the target keeps for them, though it does not hold
+    all of their values: those that would be another value in it are rejected."""
 
     @property
     def source_key(self) -> tuple[str, ...]:
@@ -256,22 +259,28 @@ class Tables:
         )
         taken = steps(schema.table, present=there, wanted=wanted, policy=policy)
         drops: list[str] = []
+        held = {column.name: column.type for column in there}
         names, absent = dict(layout.names), dict[str, pa.DataType | None]()
+        stays: dict[str, pa.DataType] = {}
         for step in taken:
-            if step.action is Action.SKIP:
+            if step.action is Action.STAY:
+                if step.kind != "drop_not_null" and not pa.types.is_string(held[step.column]):
+                    stays[step.column] = held[step.column]
+            elif step.action is Action.SKIP:
                 del names[step.column]
             elif step.action is Action.KEEP:
-                absent[step.column] = next(c.type for c in there if c.name == step.column)
+                absent[step.column] = held[step.column]
             elif step.action is Action.DROP:
                 drop = f"ALTER TABLE {qualified(self.dialect, layout.table)} DROP COLUMN "
                 drops.append(drop + self.dialect.quote(step.column))
-                absent[step.column] = next(c.type for c in there if c.name == step.column)
-            elif step.action is not Action.STAY:
+                absent[step.column] = held[step.column]
+            else:
                 statements = statements + self._alter(schema, layout, settings, step)
         if self.dialect.has_transactional_ddl and drops:
             dropped = {step.column for step in taken if step.action is Action.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
-        return Shaping(replace(layout, names=names, absent=absent), statements, drops)
+        layout = replace(layout, names=names, absent=absent, stays=stays)
+        return Shaping(layout, statements, drops)
 
     def _alter(
         self, schema: TableSchema, layout: Layout, settings: TableSettings, step: Step

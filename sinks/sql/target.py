@@ -10,6 +10,7 @@ from core_log.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailab
 from core_log.generation_names import follow
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
+from sinks.other_types import changed
 from sinks.sink import SinkContext, Stand, Stands
 from sinks.sql import modes, offsets
 from sinks.sql.chunk import Chunk, chunk_of
@@ -82,9 +83,9 @@ class Target:
         """Applies changes; raises `RecordsRejected` with those that can never be applied."""
         schema, connection = chunk.schema, self.connected()
         layout = self._layout(schema, [part.topic for part in chunk.partitions])
-        unfit = self.dialect.unfit(chunk.rows)
+        unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
         if unfit:
-            raise _rejected(chunk, dict(unfit))
+            raise _rejected(chunk, unfit)
         problem = self._attempt(layout, chunk)
         if problem is not None:
             self._blame(layout, chunk, problem)
@@ -385,6 +386,18 @@ def _rejected(chunk: Chunk, reasons: dict[int, str]) -> RecordsRejected:
         partition=partition.partition,
         reasons=found,
     )
+
+
+def _unlike(layout: Layout, chunk: Chunk) -> dict[int, str]:
+    """Rows that a database would take with another value, in columns whose types stay, and why:
+    most of them round numbers and cut moments without a word."""
+    found: dict[int, str] = {}
+    for name, kind in layout.stays.items():
+        is_asked = name in chunk.schema.key or layout.mode == "append"
+        for place in changed(chunk.rows.column(name), kind):
+            if is_asked or not chunk.deleted[place]:  # of a row that went, the key is enough
+                found[place] = f"column {name!r} does not fit into {kind}"
+    return found
 
 
 def _given(layout: Layout, rows: pa.RecordBatch) -> pa.RecordBatch | None:

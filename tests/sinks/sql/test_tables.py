@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
+from core_log.errors import RecordsRejected, SchemaRefused, SinkRejected, SinkUnavailable
 from core_log.table_schema import Column, TableId, TableSchema
 from tests.contract.sink_suite import AUDIT, ORDERS, by_id
 from tests.sinks.sql.databases import SqlBench
@@ -205,6 +205,59 @@ async def test_a_type_that_does_not_fit_the_old_one_stops_the_table(bench: SqlBe
     assert caught.value.facts["table"] == "public.orders"
     assert [row["id"] for row in await bench.rows("public.orders")] == [1]
     await sink.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values"),
+    [
+        (
+            pa.decimal128(10, 2),
+            pa.decimal128(12, 4),
+            (Decimal("1.25"), Decimal("2.50"), Decimal("1.2399")),
+        ),
+        (
+            pa.date32(),
+            pa.timestamp("us"),
+            (date(2026, 1, 1), datetime(2026, 1, 2), datetime(2026, 1, 2, 12)),
+        ),
+    ],
+    ids=["decimals", "days"],
+)
+async def test_a_value_that_would_be_another_in_a_type_that_stays_is_rejected(
+    bench: SqlBench, old: pa.DataType, new: pa.DataType, values: tuple[Any, ...]
+) -> None:
+    first, same, other = values
+    narrow = schema_of("public.orders", id=pa.int64(), v=old)
+    wide = schema_of("public.orders", id=pa.int64(), v=new)
+    topic = ScriptedTopic()
+    topic.append(narrow, ("c", {"id": 1, "v": first}), ("c", {"id": 2, "v": first}))
+    sink = bench.sink(schema_changes={"widen_type": "ignore", "change_type": "ignore"})
+    await apply(sink, topic)
+
+    topic.append(wide, ("u", {"id": 1, "v": same}), ("u", {"id": 2, "v": other}))
+    with pytest.raises(RecordsRejected) as caught:
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    [(offset, why)] = caught.value.reasons.items()
+    assert offset == 4 and "column 'v' does not fit" in why
+    assert [row["v"] for row in await bench.rows("public.orders")] == [first, first]
+
+
+async def test_a_row_goes_though_its_last_value_has_no_place_in_a_type_that_stays(
+    bench: SqlBench,
+) -> None:
+    narrow = schema_of("public.orders", id=pa.int64(), v=pa.decimal128(10, 2))
+    wide = schema_of("public.orders", id=pa.int64(), v=pa.decimal128(12, 4))
+    topic = ScriptedTopic()
+    topic.append(narrow, ("c", {"id": 1, "v": Decimal("1.25")}))
+    topic.append(wide, ("c", {"id": 2, "v": Decimal("2.5000")}))
+    topic.append(wide, ("d", {"id": 1, "v": Decimal("1.2399")}))
+    sink = bench.sink(schema_changes={"widen_type": "ignore"})
+    await apply(sink, topic)
+    await sink.close()
+
+    assert by_id(await bench.rows("public.orders")) == [{"id": 2, "v": Decimal("2.50")}]
 
 
 async def test_a_table_that_was_dropped_is_filled_anew(bench: SqlBench) -> None:

@@ -214,8 +214,8 @@ class BrokerSettings(Settings):
     node_id: int = Field(1, ge=0)
     """This broker's number in its cluster."""
     fsync: Literal["group", "never"] = "group"
-    """`group`: nothing is acknowledged (acks=all) or readable before it is on disk. With `never` that
-    is left to the operating system, and compaction leaves alone what was written since the start."""
+    """`group`: nothing is acknowledged (acks=all) or readable before it is on disk. With `never`
+    that is left to the operating system, and what was written since the start is not compacted."""
     flush_wait_ms_max: int = Field(5, ge=0)
     """How long records written with acks 0 or 1 may wait for the next sync."""
     auto_create_topics: bool = True

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from connectors.postgres import slots
+from connectors.postgres import slots, standbys
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.examining_tables import literal
 from connectors.postgres.settings import PostgresSettings
@@ -36,9 +36,10 @@ async def examine_slots(
     all_slots = await slots.look_at_all(connection)
     ours = next((each for each in all_slots if each.name == name), None)
     database = connection.info.dbname
-    found = list[Finding]()
+    reader = reader_name(pipeline)
+    found = standbys.about(await standbys.names_of(connection), reader)
     if ours is not None:
-        found += _about_our_slot(ours, settings, database, reader=reader_name(pipeline))
+        found += _about_our_slot(ours, settings, database, reader=reader)
     else:
         if len(all_slots) >= slots_max:
             found.append(_all_taken(slots_max))

@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 
+from connectors.postgres import standbys
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.visibility import Int64s, Snapshot
 
@@ -13,6 +14,9 @@ logger = logging.getLogger(__name__)
 LOOK_S, LOOK_S_MAX = 0.001, 1.0
 PATIENCE_LOOKS = 12
 """Looks, each a little later, after which it is worth a line in the log."""
+LONG_LOOKS = 30
+"""Looks, which take some twenty seconds, after which no other standby is expected to confirm a
+commit in our place."""
 
 
 class Questions:
@@ -21,10 +25,14 @@ class Questions:
     The server streams a transaction once it is on disk, which is a moment before others see it;
     much longer where a commit waits for a synchronous standby. A question that is asked in between
     would not find a row under its new key, or find the row as an earlier transaction left it.
+
+    Where the server takes our own reader of the slot for that standby, both would wait for ever:
+    nothing is confirmed before it is stored, and nothing stored before it can be asked for.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, slot: str) -> None:
         self._connection = connection
+        self._slot = slot
         self._told: Int64s = np.empty(0, np.int64)
         self._seen: Snapshot | None = None
 
@@ -45,6 +53,9 @@ class Questions:
                     "a transaction that was streamed is not seen by others yet, which is waited"
                     " for: does its commit wait for a synchronous standby?"
                 )
+            if looks >= PATIENCE_LOOKS:
+                is_long = looks >= LONG_LOOKS
+                await standbys.refuse_to_be_one(self._connection, self._slot, is_long=is_long)
             with in_our_words("the server does not say which transactions are seen"):
                 cursor = await self._connection.execute(
                     "SELECT pg_catalog.pg_current_snapshot()::text"

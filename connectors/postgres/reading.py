@@ -294,7 +294,7 @@ class Reading:
         keys: Keys,
         reader: Reader,
     ) -> Translator:
-        settings, questions = self._settings, Questions(connection)
+        settings, questions = self._settings, Questions(connection, slot=self._slot)
         return Translator(
             reader.origin,
             questions,

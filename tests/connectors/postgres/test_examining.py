@@ -266,6 +266,31 @@ async def test_our_own_reader_on_the_slot_is_no_finding(guest: Guest) -> None:
     await ours.close()
 
 
+async def test_commits_that_would_wait_for_us(guest: Guest) -> None:
+    guest.execute(ORDERS)
+    guest.publish()
+    set_names = "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (standby_1, {})'"
+    guest.execute(set_names.format('"headwater shop"'), "SELECT pg_reload_conf()")
+    try:
+        found = await shown(guest, "names our reader")
+        guest.execute(set_names.format("standby_2"), *re.findall(STATEMENT, found.cure))
+        while await findings(guest):
+            pass
+    finally:
+        guest.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+
+    assert not found.is_fatal and '"headwater shop"' in found.cure
+
+
+async def shown(guest: Guest, problem: str) -> Finding:
+    """The only finding, once the server has read its settings again."""
+    while not (found := await findings(guest)):
+        continue
+    [only] = found
+    assert problem in only.problem
+    return only
+
+
 async def test_slots_that_nobody_reads_and_one_that_keeps_too_much(guest: Guest) -> None:
     guest.execute(ORDERS)
     guest.publish()

@@ -11,15 +11,18 @@ from tests.databases import Guest
 LARGE = "repeat('0123456789', 1000)"
 TEXT = "0123456789" * 1000
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+LET_GO = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 STREAMED_S = 0.5
 """Long enough for the stream to bring what waits; where it were not, the test would see less."""
 
 
 @contextmanager
-def unseen(guest: Guest, statement: str) -> Iterator[None]:
-    """Its commit is on disk, and waits for a standby that is not there until this ends."""
-    guest.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+def unseen(guest: Guest, statement: str, *, standbys: str = "nobody") -> Iterator[None]:
+    """Its commit is on disk, and waits until this ends for a standby that is not there."""
+    guest.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'")
     guest.execute("SELECT pg_reload_conf()")
+    while not has_to_wait(guest):
+        continue
     writing = threading.Thread(target=guest.execute, args=(statement,))
     try:
         writing.start()
@@ -30,6 +33,19 @@ def unseen(guest: Guest, statement: str) -> Iterator[None]:
         guest.execute("ALTER SYSTEM RESET synchronous_standby_names")
         guest.execute("SELECT pg_reload_conf()")
         writing.join()
+
+
+def has_to_wait(guest: Guest) -> bool:
+    """Whether commits wait by now, as the server's processes read its settings one by one. What
+    waits is let go again."""
+    probe = "SELECT pg_logical_emit_message(true, 'probe', '')"
+    probing, has_waited = threading.Thread(target=guest.execute, args=(probe,)), False
+    probing.start()
+    while probing.is_alive():
+        if guest.value(WAITING):
+            has_waited = True
+            guest.execute(LET_GO)
+    return has_waited
 
 
 async def test_a_row_whose_key_was_changed_keeps_its_large_value(guest: Guest) -> None:

@@ -30,8 +30,7 @@ def main() -> None:
     names = [name for name in (OURS, KAFKA) if name == (chosen.only or name)]
     names = [name for name in names if name == OURS or jars]
     run = Run(chosen, jars, names)
-    if chosen.add:
-        read_results(chosen.results, run.collected)
+    earlier = [read_results(chosen.results, run.collected)] if chosen.add else []
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what was started is ended as well
         signal.signal(each, lambda number, _: sys.exit(128 + number))
     directory: Path = chosen.directory
@@ -42,6 +41,7 @@ def main() -> None:
         for number in range(chosen.rounds):
             run.round(number)
             about = machine() | {"kafka": jars.name if jars else "none"}
+            about["commit"] = ", ".join([*earlier, str(about["commit"])])
             page = write_results(chosen.results, run.collected, about, notes)
         print(page.read_text())
     finally:

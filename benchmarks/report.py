@@ -23,13 +23,14 @@ def write_results(
     return page
 
 
-def read_results(directory: Path, collected: Collected) -> None:
-    """Adds what an earlier run has measured."""
+def read_results(directory: Path, collected: Collected) -> str:
+    """Adds what an earlier run has measured; says of which commits that is."""
     found = json.loads((directory / "log.json").read_text())
     for row, by_whom in found["figures"].items():
         for who, rounds in by_whom.items():
             collected.figures[row][who] += rounds
     collected.failures += found["failures"]
+    return str(found["about"]["commit"])
 
 
 def table_page(collected: Collected, about: dict[str, object], notes: list[str]) -> str:

@@ -41,6 +41,8 @@ class Fetching:
     async def run(self) -> None:
         """Until there is nothing that can be read just now."""
         while self.jobs.next() is not None:
+            if not self.reader.hours.are_on:
+                self._rest()
             await self.reader.hours.coming(tables=len(self.jobs.all()))
             await self._run()
 
@@ -60,8 +62,14 @@ class Fetching:
         finally:
             await connection.close()
 
+    def _rest(self) -> None:
+        """Until the hours come again nothing need be remembered."""
+        for job in self.jobs.all():
+            if not job.is_taken:
+                job.watch.rest()
+
     async def _advance(self, connection: Connection, job: Job) -> None:
-        if job.is_prepared:
+        if job.is_prepared and job.watch.is_on:
             chunk = job.todo.popleft()
             job.under_way.append(chunk)
             await self.outbox.room()
@@ -75,14 +83,19 @@ class Fetching:
                     self.outbox.put(read)
             return
         job.is_taken = True
+        job.watch.begin()
         try:
             await (self._prepare if job.has_key else self._read_whole)(connection, job)
         finally:
             job.is_taken = False
+            if not job.is_prepared:
+                job.watch.rest()
 
     async def _prepare(self, connection: Connection, job: Job) -> None:
         oid, table = job.table.oid, job.table.table
         await self._quiet(connection, job)
+        if job.is_prepared:
+            return  # it has rested, and goes on with what is left
         async with viewing(connection, [table]) as view:
             sizes = await sizes_of(connection, [oid])
         if not job.fits(sizes):
@@ -108,6 +121,9 @@ class Fetching:
 
     async def _read(self, connection: Connection, job: Job, chunk: Chunk) -> Read | None:
         """None when the chunk means nothing any more, or is to be read again."""
+        if job.is_taken or not job.watch.is_on:  # it went to rest while there was no room
+            job.put_back(chunk)
+            return None
         size, settings = job.sizes[chunk.leaf.oid], self.reader.settings
         window, rows = job.watch.opened(), list[pa.RecordBatch]()
         async with viewing(connection, [TableId(size.namespace, size.name)]) as view:
@@ -157,6 +173,8 @@ class Fetching:
         if job.ledger.has_begun:
             logger.info("%s has no key, so its rows are read anew from the first", job.table.table)
         sizes = await self._quiet(connection, job)
+        if not job.watch.is_on:
+            return  # it was paused meanwhile, when changes were not followed
         job.hold = hold = Hold(job.watch.streamed)
         try:
             while not (job.is_over or job.ledger.is_paused or hold.is_overrun):

@@ -62,6 +62,7 @@ class Job:
         self.todo.clear()
         self.under_way.clear()
         self.is_prepared = False
+        self.watch.rest()
 
     def put_back(self, chunk: Chunk) -> None:
         """It is to be read again."""

@@ -75,13 +75,27 @@ class Window:
 
 @dataclass(slots=True)
 class Watch:
-    """Follows one table's changes in the stream for as long as its rows are being read."""
+    """Follows one table's changes in the stream for as long as its rows are being read.
 
+    It is begun before one waits for whoever has been writing to the table. What was streamed
+    earlier is seen after that, and need not be remembered: by day, or behind other tables, that
+    would be every transaction of many hours.
+    """
+
+    is_on: bool = False
     streamed: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     """Transactions that touched the table, as far as they might not be seen."""
     _windows: list[Window] = field(default_factory=list)
 
+    def begin(self) -> None:
+        self.is_on = True
+
+    def rest(self) -> None:
+        """To be begun anew before another window is opened; those that are open go on."""
+        self.is_on, self.streamed = False, self.streamed[:0]
+
     def opened(self) -> Window:
+        assert self.is_on, "what may not be seen is remembered before a window is opened"
         window = Window(self.streamed)
         self._windows.append(window)
         return window
@@ -93,7 +107,8 @@ class Watch:
             self.streamed = self.streamed[~window.snapshot.sees(self.streamed)]
 
     def saw(self, changes: TableChanges, xids: Int64s) -> None:
-        self.streamed = np.union1d(self.streamed, xids)
+        if self.is_on:
+            self.streamed = np.union1d(self.streamed, xids)
         if not self._windows or not len(changes):
             return
         keys, form = _alone(changes.keys), declared(changes.schema).arrow

@@ -67,6 +67,23 @@ def test_what_the_snapshot_sees_is_left_to_it() -> None:
     assert [each.rows.to_pydict() for each in later] == [{"at": [2, 3]}]
 
 
+def test_of_a_table_that_is_not_being_read_no_transaction_is_remembered(
+    backfill: Backfill,
+) -> None:
+    job = backfill._jobs.named(str(TABLE))
+    assert job is not None, "a table that is new here is to be read"
+
+    backfill.saw(inserted(1), by(5))
+    before = job.watch.streamed
+    job.watch.begin()
+    backfill.saw(inserted(2), by(6))
+    meanwhile = job.watch.streamed
+    job.watch.rest()
+    backfill.saw(inserted(3), by(7))
+
+    assert [each.tolist() for each in (before, meanwhile, job.watch.streamed)] == [[], [6], []]
+
+
 async def test_changes_are_given_back_when_the_reading_is_given_up(
     backfill: Backfill, job: Job
 ) -> None:

@@ -4,15 +4,25 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from connectors.postgres.settings import SnapshotSettings
+from connectors.postgres.catalog import FULL, CapturedTable
+from connectors.postgres.settings import PostgresSettings, SnapshotSettings
+from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.snapshot.hours import WAITING
-from connectors.source import Remark, SourceReport
+from connectors.postgres.snapshot.ledger import Chunk, Leaf
+from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.source_block import Origin
+from connectors.postgres.types.book import TypeBook
+from connectors.source import Remark, SourceContext, SourceReport
+from core_log.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.snapshot.folding import Folded, in_table, source_of
 from tests.connectors.postgres.snapshot.writing import ORDERS
+from tests.connectors.postgres.stories import ignore
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 
@@ -73,10 +83,38 @@ async def test_what_the_morning_interrupts_goes_on_in_the_evening(guest: Guest) 
     assert len(folded.reads) == len(set(folded.reads)), "finished work is not read again"
 
 
+@pytest.mark.parametrize("is_day", [True, False])
+async def test_transactions_are_remembered_only_in_the_hours(is_day: bool) -> None:
+    backfill = backfill_at(NOON_MS if is_day else NOON_MS + 12 * HOUR_MS)
+    [job] = backfill._jobs.all()
+    job.todo.append(Chunk(Leaf(7, 7, 1), (0, 1)))
+    job.is_prepared = True
+    job.watch.begin()
+
+    reading = asyncio.ensure_future(backfill._fetching.run())
+    await asyncio.sleep(0)
+    has_rested = not job.watch.is_on
+    reading.cancel()
+    await asyncio.wait([reading])
+
+    assert has_rested is is_day
+
+
 @pytest.mark.parametrize("between", ["22-6", "25:00-06:00", "at night"])
 def test_hours_that_are_none_are_refused(between: str) -> None:
     with pytest.raises(ValidationError):
         SnapshotSettings(between=between)
+
+
+def backfill_at(now_ms: int) -> Backfill:
+    """Of one table, of a server that is not there."""
+    given = {"url": "postgresql://nowhere", "tables": ["*"], "snapshot": BY_NIGHT}
+    settings = PostgresSettings.model_validate(given)
+    context = SourceContext("shop", Path(), SimulatedClock(now_ms), ignore)
+    reader = Reader(settings, context, Origin("shop", "shop"))
+    schema = TableSchema(TableId("public", "t"), (Column("id", pa.int64()),), ("id",))
+    table = CapturedTable(7, "r", schema, (), (), (), FULL, (), (), None, 0, is_readable=True)
+    return Backfill(reader, TypeBook(settings), [table], {}, reads_new=True)
 
 
 async def living(

@@ -53,14 +53,23 @@ class Follower:
     def __init__(self, table: SimulatedTable, log: Log, *, at: int, ledger: Ledger) -> None:
         self.table, self.log, self.at, self.ledger = table, log, at, ledger
         self.watch = Watch()
-        self.writers = table.writers()
+        self.begin()
         self.todo: list[Chunk] = []
         self.window: Window | None = None
         self.chunk: Chunk | None = None
         self.read: list[Version] | None = None
 
+    def begin(self) -> None:
+        """Before the first reading, and again after a rest."""
+        self.watch.begin()
+        self.writers = self.table.writers()
+
     def step(self, random: Random) -> None:
-        if random.random() < 0.5:
+        if self.watch.is_on and random.random() < 0.01:
+            self.watch.rest()
+        elif not self.watch.is_on and random.random() < 0.1:
+            self.begin()
+        elif random.random() < 0.5:
             self.stream()
         else:
             self.advance()
@@ -78,7 +87,8 @@ class Follower:
 
     def advance(self) -> None:
         self.writers &= self.table.writers()
-        if self.writers or self.ledger.is_read:
+        may_begin = self.watch.is_on and not self.writers
+        if self.ledger.is_read or (self.window is None and not may_begin):
             return
         if not self.ledger.has_begun:
             self.ledger = Ledger(self.table.snapshot(), (Leaf(1, 1, PAGES),))

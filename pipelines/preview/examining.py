@@ -109,7 +109,8 @@ async def _examined(
 ) -> list[Examined]:
     what = f"{loaded.name} {unit}"
     try:
-        findings = await asyncio.wait_for(examining, EXAMINE_S_MAX)
+        async with asyncio.timeout(EXAMINE_S_MAX):
+            findings = await examining
     except HeadwaterError as error:
         return [_failed(loaded, unit, error)]
     except TimeoutError:

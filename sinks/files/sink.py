@@ -32,8 +32,8 @@ class FilesSink:
     nothing is torn.
 
     Files cannot be changed together, so that a crash can leave files of a slice that is not
-    committed; they are removed, or replaced under the same names, when the sink runs again.
-    Writing and sending happen in a thread, a batch at a time.
+    committed; they are removed when the sink runs again, or replaced where it makes the same once
+    more. Writing and sending happen in a thread, a batch at a time.
     """
 
     Settings = FilesSinkSettings
@@ -245,7 +245,7 @@ def fenced(sequence: int) -> Fenced:
 
 
 def id_of(part: Slice) -> str:
-    """The same range always gives the same names."""
+    """Names of the same range begin alike."""
     edges = [
         sorted((*partition, *stand) for partition, stand in stands.items())
         for stands in (part.start, part.end)

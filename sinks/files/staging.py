@@ -1,5 +1,6 @@
 """The files of one slice while they are written aside, where no reader looks."""
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from sinks.files.naming import table_directory
 from sinks.files.settings import FilesSinkSettings
 
 ROW_GROUP_BYTES = 8 << 20
+DIGEST_BYTES = 8
 
 
 class Staged(NamedTuple):
@@ -37,8 +39,7 @@ class Target(NamedTuple):
 class Growing:
     """A file that is being written; rows wait until they are worth a row group."""
 
-    table: TableId
-    name: str
+    target: Target
     path: Path
     file: RowFile
     rows: int = 0
@@ -59,8 +60,9 @@ class Growing:
 
 
 class Staging:
-    """`stem` begins every file's name and says which slice it is of; the same changes in the same
-    pieces give the same names."""
+    """`stem` begins every file's name and says which slice it is of. A digest of the content ends
+    it: what a slice makes once more has the same name where it is the same, and never takes the
+    place of another file where it was divided otherwise."""
 
     def __init__(self, scratch: Path, settings: FilesSinkSettings, *, stem: str) -> None:
         self._scratch, self._settings, self._stem = scratch, settings, stem
@@ -108,18 +110,18 @@ class Staging:
         if len(self._growing) >= self._settings.open_files_max:
             self._close(next(iter(self._growing)))
         self._count += 1
-        name = f"{self._stem}-{self._count:05d}{ending_of(self._settings)}"
-        path = self._scratch / name
-        file = open_file(path, schema, self._settings)
-        return Growing(target.table, f"{target.directory}/{name}", path, file)
+        path = self._scratch / f"{self._stem}-{self._count:05d}{ending_of(self._settings)}"
+        return Growing(target, path, open_file(path, schema, self._settings))
 
     def _close(self, target: Target) -> None:
         growing = self._growing.pop(target)
         growing.flush()
         growing.file.close()
-        size = growing.path.stat().st_size
-        committed = CommittedFile(growing.table, growing.name, growing.rows, size)
-        self._staged.append(Staged(committed, growing.path))
+        path, ending = growing.path, ending_of(self._settings)
+        name = f"{path.name.removesuffix(ending)}-{digest_of(path)}{ending}"
+        size = path.stat().st_size
+        file = CommittedFile(target.table, f"{target.directory}/{name}", growing.rows, size)
+        self._staged.append(Staged(file, path))
 
     def _waiting_bytes(self) -> int:
         return sum(each.waiting_bytes for each in self._growing.values())
@@ -128,3 +130,9 @@ class Staging:
         found = (each for pattern, each in self._tables if pattern.matches(str(table)))
         settings = next(found, None)
         return settings.partition_by if settings else ()
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
+    return found.hexdigest()

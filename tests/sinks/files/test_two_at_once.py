@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,39 @@ async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_al
     committed = set(reading.files(bench.path, "public.orders"))
     assert committed <= {f"{bench.path}/{name}" for name in store.names("")}
     assert len(await bench.rows("public.orders")) == 5
+
+
+async def test_a_run_that_wakes_up_late_and_divided_otherwise_writes_over_no_file_that_counts(
+    tmp_path: Path,
+) -> None:
+    bench = FilesBench(str(tmp_path / "out"))
+    store = LocalStore(Path(bench.path))
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *many(0, 5))
+    topic.append(ORDERS, *many(5, 1))
+    part = topic.slice()
+    reached, resume = threading.Event(), threading.Event()
+
+    def stalls(name: str, path: Path) -> None:
+        reached.set()
+        assert resume.wait(20)
+        store.publish(name, path)
+
+    def scratch(_: str) -> Path:
+        """Of its own machine, as with S3."""
+        (tmp_path / "aside").mkdir()
+        return tmp_path / "aside"
+
+    by_two = replace(bench, chosen={"roll": {"rows": 2}})
+    slow = by_two.sink(altered(store, publish=stalls, scratch=scratch))
+    late = asyncio.create_task(slow.apply(part))
+    await asyncio.to_thread(reached.wait, 20)
+    await bench.sink().apply(part)
+    resume.set()
+    with pytest.raises(Fenced):
+        await late
+
+    assert len(await bench.rows("public.orders")) == 6
 
 
 async def test_two_sinks_of_a_pipeline_in_one_place_do_not_take_each_others_tables_for_theirs(

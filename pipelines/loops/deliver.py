@@ -159,7 +159,8 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
             if isinstance(error, PositionLost):
                 part = _without_lost(delivery, part, error)
             else:
-                part = _without_culprits(delivery, part, error, _culprits(delivery, error))
+                culprits = await _culprits(delivery, part, error)
+                part = _without_culprits(delivery, part, error, culprits)
         else:
             return part
         if all(each.topic == COMMITS for each in part.end):
@@ -189,17 +190,24 @@ def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice
     return _without(part, {topic})
 
 
-def _culprits(delivery: Delivery, error: HeadwaterError) -> set[str]:
+async def _culprits(delivery: Delivery, part: Slice, error: HeadwaterError) -> set[str]:
     """The topics of the table that an error names."""
     if "topic" in error.facts:
         return {str(error.facts["topic"])}
     named = str(error.facts.get("table", ""))
-    return {
+    found = {
         topic
         for table, topics in delivery.reader.feeds.items()
         if named in (str(table), table.name)
         for topic in topics
     } | {count.topic for table, count in delivery.reader.counts.items() if named == str(table)}
+    if part.split_reader is None or not named:
+        return found
+    for topic in {each.topic for each in part.end} - {COMMITS} - found:  # read elsewhere, perhaps
+        tables = {schema.table for schema in await part.split_reader.schemas(topic)}
+        if any(named in (str(table), table.name) for table in tables):
+            found.add(topic)
+    return found
 
 
 def _without_culprits(

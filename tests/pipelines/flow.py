@@ -25,7 +25,7 @@ from pipelines.loops.reading import SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.loops.topics import TopicRules
-from sinks.sink import Sink, Slice, Stand, Stands
+from sinks.sink import Sink, Slice, SplitReader, Stand, Stands
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog
 
@@ -236,7 +236,9 @@ class World:
             compression=Compression.NONE,
         )
 
-    def delivery(self, sink: Sink, *, records: int) -> Delivery:
+    def delivery(
+        self, sink: Sink, *, records: int, split_reader: SplitReader | None = None
+    ) -> Delivery:
         set_aside = SetAsideRecords(
             self.log,
             PIPELINE,
@@ -254,6 +256,7 @@ class World:
             limits=SliceLimits(records=records, bytes=1 << 20, wait_ms=0),
             read=reader.read,
             clock=self.clock,
+            split_reader=split_reader,
         )
         return Delivery(
             pipeline=PIPELINE,

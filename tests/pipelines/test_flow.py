@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.errors import PositionLost
+from core_log.errors import PositionLost, SinkRejected
 from core_log.log import FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.table_schema import TableSchema
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver import deliver
 from pipelines.loops.ingest import HELD_MS_MAX
 from pipelines.loops.reading import SliceReader
 from pipelines.reports import Moved, State, StateChanged, Stood
-from sinks.sink import Slice, Stand
+from sinks.sink import Heard, Slice, Stand, Stands, Truncate
 from tests.memory_log import Crash, Fuse, MemoryLog
 from tests.pipelines.flow import (
     Change,
@@ -29,6 +30,7 @@ from tests.pipelines.flow import (
     Unrouted,
     World,
     fold,
+    schema_of,
 )
 
 TABLES, KEYS = ("orders", "customers"), (1, 2, 3)
@@ -38,6 +40,19 @@ CHANGES = st.tuples(
 BATCHES = st.lists(CHANGES, min_size=1, max_size=4)
 SCRIPTS = st.lists(st.lists(BATCHES, min_size=1, max_size=3), min_size=1, max_size=5)
 CRASHES = st.lists(st.tuples(st.integers(1, 90), st.booleans()), max_size=6)
+
+
+class OnlyShapes:
+    """Knows shapes of tables, and is asked for nothing else."""
+
+    async def schemas(self, topic: str) -> Sequence[TableSchema]:
+        return [schema_of(topic.rpartition(".")[2])]
+
+    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+        raise NotImplementedError
+
+    def read(self, start: Stands, end: Stands, heard: Heard = lambda _: None) -> Any:
+        raise NotImplementedError
 
 
 class ImpatientLog:
@@ -123,6 +138,28 @@ def test_what_a_sink_reads_by_itself_elsewhere_is_told_all_the_same() -> None:
     assert {(each.unit, each.table) for each in moved} == {("memory", "public.orders")}
     assert sum(each.rows for each in moved) == 6
     assert moved[-1].committed_ms == 1_000
+
+
+def test_a_table_that_fails_where_its_rows_are_read_elsewhere_fails_alone() -> None:
+    world = World([[[("orders", "c", 1, "a"), ("customers", "c", 1, "b")]]])
+    asyncio.run(world.run(Fuse()))
+    world.target = MemoryTarget()
+
+    class ChoosySink(MemorySink):
+        """Never looks at rows here, and will not have one of the tables."""
+
+        async def apply(self, part: Slice) -> None:
+            if any("orders" in each.topic for each in part.end):
+                raise SinkRejected("the table belongs to another pipeline", table="public.orders")
+            await super().apply(part)
+
+    sink = ChoosySink(world.target, Fuse())
+    delivery = world.delivery(sink, records=1, split_reader=OnlyShapes())
+    asyncio.run(deliver(delivery, until_end=True))
+
+    assert world.target.tables == {"customers": {1: "b"}}
+    told = [each for each in world.reports if isinstance(each, StateChanged)]
+    assert [each.table for each in told if each.state is State.QUARANTINED] == ["public.orders"]
 
 
 def test_changes_that_never_cease_are_readable_all_the_while() -> None:

@@ -9,7 +9,9 @@ from core_log.table_schema import TableId
 from sinks.sink import TableHealth
 from sinks.spark.kept_table import KeptTable
 from sinks.spark.keyspace import Cell, DataFile
+from sinks.spark.lake import Shadow
 from sinks.spark.layout import OWN_COLUMNS, Layout
+from sinks.spark.parquet_files import ENDING
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
 from sinks.spark.table import Change, Overtaken, TableState
@@ -42,10 +44,24 @@ def maintain(kept: KeptTable, settings: SparkSettings, *, now_ms: int) -> list[s
         compacted = _compact(kept, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
         if compacted is not None:
             said.append(f"{kept.table}: {compacted[0]} small files became {compacted[1]}")
-    gone = kept.lake.vacuum(older_than_ms=settings.maintenance.retain_ms, now_ms=now_ms)
+    gone = _remove_unneeded(kept, state, settings.maintenance.retain_ms, now_ms=now_ms)
     if gone:
         said.append(f"{kept.table}: {len(gone)} files removed that no version needs")
     return said
+
+
+def _remove_unneeded(
+    kept: KeptTable, state: TableState, retain_ms: int, *, now_ms: int
+) -> Sequence[str]:
+    """A copy of the table that is in the making lies below it, and is not for us to judge."""
+    copy = Shadow(kept.table, state.generation + 1).directory
+    gone = [
+        name
+        for name in kept.lake.unneeded(older_than_ms=retain_ms, now_ms=now_ms)
+        if name.endswith(ENDING) and not name.startswith(f"{copy}/")
+    ]
+    kept.place.store.remove(gone)
+    return gone
 
 
 def _compact(

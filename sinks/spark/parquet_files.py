@@ -22,6 +22,7 @@ from sinks.spark.keyspace import (
 from sinks.spark.layout import Layout
 from sinks.spark.place import Place
 
+ENDING = ".parquet"
 ROW_GROUP_ROWS = 100_000
 SAMPLE_ROWS = 4_000
 SPLIT_AT = 1.5
@@ -75,7 +76,7 @@ def _write_one(
 ) -> DataFile:
     from pyarrow import parquet
 
-    name = f"part-{uuid4().hex}.parquet"
+    name = f"part-{uuid4().hex}{ENDING}"
     low, high = (None, None)
     if layout.key and layout.mode != "append":
         low, high = range_of(rows.column(layout.key[0]))

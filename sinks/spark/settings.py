@@ -51,9 +51,10 @@ class MaintenanceSettings(YamlSettings):
     """How often tables are looked at; `0s` leaves it to `headwater maintain`."""
     small_files: int = Field(16, ge=2)
     """From how many files of less than a quarter of `file_rows` on they are put together."""
-    retain_ms: DurationMs = 604_800_000
+    retain_ms: DurationMs = Field(604_800_000, ge=3_600_000)
     """How long files stay that no longer belong to a table, so that versions of before can be
-    read and readers can end. Files of runs that broke off stay as long."""
+    read and readers can end. Files of runs that broke off stay as long; they look like those of a
+    slice that is being written, and so it cannot be less than an hour."""
 
 
 class SparkSettings(YamlSettings):

@@ -125,8 +125,9 @@ class LakeTable(Protocol):
         """The table as it was."""
         ...
 
-    def vacuum(self, *, older_than_ms: int, now_ms: int) -> list[str]:
-        """Removes files that no version needs which is younger; says which."""
+    def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+        """Files that no younger version needs, and that are themselves as old; older versions may
+        be forgotten for that."""
         ...
 
     def forget(self) -> None:

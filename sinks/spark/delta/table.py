@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 20
+HOUR_MS = 3_600_000
 
 
 class DeltaLakeTable:
@@ -88,16 +89,15 @@ class DeltaLakeTable:
         except (DeltaError, OSError) as error:
             raise SinkRejected("the table has no such version any more", version=version) from error
 
-    def vacuum(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+    def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         table = self._newest()
         if table is None:
             return []
-        return list(
-            table.vacuum(
-                retention_hours=older_than_ms // 3_600_000,
-                dry_run=False,
-                enforce_retention_duration=False,
-            )
+        return table.vacuum(
+            retention_hours=-(-older_than_ms // HOUR_MS),
+            dry_run=True,
+            enforce_retention_duration=False,
+            full=True,
         )
 
     def forget(self) -> None:

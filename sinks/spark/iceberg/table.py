@@ -130,7 +130,7 @@ class IcebergLakeTable:
                     return self._state(table, snapshot_id=each.snapshot_id)
         raise SinkRejected("the table has no such version any more", version=version)
 
-    def vacuum(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+    def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         from datetime import UTC, datetime
 
         state = self.load()
@@ -147,13 +147,11 @@ class IcebergLakeTable:
                 for each in table.metadata.snapshots
                 for task in table.scan(snapshot_id=each.snapshot_id).plan_files()
             }
-        gone = [
+        return [
             name
             for name, modified_ms in self._place.files("")
-            if name.endswith(".parquet") and name not in needed and modified_ms < oldest_ms
+            if name not in needed and modified_ms < oldest_ms
         ]
-        self._place.store.remove(gone)
-        return gone
 
     def forget(self) -> None:
         from pyiceberg.exceptions import NoSuchTableError

@@ -1,0 +1,141 @@
+"""Files that no version of a table needs are removed in time, and never one that is needed."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from core_log.clock import SystemClock
+from tests.contract.sink_suite import ORDERS, by_id
+from tests.fakes import SimulatedClock
+from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
+from tests.sinks.spark.targets import NOW_MS, LakeBench
+from tests.slices import ScriptedTopic
+
+KINDS = pytest.mark.parametrize("kind", ["delta", "iceberg"])
+RETAIN_S = 7_200
+LONG_AGO_S = 3 * RETAIN_S
+
+
+@pytest.fixture
+def topic() -> ScriptedTopic:
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    return topic
+
+
+def lake(path: Path, kind: str) -> LakeBench:
+    bench = bench_of(path, format=kind, maintenance={"retain": "2h"})
+    bench.clock = SystemClock()
+    return bench
+
+
+def age(path: Path) -> None:
+    long_ago = time.time() - LONG_AGO_S
+    os.utime(path, (long_ago, long_ago))
+
+
+def data_files(bench: LakeBench) -> set[str]:
+    root = Path(bench.address("public.orders"))
+    return {each.relative_to(root).as_posix() for each in root.rglob("*.parquet")}
+
+
+@KINDS
+async def test_files_of_a_run_that_broke_off_go_once_they_are_old_enough(
+    kind: str, topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, kind)
+    await applied(bench, topic)
+    kept = data_files(bench)
+    old, new = (Path(bench.address("public.orders"), f"{each}.parquet") for each in ("old", "new"))
+    for each in (old, new):
+        each.write_bytes(b"left behind")
+    age(old)
+
+    said = await bench.sink().maintain()
+
+    assert said == ["public.orders: 1 files removed that no version needs"]
+    assert data_files(bench) == kept | {"new.parquet"}
+    assert len(await bench.rows("public.orders")) == 4
+
+
+@KINDS
+async def test_files_that_a_table_had_once_go_by_whatever_its_directories_are_called(
+    kind: str, topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, kind)
+    bench.chosen["tables"] = {"*": {"partition_by": ["note"]}}
+    topic.append(ORDERS, ("u", {"id": 1, "note": "ü b/c%20"}))
+    await applied(bench, topic)
+    kept = data_files(bench)
+    for name in kept:
+        path = Path(bench.address("public.orders"), name)
+        path.with_stem("old").write_bytes(b"left behind")
+        age(path.with_stem("old"))
+
+    await bench.sink().maintain()
+
+    assert data_files(bench) == kept
+    assert len(await bench.rows("public.orders")) == 4
+
+
+@KINDS
+async def test_files_of_the_table_stay_however_old_they_are(
+    kind: str, topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, kind)
+    await applied(bench, topic)
+    for name in data_files(bench):
+        age(Path(bench.address("public.orders"), name))
+    topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    before = data_files(bench)
+
+    assert await bench.sink().maintain() == []
+
+    assert data_files(bench) == before, "the version of before can still be read"
+    assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == ["a", "b", "a", "a"]
+
+
+@KINDS
+async def test_files_whose_place_was_taken_long_ago_go(
+    kind: str, topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, kind)
+    bench.clock = SimulatedClock(NOW_MS)
+    await applied(bench, topic)
+    for name in data_files(bench):
+        age(Path(bench.address("public.orders"), name))
+    topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+
+    bench.clock = SimulatedClock(int((time.time() + LONG_AGO_S) * 1_000))  # of Iceberg's snapshots
+    said = await bench.sink().maintain()
+
+    assert said == ["public.orders: 1 files removed that no version needs"]
+    assert data_files(bench) == {each.path for each in state_of(bench).files}
+    assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == ["a", "b", "a", "a"]
+
+
+@KINDS
+async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
+    kind: str, topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, kind)
+    await applied(bench, topic)
+    shadow = await bench.sink().shadow(TABLE)
+    await shadow.applied([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+    for name in data_files(bench):
+        age(Path(bench.address("public.orders"), name))
+
+    assert await bench.sink().maintain() == []
+
+    await bench.sink().swap(TABLE)
+    assert state_of(bench).generation == 2
+    assert len(await bench.rows("public.orders")) == 4

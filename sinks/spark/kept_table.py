@@ -16,6 +16,7 @@ from sinks.sink import Count, Cut, SinkContext, Stand, Stands
 from sinks.spark.folding import Step, Truncated, count_changes
 from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
 from sinks.spark.layout import REBUILD, Layout, shape
+from sinks.spark.ledger import Passed
 from sinks.spark.place import Place
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
@@ -133,11 +134,13 @@ class KeptTable:
             return f"{_division(state.partition_by)}, and not {_division(wanted)}"
         return None
 
-    def prepare(self, work: Work, stretch: Stretch, *, known: Stands) -> Ready:
-        """Writes what is to be committed. `known` is what the ledger says beyond the table's own
+    def prepare(
+        self, work: Work, stretch: Stretch, *, passed: Mapping[TopicPartition, Passed]
+    ) -> Ready:
+        """Writes what is to be committed. `passed` is what the ledger says beyond the table's own
         stands."""
         state = self.load()
-        self._check_start(state, stretch, known)
+        self._check_start(state, stretch, passed)
         files = () if state is None else state.files
         while True:
             layout, all_files = self.layout(work.schemas(), state, stretch.feeds)
@@ -250,24 +253,33 @@ class KeptTable:
             hint="give one of them another name with `route` or `table:`, or another `path:`",
         )
 
-    def _check_start(self, state: TableState | None, stretch: Stretch, known: Stands) -> None:
+    def _check_start(
+        self,
+        state: TableState | None,
+        stretch: Stretch,
+        passed: Mapping[TopicPartition, Passed],
+    ) -> None:
         """A partition that the table knows nothing of begins with this stretch."""
         stands = {} if state is None else state.stands
         for part, stand in stretch.start.items():
-            check_stand(part, farthest(part, stands, known), stand)
+            check_stand(part, farthest(part, stands, passed), stand)
 
 
 def _division(columns: Sequence[str]) -> str:
     return f"divided by {', '.join(columns)}" if columns else "undivided"
 
 
-def farthest(part: TopicPartition, table: Stands, ledger: Stands) -> Stand | None:
+def farthest(
+    part: TopicPartition, table: Stands, passed: Mapping[TopicPartition, Passed]
+) -> Stand | None:
     """Where a partition stands: what the ledger adds to the table's own is a stretch without
-    rows."""
-    mine, more = table.get(part), ledger.get(part)
-    if mine is None or more is None or mine.topic_id != more.topic_id:
-        return mine if mine is not None else more
-    return max(mine, more, key=lambda stand: stand.next_offset)
+    rows that begins there."""
+    mine, more = table.get(part), passed.get(part)
+    if mine is None or more is None:
+        return mine if more is None else more.end
+    if mine.topic_id != more.end.topic_id or mine.next_offset < more.since:
+        return mine
+    return max(mine, more.end, key=lambda stand: stand.next_offset)
 
 
 def check_stand(part: TopicPartition, held: Stand | None, wanted: Stand) -> None:

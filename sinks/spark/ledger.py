@@ -3,17 +3,26 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId
 from sinks.files.stores import Store
-from sinks.sink import Cut, Stand, Stands
+from sinks.sink import Cut, Stand
 from sinks.spark.naming import safe
 
 ENTRIES_KEPT = 1_000
 """So many cuts can be opened, as long as the tables still have those versions."""
 HEAD = "head.json"
+
+
+class Passed(NamedTuple):
+    """A stretch of a partition in which nothing was for a table."""
+
+    end: Stand
+    since: int
+    """The offset where it begins: it goes on from a table that stands there or beyond, and says
+    nothing of one that was put back to an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +31,8 @@ class Entry:
 
     sequence: int = 0
     writer: str = ""
-    stands: Stands = field(default_factory=dict)
-    """Of topics without rows: the log's own, and stretches in which nothing was for a table."""
+    passed: Mapping[TopicPartition, Passed] = field(default_factory=dict)
+    """Of the log's own topics, and what comes after the last rows of all others."""
     feeds: Mapping[str, tuple[TableId, str]] = field(default_factory=dict)
     """Topic to its table, and the table's identity: what is said of a topic counts for that one."""
     cut: Cut | None = None
@@ -104,7 +113,7 @@ def _encode(entry: Entry) -> bytes:
         "version": 1,
         "sequence": entry.sequence,
         "writer": entry.writer,
-        "stands": [[*part, *stand] for part, stand in sorted(entry.stands.items())],
+        "passed": [[*part, *each.end, each.since] for part, each in sorted(entry.passed.items())],
         "feeds": {topic: [[*table], id] for topic, (table, id) in sorted(entry.feeds.items())},
         "cut": None
         if cut is None
@@ -123,7 +132,10 @@ def _decode(document: Mapping[str, Any]) -> Entry:
     return Entry(
         sequence=document["sequence"],
         writer=document["writer"],
-        stands={TopicPartition(*each[:2]): Stand(*each[2:]) for each in document["stands"]},
+        passed={
+            TopicPartition(*each[:2]): Passed(Stand(*each[2:4]), each[4])
+            for each in document["passed"]
+        },
         feeds={topic: (TableId(*table), id) for topic, (table, id) in document["feeds"].items()},
         cut=None if cut is None else Cut(cut["offset"], cut["committed_ms"], cut["positions"]),
         versions={TableId(*each[:2]): each[2] for each in document["versions"]},

@@ -1,6 +1,6 @@
 """Tables of the lake read back, for comparing: their rows at one version, and where it stands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.generation_names import first_of, number_of
+from core_log.log import TopicPartition
 from core_log.table_schema import TableSchema
 from sinks.sink import Stand, Stands, TableVersion
 from sinks.spark import parquet_files
@@ -23,6 +24,7 @@ from sinks.spark.layout import (
     TOPIC,
     Layout,
 )
+from sinks.spark.ledger import Passed
 from sinks.spark.table import TableState
 from sinks.standing_rows import StandingRows
 
@@ -41,13 +43,17 @@ class Opened:
 
 
 def open_table(
-    kept: KeptTable, schema: TableSchema, *, known: Stands, ignores_deletes: bool
+    kept: KeptTable,
+    schema: TableSchema,
+    *,
+    passed: Mapping[TopicPartition, Passed],
+    ignores_deletes: bool,
 ) -> Opened:
     state = kept.load()
     if state is None:
         return Opened({}, schema.names, False, iter(()))
     names = tuple(name for name in schema.names if name in state.schema.names)
-    stands = {part: farthest(part, state.stands, known) or at for part, at in state.stands.items()}
+    stands = {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
     layout = layout_of(state, schema)
     return Opened(stands, names, ignores_deletes, _batches(kept, state, layout, schema, names))
 

@@ -53,7 +53,7 @@ def swap(lake: Lake, table: TableId) -> str:
             becomes=becomes,
             operation="RESTORE",
         )
-        _forget_stands(lake, live.feeds.keys() | state.feeds.keys())
+        _forget_passed(lake, live.feeds.keys() | state.feeds.keys())
         try:
             kept.lake.commit(live, change)
         except Overtaken:
@@ -72,20 +72,20 @@ def _live(lake: Lake, table: TableId) -> TableState:
 
 def _stands(copy: Lake, state: TableState) -> "Stands":
     """The copy's own, and what it knows beyond them of stretches without rows."""
-    known = copy.ledger().head().stands
-    return {part: farthest(part, state.stands, known) or at for part, at in state.stands.items()}
+    passed = copy.ledger().head().passed
+    return {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
 
 
-def _forget_stands(lake: Lake, topics: Collection[str]) -> None:
+def _forget_passed(lake: Lake, topics: Collection[str]) -> None:
     """What is known beyond the live table's own stands says nothing of the copy's rows. Before the
     swap, since without it only a stretch without rows is read again."""
     ledger = lake.ledger()
     for _ in range(ATTEMPTS_MAX):
         head = ledger.head()
-        stands = {part: at for part, at in head.stands.items() if part.topic not in topics}
-        if stands == head.stands:
+        passed = {part: each for part, each in head.passed.items() if part.topic not in topics}
+        if passed == head.passed:
             return
-        if ledger.add(replace(next_entry(head, writer=""), stands=stands)):
+        if ledger.add(replace(next_entry(head, writer=""), passed=passed)):
             return
     raise SinkUnavailable("others keep writing beside the tables", pipeline=lake.context.pipeline)
 

@@ -33,7 +33,7 @@ from sinks.spark.kept_table import (
     farthest,
 )
 from sinks.spark.lake import Lake, Shadow
-from sinks.spark.ledger import Entry, next_entry
+from sinks.spark.ledger import Entry, Passed, next_entry
 from sinks.spark.maintenance import health_of
 from sinks.spark.portions import Portion, Portions, of_topics
 from sinks.spark.settings import SparkSettings
@@ -123,7 +123,7 @@ class SparkSink:
         ignores = self._settings.of(str(schema.table)).deletes == "ignore"
         opened = await in_thread(
             lambda: open_table(
-                self._lake.table(schema.table), schema, known=head.stands, ignores_deletes=ignores
+                self._lake.table(schema.table), schema, passed=head.passed, ignores_deletes=ignores
             )
         )
         stands = {part: at for part, at in opened.stands.items() if part.topic in topics}
@@ -143,7 +143,7 @@ class SparkSink:
 
     def _stands(self, topics: frozenset[str]) -> Stands:
         head = self._ledger.head()
-        found = {part: stand for part, stand in head.stands.items() if part.topic in topics}
+        found = {part: each.end for part, each in head.passed.items() if part.topic in topics}
         states: dict[TableId, TableState | None] = {}
         for topic in topics & head.feeds.keys():
             table, id = head.feeds[topic]
@@ -155,7 +155,7 @@ class SparkSink:
                 continue
             for part, stand in state.stands.items():
                 if part.topic == topic:
-                    found[part] = farthest(part, state.stands, head.stands) or stand
+                    found[part] = farthest(part, state.stands, head.passed) or stand
         return found
 
     def _left(self, part: Slice) -> Slice:
@@ -196,8 +196,8 @@ class SparkSink:
                     feeds[topic] = (table, portion.id)
             if feeds == head.feeds:
                 return head
-            stands = {each: at for each, at in head.stands.items() if each.topic not in anew}
-            entry = replace(next_entry(head, writer=self._writer), feeds=feeds, stands=stands)
+            passed = {part: each for part, each in head.passed.items() if part.topic not in anew}
+            entry = replace(next_entry(head, writer=self._writer), feeds=feeds, passed=passed)
             if self._ledger.add(entry):
                 if found:
                     raise SinkUnavailable(
@@ -226,7 +226,7 @@ class SparkSink:
             async with gate:
                 stretch = portion.stretch(part)
                 kept = self._lake.table(table)
-                await self._move(kept, part, portion, stretch, head.stands)
+                await self._move(kept, part, portion, stretch, head.passed)
                 self._tell_health(kept)
                 for each, end in stretch.end.items():
                     self._done[each] = (stretch.start[each], end)
@@ -239,12 +239,17 @@ class SparkSink:
             raise _worst(failures)
 
     async def _move(
-        self, kept: KeptTable, part: Slice, portion: Portion, stretch: Stretch, known: Stands
+        self,
+        kept: KeptTable,
+        part: Slice,
+        portion: Portion,
+        stretch: Stretch,
+        passed: Mapping[TopicPartition, Passed],
     ) -> None:
         """One table, prepared again where somebody's commit came before ours."""
         for _ in range(ATTEMPTS_MAX):
             try:
-                ready = await in_thread(partial(kept.prepare, portion.work, stretch, known=known))
+                ready = await in_thread(partial(kept.prepare, portion.work, stretch, passed=passed))
             except BadRecords as error:
                 await self._name_bad_records(kept, part, portion)
                 raise SinkUnavailable("Spark has failed", table=str(kept.table)) from error
@@ -270,18 +275,20 @@ class SparkSink:
         """Says what moved without rows, and which versions of the tables belong together."""
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
-            stands = dict(head.stands)
+            passed = dict(head.passed)
             for each, start in part.start.items():
+                before = passed.pop(each, None)
                 if each in self._done:
-                    stands.pop(each, None)
                     continue
                 if head.writer != self._writer:
                     check_stand(each, self._stands(frozenset({each.topic})).get(each), start)
-                stands[each] = part.end[each]
+                goes_on = before is not None and before.end == start
+                since = before.since if before and goes_on else start.next_offset
+                passed[each] = Passed(part.end[each], since)
             versions = self._versions(head) if self._settings.consistent_cut else {}
             entry = replace(
                 next_entry(head, writer=self._writer),
-                stands=stands,
+                passed=passed,
                 cut=part.cut,
                 versions=versions,
             )

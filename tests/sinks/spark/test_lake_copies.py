@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from core_log.clock import SystemClock
 from core_log.errors import Fenced
@@ -60,6 +61,34 @@ async def test_a_rebuild_goes_on_with_the_copy_that_is_there(tmp_path: Path) -> 
     second = await bench.sink().shadow(TABLE)
 
     assert await stands(second, topic.name) == {f"{topic.name}/0": 5}
+
+
+async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
+    tmp_path: Path,
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    await applied(bench, topic)
+    before = state_of(bench)
+    sink = bench.sink()
+    shadow = await sink.shadow(TABLE)
+    await shadow.applied([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+    await sink.swap(TABLE)
+    topic.append(ORDERS, *many(4, 2))
+    await applied(bench, topic)
+    topic.append(ORDERS, ("c", {"id": 9, "note": "set aside"}))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice(without=[8]))  # so that only the ledger says how far it is
+
+    DeltaTable(bench.address("public.orders")).restore(before.version)
+
+    assert await stands(bench.sink(), topic.name) == {f"{topic.name}/0": 5}
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice(start={0: 5}, without=[8]))
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3, 4, 5]
 
 
 async def test_small_files_are_put_together_while_the_sink_goes_on(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from connectors.kafka.connect_schemas import columns_of
-from connectors.kafka.json_rows import column_types
+from connectors.kafka.json_rows import as_line, column_types
 from core_log.errors import DecodeError
 from core_log.table_schema import Column, TableId, TableSchema
 
@@ -50,10 +50,10 @@ def inferred_schema(
     values: Iterable[bytes], key: tuple[str, ...], table: TableId
 ) -> TableSchema | None:
     """What the rows of these events have in common; None when there is no row among them."""
-    rows = [row for value in values for row in _rows_of(value)]
+    rows = [line for value in values for row in _rows_of(value) if (line := as_line(row))]
     if not rows:
         return None
-    kinds = column_types([orjson.dumps(row) for row in rows])
+    kinds = column_types(rows)
     columns = tuple(Column(name, kind, is_nullable=name not in key) for name, kind in kinds.items())
     return TableSchema(table, columns, tuple(name for name in key if name in kinds))
 

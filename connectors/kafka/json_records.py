@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.kafka.json_rows import column_types, read_rows, widened
+from connectors.kafka.json_rows import as_line, column_types, read_rows, widened
 from connectors.kafka.portions import Decoded, Portion, text_of, without
 from core_log.changes import Operation
 from core_log.errors import DecodeError, RowsRejected
@@ -133,6 +133,8 @@ def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch,
             if not isinstance(document, dict) and len(schema.key) == 1:
                 document = {schema.key[0]: document}
             row = {name: document[name] for name in schema.key}
+            if None in row.values():
+                raise ValueError("a key is never null")
             pa.RecordBatch.from_pylist([row], schema=schema.arrow)
             found.append(row)
         except (ValueError, KeyError, TypeError, pa.ArrowException):
@@ -148,6 +150,6 @@ def _objects(values: pa.BinaryArray) -> list[bytes]:
             document = orjson.loads(value)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(document, dict):
-            found.append(orjson.dumps(document))
+        if isinstance(document, dict) and (line := as_line(document)) is not None:
+            found.append(line)
     return found

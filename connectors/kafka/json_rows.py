@@ -3,12 +3,15 @@
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from core_log.errors import DecodeError
+from core_log.rows.column_types import parse_type, type_text
 from core_log.rows.rejecting import whole_or_rejected
 from core_log.table_schema import Column, TableSchema
 
@@ -30,7 +33,24 @@ def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:
 
 def _types_of(text: bytes) -> Mapping[str, pa.DataType]:
     table = pj.read_json(io.BytesIO(text), read_options=_options(len(text)), parse_options=_LOOSE)
-    return {field.name: _settled(field.type) for field in table.schema}
+    kinds = {field.name: _settled(field.type) for field in table.schema}
+    return {name: kind for name, kind in kinds.items() if _has_place(kind)}
+
+
+def _has_place(kind: pa.DataType) -> bool:
+    """What is nested too deep could be written down as a type, and never be read again."""
+    try:
+        return bool(parse_type(type_text(kind)) == kind)
+    except DecodeError:
+        return False
+
+
+def as_line(document: Mapping[str, Any]) -> bytes | None:
+    """The object on one line; None where it is nested too deep to be written at all."""
+    try:
+        return orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        return None
 
 
 def read_rows(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
@@ -53,6 +73,7 @@ def widened(known: TableSchema, kinds: Mapping[str, pa.DataType]) -> TableSchema
 def _read(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
     if not len(documents):
         return pa.RecordBatch.from_pylist([], schema=schema.arrow)
+    _check_objects(documents)
     lines = pc.replace_substring(documents, b"\n", b" ") if _has_lines(documents) else documents
     text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), b"\n")[0].as_buffer()
     options = pj.ParseOptions(explicit_schema=schema.arrow, unexpected_field_behavior="error")
@@ -66,6 +87,13 @@ def _read(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
         raise ValueError("a column that is always there is missing")
     [batch] = table.combine_chunks().to_batches()
     return batch
+
+
+def _check_objects(documents: pa.BinaryArray) -> None:
+    """Arrow's parser takes a bare `null` for a row, and ends the process when it comes first."""
+    others = documents.filter(pc.invert(pc.starts_with(documents, pattern="{")))
+    if not all(value.lstrip().startswith(b"{") for value in others.to_pylist()):
+        raise ValueError("a record holds no object")
 
 
 def _has_lines(documents: pa.BinaryArray) -> bool:

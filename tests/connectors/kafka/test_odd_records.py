@@ -1,0 +1,64 @@
+"""Records that no table can hold are set aside, and take nothing else with them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from connectors.kafka.debezium_events import DebeziumReader
+from connectors.kafka.json_records import JsonReader
+from connectors.kafka.portions import Decoded, TopicReader
+from connectors.kafka.settings import KafkaSourceSettings
+from core_log.record_headers import encode_headers
+from core_log.records import Columns
+
+GOOD = (b"2", b'{"id":2}')
+SETTINGS = KafkaSourceSettings(bootstrap=("127.0.0.1:1",), topics=("*",))
+
+
+def columns_of(*pairs: tuple[bytes | None, bytes | None]) -> Columns:
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
+    places = np.arange(len(pairs), dtype=np.int64)
+    headers = pa.array([encode_headers(())] * len(pairs), pa.binary())
+    return Columns(places, places, keys, values, headers)
+
+
+def ids(decoded: Decoded) -> list[object]:
+    return [row["id"] for portion in decoded.portions for row in portion.rows.to_pylist()]
+
+
+def nested(depth: int) -> bytes:
+    return b'{"id":1,"more":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+
+
+@pytest.mark.parametrize("value", [b"null", b" null ", b"5", b"[]", b"", nested(100), nested(300)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_value_that_is_no_row_is_set_aside(value: bytes, is_first: bool) -> None:
+    odd = (b"1", value)
+
+    decoded = JsonReader("orders", ("id",), "").decode(
+        columns_of(odd, GOOD) if is_first else columns_of(GOOD, odd), partition=0
+    )
+
+    assert ids(decoded) == [2]
+    assert list(decoded.rejected) == [0 if is_first else 1]
+
+
+def test_a_key_that_is_null_deletes_nothing() -> None:
+    decoded = JsonReader("orders", ("id",), "").decode(
+        columns_of(GOOD, (b"null", None), (b'{"id":null}', None), (b"2", None)), partition=0
+    )
+
+    assert ids(decoded) == [2, 2]
+    assert list(decoded.rejected) == [1, 2]
+
+
+def test_what_was_learnt_of_a_topic_with_odd_records_can_be_read_again() -> None:
+    value = b'{"before":null,"after":%s,"source":{"ts_ms":5},"op":"c"}'
+    for depth in (100, 300):
+        pairs = (b'{"id":1}', value % nested(depth)), (b'{"id":2}', value % b'{"id":2}')
+        reader: TopicReader = DebeziumReader(SETTINGS, "shop.public.orders", "")
+
+        decoded = reader.decode(columns_of(*pairs), partition=0)
+
+        assert ids(decoded) == [2]
+        assert DebeziumReader(SETTINGS, "shop.public.orders", reader.learnt()).schema

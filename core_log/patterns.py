@@ -59,8 +59,12 @@ class Patterns:
             self._chosen = [Pattern("*")]
 
     def matches(self, name: str) -> bool:
-        return any(each.matches(name) for each in self._chosen) and not any(
-            each.matches(name) for each in self._left_out
+        return self.matches_any((name,))
+
+    def matches_any(self, names: Sequence[str]) -> bool:
+        """Of something that has several names: by whichever of them it is left out, it is."""
+        return any(each.matches(name) for each in self._chosen for name in names) and not any(
+            each.matches(name) for each in self._left_out for name in names
         )
 
 

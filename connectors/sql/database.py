@@ -140,7 +140,7 @@ class Database:
                 table = TableId(shown, name)
                 if name.startswith("_headwater_"):
                     continue
-                if any(wanted.matches(each) for each in names_of(table)):
+                if wanted.matches_any(names_of(table)):
                     found.append((table, namespace))
         return found
 

@@ -236,3 +236,15 @@ async def test_a_database_knows_or_counts_how_many_rows_a_table_has(shop: Shop) 
 
     assert str(table) == f"{shop.prefix}orders"
     assert 150 <= rows <= 250
+
+
+async def test_a_table_is_left_out_by_whichever_of_its_names(shop: Shop) -> None:
+    if shop.kind == "mariadb":
+        pytest.skip("its databases are not schemas")
+    schema = {"sqlite": "main", "postgresql": "public"}[shop.kind]
+    create_orders(shop)
+    shop.execute("CREATE TABLE secrets (id INTEGER PRIMARY KEY)")
+
+    for chosen in (["*", "!secrets"], ["*", f"!{schema}.secrets"], [f"{schema}.*", "!secrets"]):
+        found = await shop.source(tables=chosen, namespaces=[schema]).discover()
+        assert [each.table.name for each in found] == ["orders"]

@@ -32,7 +32,7 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
     try:
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return _parsed(values, kind)
-        if any(isinstance(value, str) for value in values[:100]) and not pa.types.is_string(kind):
+        if any(isinstance(value, str) for value in values) and not pa.types.is_string(kind):
             return _parsed(pa.array([_text(value) for value in values], pa.string()), kind)
         if pa.types.is_string(kind):
             return pa.array([_text(value) for value in values], pa.string())

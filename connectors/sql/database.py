@@ -18,6 +18,7 @@ from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId, TableSchema
 
+BLOCK_BYTES_MAX = (1 << 31) - 1
 WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}
 SESSIONS = {
     "postgresql": ("SET TIME ZONE 'UTC'", "SET DateStyle TO 'ISO, YMD'", "SET bytea_output TO hex"),
@@ -159,14 +160,27 @@ class Database:
             for name in inspector.get_pk_constraint(table.name, schema=where)["constrained_columns"]
         )
         cursor = self._settings.cursor_of(*names)
-        columns = {each["name"] for each in found}
-        missing = {*key, *cursor} - columns
+        columns = {each["name"]: bool(each["nullable"]) for each in found}
+        missing = {*key, *cursor} - columns.keys()
         if missing:
             raise SourceRejected(
                 "a column that the pipeline file names is not there",
                 table=str(table),
                 columns=tuple(sorted(missing)),
                 hint="correct `cursor` or `keys` of the source",
+            )
+        if cursor and not key:
+            raise SourceRejected(
+                "rows with the same cursor cannot be told apart without a key",
+                table=str(table),
+                hint="name with `keys` what tells its rows apart; the cursor where that is enough",
+            )
+        if holed := [name for name in cursor[1:] if columns[name] and name not in key]:
+            raise SourceRejected(
+                "a cursor goes past rows in which one of its further columns is null",
+                table=str(table),
+                columns=tuple(holed),
+                hint="leave them out of `cursor`: the key tells rows apart that are of one time",
             )
         readings = tuple(
             reading_of(
@@ -182,7 +196,8 @@ class Database:
         if self.engine.dialect.name != "postgresql" and any(
             pa.types.is_binary(schema.column(name).type) for name in order
         ):
-            order = ()  # no text means bytes to every database: such a table is read in one piece
+            # No text means bytes to every database: such a table is read in one piece.
+            order = cursor = ()
         return Table(schema, there, readings, cursor, order)
 
     def _unquoted(self, name: str) -> str:
@@ -314,7 +329,8 @@ def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.Recor
         for piece in copy:
             data.write(piece)
     schema = table.schema.arrow
-    if not data.tell():
+    size = data.tell()
+    if not size:
         return pa.RecordBatch.from_pylist([], schema=schema)
     data.seek(0)
     kinds = {
@@ -324,7 +340,12 @@ def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.Recor
     try:
         found = csv.read_csv(
             data,
-            read_options=csv.ReadOptions(column_names=schema.names, use_threads=False),
+            # In one block, since a row must not reach over more than two of them.
+            read_options=csv.ReadOptions(
+                column_names=schema.names,
+                use_threads=False,
+                block_size=min(size + 1, BLOCK_BYTES_MAX),
+            ),
             parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=csv.ConvertOptions(
                 column_types=kinds,

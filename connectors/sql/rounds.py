@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from math import floor
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,7 @@ from core_log.errors import DecodeError
 
 Kinds = npt.NDArray[np.uint8]
 
+DAY_MS = 86_400_000
 WINDOW_ROWS_MAX = 2_000_000
 """Rows of the lag that are remembered; those beyond are emitted again in the next round."""
 
@@ -234,8 +238,11 @@ class Rounds:
             # Whole seconds are, as text too, before everything that follows them.
             text = str(pc.floor_temporal(back, unit="second").cast(pa.timestamp("s")))
             return text if "T" not in newest else text.replace(" ", "T")
+        if pa.types.is_date(kind) and self._settings.lag_ms:
+            days = -(-self._settings.lag_ms // DAY_MS)
+            return str(date.fromisoformat(newest[:10]) - timedelta(days=days))
         if (pa.types.is_integer(kind) or pa.types.is_decimal(kind)) and self._settings.lag_count:
-            return str(int(float(newest)) - self._settings.lag_count)
+            return str(floor(Decimal(newest)) - self._settings.lag_count)
         return None
 
     def _truncate(self, table: Table) -> ChangeBatch:

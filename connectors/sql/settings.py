@@ -32,12 +32,13 @@ class SqlSourceSettings(Schedule):
     """Schemas (in MySQL: databases) to look in; the one that the connection comes to by default."""
     cursor: dict[TablePattern, Texts] = Field({}, examples=[{"orders": ["updated_at", "id"]}])
     """Table to the columns that only ever grow: rows beyond the last one read are new. The key is
-    added to them, so that ties are told apart. Rows in which the first is null are never read.
+    added to them, so that ties are told apart: a table without one needs `keys`. Rows in which the
+    first is null are never read, and the others must not be null where they are not of the key.
     Tables that are not here are read whole each time, and compared with the time before."""
     keys: dict[TablePattern, Texts] = Field({}, examples=[{"audit": ["at", "actor"]}])
     """Table to the columns that tell its rows apart, where it has no primary key."""
     lag_ms: DurationMs = Field(0, examples=["30s"])
-    """How far back from the newest row a cursor of times is read again, since a transaction may
+    """How far back from the newest row a cursor of times or days is read again, since a transaction may
     commit rows that are older than others'. Rows that have not changed are not emitted again."""
     lag_count: int = Field(0, ge=0, examples=[1000])
     """The same for a cursor of numbers."""

@@ -248,3 +248,79 @@ async def test_a_table_is_left_out_by_whichever_of_its_names(shop: Shop) -> None
     for chosen in (["*", "!secrets"], ["*", f"!{schema}.secrets"], [f"{schema}.*", "!secrets"]):
         found = await shop.source(tables=chosen, namespaces=[schema]).discover()
         assert [each.table.name for each in found] == ["orders"]
+
+
+@pytest.mark.parametrize("cursor", [["changed"], ["changed", "part"]])
+async def test_a_cursor_that_would_go_past_rows_is_refused(shop: Shop, cursor: list[str]) -> None:
+    key = ", PRIMARY KEY (id)" if "part" in cursor else ""
+    changed = "DATETIME(6) NOT NULL" if shop.kind == "mariadb" else "TIMESTAMP NOT NULL"
+    shop.execute(f"CREATE TABLE events (id INTEGER, changed {changed}, part INTEGER{key})")
+    source = shop.source(cursor={"events": cursor}, batch_rows=2)
+
+    (finding,) = await source.examine()
+
+    assert finding.is_fatal
+    with pytest.raises(SourceRejected):
+        await one_round(source)
+
+
+async def test_the_lag_of_large_numbers_is_exact(shop: Shop) -> None:
+    newest = (1 << 60) + 129  # as a double it is larger by 127
+    shop.execute("CREATE TABLE log (id BIGINT PRIMARY KEY)", f"INSERT INTO log VALUES ({newest})")
+    settings: dict[str, Any] = {"cursor": {"log": ["id"]}, "lag_count": 50}
+    _, stands = await one_round(shop.source(**settings))
+    shop.execute(*(f"INSERT INTO log VALUES ({newest + each})" for each in (-50, 1, 40)))
+
+    told, _ = await one_round(shop.source(**settings), stands)
+
+    assert ids(told) == [("u", newest + each) for each in (-50, 0, 1, 40)]
+
+
+async def test_a_cursor_of_days_has_the_lag_of_times(shop: Shop) -> None:
+    shop.execute(
+        "CREATE TABLE log (id INTEGER PRIMARY KEY, day DATE NOT NULL)",
+        "INSERT INTO log VALUES (5, '2026-01-03')",
+    )
+    settings: dict[str, Any] = {"cursor": {"log": ["day"]}, "lag_ms": 36 * 3_600_000}
+    _, stands = await one_round(shop.source(**settings))
+    shop.execute("INSERT INTO log VALUES (4, '2026-01-03'), (6, '2026-01-01')")
+
+    told, _ = await one_round(shop.source(**settings), stands)
+
+    assert ids(told) == [("u", 6), ("u", 4), ("u", 5)]
+
+
+async def test_a_column_may_begin_with_any_number_of_nulls(shop: Shop) -> None:
+    shop.execute(
+        "CREATE TABLE things (id INTEGER PRIMARY KEY, day DATE, done BOOLEAN)",
+        *(f"INSERT INTO things VALUES ({number}, NULL, NULL)" for number in range(101)),
+        "INSERT INTO things VALUES (200, '2026-02-28', FALSE)",
+    )
+
+    told, _ = await one_round(shop.source())
+
+    assert told[-1] == ("r", {"id": 200, "day": date(2026, 2, 28), "done": False})
+
+
+async def test_a_table_whose_key_is_bytes_is_read_whole_beside_a_cursor_too(shop: Shop) -> None:
+    raw = {"sqlite": "BLOB", "postgresql": "BYTEA", "mariadb": "BINARY(2)"}[shop.kind]
+    text = r"'\x0001'" if shop.kind == "postgresql" else "X'0001'"
+    changed = ORDERS_IN.get(shop.kind, ORDERS).partition("changed ")[2]
+    shop.execute(
+        f"CREATE TABLE orders (id {raw} PRIMARY KEY, changed {changed}",
+        f"INSERT INTO orders VALUES ({text}, '2026-01-01 10:00:00')",
+    )
+
+    told, _ = await one_round(shop.source(cursor=CURSOR))
+
+    assert [row["id"] for _, row in told] == [b"\x00\x01"]
+
+
+async def test_a_value_may_be_large(shop: Shop) -> None:
+    large = "LONGTEXT" if shop.kind == "mariadb" else "TEXT"
+    shop.execute(f"CREATE TABLE things (id INTEGER PRIMARY KEY, note {large})")
+    shop.execute(f"INSERT INTO things VALUES (1, '{'x' * (3 << 20)}')")
+
+    [(_, row)], _ = await one_round(shop.source())
+
+    assert len(row["note"]) == 3 << 20

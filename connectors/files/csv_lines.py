@@ -16,6 +16,8 @@ WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
 UNFIT = re.compile(r"In CSV column #(\d+).*conversion error to ([\w\[\](), ]+?):", re.DOTALL)
 PADDED = r"^[+-]?0[0-9]"
 """A number that would lose its zeros, such as a postal code."""
+LONG = r"^[+-]?[0-9]{16,}$"
+"""A whole number that would lose its last digits where no integer holds it."""
 
 
 class CsvLines:
@@ -68,8 +70,8 @@ class CsvLines:
             if pa.types.is_integer(kind) or pa.types.is_floating(kind)
         ]
         texts = self._read(block, names, dict.fromkeys(numbers, pa.string()), numbers)
-        padded = [name for name in numbers if has_padded(texts.column(name))]
-        return types | dict.fromkeys(padded, pa.string())
+        changed = [name for name in numbers if loses_digits(texts.column(name), types[name])]
+        return types | dict.fromkeys(changed, pa.string())
 
     def _read(
         self,
@@ -136,5 +138,7 @@ def check_line_ends(rows: pa.Table) -> None:
             raise NoRow("a quote is not closed")
 
 
-def has_padded(column: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.match_substring_regex(column, PADDED)).as_py())
+def loses_digits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether a text of the column is another one after it was a number of this kind."""
+    pattern = f"{PADDED}|{LONG}" if pa.types.is_floating(kind) else PADDED
+    return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())

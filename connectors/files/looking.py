@@ -1,7 +1,7 @@
 """Looking at all files again and again: what is new of them, in batches."""
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -58,7 +58,7 @@ class Look:
         tracked = set[str]()
         if not self._place.has_whole_files:
             tracked = {each.identity for each in self._states.values() if not each.moved_to}
-        entries = self._place.entries(tracked)
+        entries = self._entries(tracked)
         moved = set[str]()
         if tracked:
             changed = self._follow(entries)
@@ -115,6 +115,19 @@ class Look:
         finally:
             raw.close()
 
+    def _entries(self, tracked: Collection[str]) -> list[Entry]:
+        """A file that is renamed while its directory is listed can be missed under both of its
+        names; its successor would then pass for a rewritten file."""
+        entries = self._place.entries(tracked)
+        there = {entry.identity for entry in entries}
+        names = {entry.name for entry in entries}
+        if any(
+            name in names and state.identity in tracked and state.identity not in there
+            for name, state in self._states.items()
+        ):
+            return self._place.entries(tracked)
+        return entries
+
     def _follow(self, entries: list[Entry]) -> dict[str, FileState]:
         """Takes what was read along to the new names; what this changes. A name that another file
         has now begins anew."""
@@ -124,6 +137,8 @@ class Look:
             for each in renamed(entries, self._states)
             if self._is_what_was_read(each.entry, self._states[each.old_name])
         ]
+        moves.sort(key=lambda move: move[1].modified_us)
+        moves = list({each.entry.name: (each, state) for each, state in moves}.values())  # newest
         changed: dict[str, FileState] = {}
         for each, _ in moves:
             is_taken = each.old_name in listed
@@ -135,7 +150,7 @@ class Look:
 
     def _is_what_was_read(self, entry: Entry, state: FileState) -> bool:
         """A number of the disk is used again once its file is deleted."""
-        has_grown = entry.size > state.size
+        has_grown = state.position > 0 and entry.size > state.size  # Parquet never does
         if not has_grown and (entry.size, entry.modified_us) != (state.size, state.modified_us):
             return False
         _, compression = self._kind(entry)
@@ -149,15 +164,24 @@ class Look:
             raw.close()
 
     def _in_order(self, entries: list[Entry], moved: set[str]) -> list[Entry]:
-        """Renamed files come first: others may have taken their names."""
+        """Renamed files come first: others may have taken their names. A restart no longer knows
+        which these were, but they are among those that have been begun."""
         by_time = self._settings.order == "modified"
         return sorted(
             entries,
             key=lambda entry: (
-                entry.name not in moved,
+                entry.name not in moved and not self._is_begun(entry),
                 entry.modified_us if by_time else 0,
                 entry.name,
             ),
+        )
+
+    def _is_begun(self, entry: Entry) -> bool:
+        state = self._states.get(entry.name, FileState())
+        return (
+            bool(state.position + state.rows)
+            and not state.is_done
+            and (state.identity == entry.identity)
         )
 
     def _portions(self, entry: Entry, *, now_ms: int, is_last: bool) -> Iterator[Portion]:
@@ -169,8 +193,8 @@ class Look:
             return
         if not entry.size and not state.position:
             return
-        is_final = is_last or self._place.has_whole_files
-        is_final = is_final or now_ms - entry.modified_us // 1_000 >= self._settings.settle_ms
+        is_whole = is_last or self._place.has_whole_files
+        is_final = is_whole or self._has_settled(entry, now_ms)
         if not is_final and self._waiting.get(entry.name) == entry:
             return
         self._waiting.pop(entry.name, None)
@@ -186,7 +210,8 @@ class Look:
                 self._origin,
                 format=format,
                 compression=compression,
-                is_final=is_final,
+                # It may have been written to since it was listed, and be in the middle of a line.
+                is_final=is_whole or self._has_settled(raw.entry, now_ms),
             )
             for portion in opened.portions(state):
                 state = portion.state
@@ -197,6 +222,9 @@ class Look:
             return
         finally:
             raw.close()
+
+    def _has_settled(self, entry: Entry, now_ms: int) -> bool:
+        return now_ms - entry.modified_us // 1_000 >= self._settings.settle_ms
 
     def _add(self, filling: Filling, entry: Entry, portion: Portion) -> None:
         part, before = states.PART + entry.name, self._states.get(entry.name, FileState())

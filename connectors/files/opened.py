@@ -107,10 +107,15 @@ class OpenedFile:
 
     def _lines(self, state: FileState) -> Iterator[Portion]:
         header = self._header() if self._format == "csv" and self._settings.csv.header else None
-        if header == NOTHING:
+        if header is not None and not header.endswith(b"\n"):
+            # It may still grow, so it is not taken. That the file was cut has to be remembered.
+            is_done = self._is_final or not self.entry.size
+            yield Portion(None, [], replace(state, is_done=is_done), 0)
             return
         if header and not state.position:
             state = state.taken(header, 0)
+        if state.is_open and (line_end := self._late_line_end(state.position)):
+            state = state.taken(line_end, 0)
         lines = self._parser(header)
         blocks = Blocks(
             self._content,
@@ -132,6 +137,11 @@ class OpenedFile:
         if not blocks.has_rest:
             state = replace(state, is_done=True, is_repeat=False)
         yield Portion(None, [], state, 0)
+
+    def _late_line_end(self, position: int) -> bytes:
+        """Of a line that was taken without one: it ends that line, and is none by itself."""
+        found = self._content.read(position, 2)
+        return b"\n" if found[:1] == b"\n" else found if found == b"\r\n" else NOTHING
 
     def _portion(self, block: Block, state: FileState, lines: Lines) -> Portion:
         content = block.content.removeprefix(BOM) if not state.position else block.content

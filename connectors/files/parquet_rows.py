@@ -42,6 +42,8 @@ class ParquetRows:
             self._shape.add(self._new_types())
         metadata, first = self._file.metadata, 0
         wanted = [name for name in self._file.schema_arrow.names if name in self._shape.types]
+        if not wanted:
+            raise BrokenFile("the file has none of the columns of the table")
         for group in range(metadata.num_row_groups):
             rows = metadata.row_group(group).num_rows
             if rows and from_row < first + rows:

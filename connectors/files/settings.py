@@ -82,10 +82,10 @@ class FilesSettings(YamlSettings):
     Types of columns that are not given are inferred from the first block that is read of a table,
     and stay: lines that do not fit them go to the dead-letter topic, columns that show up later
     are added. A column of CSV in which the block has one value that is no number is text from
-    then on, and one whose numbers begin with zeros as well. Columns of JSON that hold objects or
-    lists keep them as they are; a field that such an object did not have in the first block is a
-    reason to set its line aside. Where that matters, give `columns`. A Parquet file that cannot
-    be cast to its table is set aside from that row on.
+    then on, and so is one whose numbers begin with zeros, or are whole and longer than any integer.
+    Columns of JSON that hold objects or lists keep them as they are; a field that such an object
+    did not have in the first block is a reason to set its line aside. Where that matters, give
+    `columns`. A Parquet file that cannot be cast to its table is set aside from that row on.
     """
 
     path: str = Field(

@@ -152,17 +152,17 @@ class Renamed:
 
 def renamed(entries: Iterable[Entry], states: Mapping[str, FileState]) -> list[Renamed]:
     """Files that lie under another name than the one they were read under, as far as their
-    identity says so; what they hold still has to be looked at."""
+    identity says so; what they hold still has to be looked at. Of one identity there can be several
+    names: of files that are gone, and whose number of the disk was used again."""
     listed = {entry.name: entry for entry in entries}
-    homeless = {
-        state.identity: name
-        for name, state in states.items()
-        if state.position + state.rows
-        and not state.moved_to
-        and (name not in listed or listed[name].identity != state.identity)
-    }
+    homeless: dict[str, list[str]] = {}
+    for name, state in states.items():
+        is_there = name in listed and listed[name].identity == state.identity
+        if state.position + state.rows and not state.moved_to and not is_there:
+            homeless.setdefault(state.identity, []).append(name)
     return [
-        Renamed(homeless[entry.identity], entry)
+        Renamed(name, entry)
         for entry in listed.values()
-        if entry.identity in homeless and homeless[entry.identity] != entry.name
+        for name in homeless.get(entry.identity, ())
+        if name != entry.name
     ]

@@ -3,13 +3,19 @@
 import gzip
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
+from connectors.files.directory import Directory
+from connectors.files.states import FileState
 from core_log.changes import Operation
 from core_log.errors import SourceRejected
 from tests.connectors.files.looks import LATER_MS, Reader
@@ -162,7 +168,8 @@ def test_a_line_end_that_comes_late_ends_the_line(tmp_path: Path) -> None:
 
     reader.read_all(is_last=True)
 
-    assert [line for line in reader.lines() if line] == ["one", "two", "three"]
+    assert reader.lines() == ["one", "two", "three"]
+    assert reader.places() == ["a.log#0", "a.log#1", "a.log#2"]
 
 
 def test_a_rewritten_file_without_a_key_stops_the_source(tmp_path: Path) -> None:
@@ -280,6 +287,135 @@ def test_a_number_of_the_disk_that_is_used_again_is_no_rename(tmp_path: Path) ->
     reader.read_all()
 
     assert reader.lines() == ["one", "two", "nothing of what had been there"]
+
+
+def test_a_number_of_the_disk_that_many_files_had_belongs_to_the_one_that_is_renamed(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "app.log"
+    reader = log_reader(tmp_path)
+    file.write_bytes(b"gone\n")
+    reader.read()
+    gone = FileState.from_text(reader.positions["file/app.log"])
+    file.rename(tmp_path / ".kept")
+    file.write_bytes(b"one\ntwo\n")
+    reader.positions.clear()
+    reader.look = None
+    reader.read()
+    there = FileState.from_text(reader.positions["file/app.log"])
+    # An older day's log was deleted, and the next `app.log` got its number.
+    older = replace(gone, identity=there.identity, modified_us=there.modified_us - 1)
+    reader.positions["file/app-20260130.log"] = older.to_text()
+    reader.look = None
+    file.rename(tmp_path / "app-20260131.log")
+    file.write_bytes(b"three\nfour\nfive\n")
+
+    reader.read_all()
+
+    assert reader.lines() == ["gone", "one", "two", "three", "four", "five"]
+
+
+def test_a_file_that_is_renamed_while_it_is_listed_is_looked_for_again(tmp_path: Path) -> None:
+    file = tmp_path / "app.log"
+    file.write_bytes(b"one\n")
+    reader = log_reader(tmp_path)
+    reader.read()
+    file.rename(tmp_path / "app.log.1")
+    file.write_bytes(b"two\n")
+    place = Directory(tmp_path)
+    late = [entry for entry in place.entries(()) if entry.name == "app.log"]
+    look = reader.restart()
+    with patch.object(look._place, "entries", side_effect=[late, place.entries(())]):
+        reader.read()
+
+    reader.read_all()
+
+    assert reader.lines() == ["one", "two"]
+
+
+def test_a_parquet_file_that_got_the_number_of_another_is_read_from_its_start(
+    tmp_path: Path,
+) -> None:
+    reader = log_reader(tmp_path)
+    parquet.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
+    reader.read()
+    (tmp_path / "a.parquet").rename(tmp_path / "b.parquet")
+    parquet.write_table(pa.table({"id": list(range(1_000))}), tmp_path / "b.parquet")
+
+    reader.read_all()
+
+    assert len(reader.rows()) == 1_002
+
+
+def test_a_file_that_is_written_to_after_it_was_listed_has_not_settled(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(b"one\n")
+    os.utime(file, ns=(START_NS, START_NS))
+    reader = log_reader(tmp_path, order="modified")
+    reader.now_ms = file.stat().st_mtime_ns // 1_000_000 + LATER_MS
+    (tmp_path / "b.log").write_bytes(b"zero\n" * 1_000)
+    os.utime(tmp_path / "b.log", ns=(START_NS - 1, START_NS - 1))
+    look = reader.restart()
+    batches = look.batches(now_ms=reader.now_ms, is_last=False)
+    with patch.object(look, "_expected", side_effect=lambda _: append_to(file, b"tw")):
+        taken = list(batches)
+    append_to(file, b"o\n")
+
+    reader.batches += taken
+    reader.read_all()
+
+    assert [line for line in reader.lines() if line != "zero"] == ["one", "two"]
+
+
+def append_to(file: Path, content: bytes) -> dict[str, int | None]:
+    with file.open("ab") as grown:
+        grown.write(content)
+    return {}
+
+
+def test_a_renamed_file_that_was_read_in_part_comes_first_after_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "app.log"
+    file.write_bytes(b"begun\n")
+    reader = log_reader(tmp_path, batch="1KiB")
+    reader.read()
+    with file.open("ab") as grown:
+        grown.write(b"more\n" * 1_000)
+    file.rename(tmp_path / "app.log.1")
+    file.write_bytes(b"last\n")
+    reader.read(batches_max=3)
+
+    reader.read_all()
+
+    assert reader.lines() == ["begun", *["more"] * 1_000, "last"]
+
+
+def test_a_header_without_its_end_may_still_grow(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"id,na")
+    reader = log_reader(tmp_path)
+    reader.read(is_last=True)
+    append_to(file, b"me\n1,a\n")
+
+    reader.read_all(is_last=True)
+
+    assert reader.rows() == [{"id": 1, "name": "a"}]
+    assert not reader.rejects()
+
+
+def test_a_file_of_csv_that_was_cut_begins_again_however_large_it_is_by_then(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"id\n1\n")
+    reader = log_reader(tmp_path)
+    reader.read()
+    os.truncate(file, 0)
+    reader.read()
+    append_to(file, b"id\n2\n3\n4\n")
+
+    reader.read_all()
+
+    assert [row["id"] for row in reader.rows()] == [1, 2, 3, 4]
 
 
 def test_a_compressed_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> None:

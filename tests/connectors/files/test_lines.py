@@ -380,3 +380,21 @@ def test_text_lines_are_what_splitting_gives() -> None:
 def test_settings_that_cannot_work_are_refused(chosen: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         FilesSettings.model_validate({"path": "x", **chosen})
+
+
+def test_numbers_that_no_integer_holds_keep_their_digits(tmp_path: Path) -> None:
+    content = b"id,share\n12345678901234567890,0.1\n12345678901234567891,0.30000000000000004\n"
+
+    reader = read(tmp_path, "a.csv", content)
+
+    assert types_of(reader) == {"id": "string", "share": "float64"}
+    assert [row["id"] for row in reader.rows()] == ["12345678901234567890", "12345678901234567891"]
+
+
+def test_a_parquet_file_of_other_columns_is_set_aside(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"other": [1, 2]}), tmp_path / "a.parquet")
+    reader = Reader(tmp_path, {"table": "t", "columns": {"id": "int64"}})
+
+    reader.read_all(is_last=True)
+
+    assert told(reader) == [("a.parquet#0", "the file has none of the columns of the table")]

@@ -38,8 +38,8 @@ class SqlSourceSettings(Schedule):
     keys: dict[TablePattern, Texts] = Field({}, examples=[{"audit": ["at", "actor"]}])
     """Table to the columns that tell its rows apart, where it has no primary key."""
     lag_ms: DurationMs = Field(0, examples=["30s"])
-    """How far back from the newest row a cursor of times or days is read again, since a transaction may
-    commit rows that are older than others'. Rows that have not changed are not emitted again."""
+    """How far back from the newest row a cursor of times or days is read again, since a transaction
+    may commit rows that are older than others'. Rows that have not changed do not come again."""
     lag_count: int = Field(0, ge=0, examples=[1000])
     """The same for a cursor of numbers."""
     every_ms: DurationMs = 10_000

@@ -49,7 +49,7 @@ class OpenedFile:
         self._is_plain = compression == "none"
         self._content = content_of(raw, compression)
         is_multiline = format == "csv" and settings.csv.multiline
-        self._quote = settings.csv.quote if is_multiline else ""
+        self._quote = settings.csv.enclosing if is_multiline else ""
 
     @property
     def entry(self) -> Entry:

@@ -53,6 +53,11 @@ class CsvSettings(YamlSettings):
     """Whether enclosed values may hold line ends. If not, a stray quote spoils one line; if they
     may, it can hold up its file until the next quote comes."""
 
+    @property
+    def enclosing(self) -> str:
+        """The quote, and behind it what takes its meaning from it."""
+        return self.quote and self.quote + self.escape.replace(self.quote, "")
+
 
 class FilesSettings(YamlSettings):
     """The promise holds for files that are appended to, that are renamed (as log rotation does

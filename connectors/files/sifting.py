@@ -179,7 +179,8 @@ def line_count_of(block: bytes, quote: str) -> int:
 
 
 def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> Layout:
-    """`quote` is what may enclose line ends; empty when nothing may."""
+    """`quote` is what may enclose line ends, and behind it what takes its meaning from it; empty
+    when nothing may."""
     ends = line_ends(block, quote)
     if not len(ends) or ends[-1] < len(block):
         ends = np.append(ends, len(block))
@@ -199,9 +200,19 @@ def line_ends(block: bytes, quote: str) -> Int64s:
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == LINE_END)
     if quote:
-        quotes = np.flatnonzero(codes == ord(quote))
+        quotes = np.flatnonzero(codes == ord(quote[0]))
+        if len(quote) > 1:
+            quotes = quotes[~are_escaped(codes, quotes, ord(quote[1]))]
         ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
     return ends.astype(np.int64) + 1
+
+
+def are_escaped(codes: npt.NDArray[np.uint8], places: Int64s, escape: int) -> npt.NDArray[np.bool_]:
+    """Whether an odd number of escapes stands just before each of the places."""
+    others = np.where(codes == escape, -1, np.arange(len(codes)))
+    last_other = np.concatenate([[-1], np.maximum.accumulate(others)])
+    odd: npt.NDArray[np.bool_] = (places - 1 - last_other[places]) % 2 == 1
+    return odd
 
 
 def whole_lines(block: bytes, quote: str) -> int:

@@ -214,6 +214,16 @@ def test_enclosed_values_may_hold_line_ends_where_that_is_said(tmp_path: Path) -
     assert reader.places() == ["a.csv#0", "a.csv#1", "a.csv#2", "a.csv#3"]
 
 
+def test_an_escaped_quote_encloses_no_line_ends(tmp_path: Path) -> None:
+    content = b'id,note\n1,"a\\"b"\n2,"x\ny"\n3,"\\\\"\n4,z\n'
+
+    reader = read(tmp_path, "a.csv", content, csv={"escape": "\\", "multiline": True})
+
+    assert not reader.rejects()
+    assert [row["note"] for row in reader.rows()] == ['a"b', "x\ny", "\\", "z"]
+    assert reader.places() == [f"a.csv#{number}" for number in range(4)]
+
+
 def test_a_stray_quote_spoils_one_line(tmp_path: Path) -> None:
     lines = [b"%d,plain\n" % number for number in range(100)]
     lines[10] = b'10,"never closed\n'

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from connectors.files import shapes, states
-from connectors.files.contents import content_of, kind_of
+from connectors.files.contents import BrokenFile, content_of, kind_of
 from connectors.files.estimating import rows_per_byte_of
 from connectors.files.first_look import FirstLook
 from connectors.files.opened import OpenedFile
@@ -160,6 +160,8 @@ class Look:
             return False
         try:
             return ends_match(state, content_of(raw, compression))
+        except BrokenFile:
+            return False
         finally:
             raw.close()
 

@@ -449,6 +449,19 @@ def test_a_damaged_archive_is_set_aside_and_the_other_files_go_on(tmp_path: Path
     assert [reject.problem for reject in reader.rejects()] == ["the gzip stream is damaged"]
 
 
+def test_a_damaged_archive_that_got_the_number_of_another_is_set_aside(tmp_path: Path) -> None:
+    file = tmp_path / "a.log.gz"
+    file.write_bytes(gzip.compress(b"one\n"))
+    reader = log_reader(tmp_path)
+    reader.read_all()
+    file.rename(tmp_path / "b.log.gz")
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(b"two\n")[:10] + b"\xff" * 100)
+
+    reader.read_all(is_last=True)
+
+    assert [reject.problem for reject in reader.rejects()] == ["the gzip stream is damaged"]
+
+
 def test_a_look_at_what_has_not_changed_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"one\n")
     reader = log_reader(tmp_path)

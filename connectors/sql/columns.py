@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from core_log.errors import SourceRejected
 from core_log.table_schema import TableSchema
 
-TRUE = pa.array(["t", "1", "true"])
+TRUE, FALSE = pa.array(["t", "1", "true"]), pa.array(["f", "0", "false"])
 
 
 def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -39,7 +39,7 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
         if pa.types.is_decimal(kind):
             return pa.array([_text(value) for value in values], pa.string()).cast(kind)
         if pa.types.is_boolean(kind):
-            return pa.array([None if value is None else bool(value) for value in values], kind)
+            return _truths(pa.array([_text(value) for value in values], pa.string()))
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError):
         raise SourceRejected(
@@ -66,13 +66,22 @@ def _parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts
     if pa.types.is_string(texts.type):
         if pa.types.is_boolean(kind):
-            return pc.if_else(texts.is_valid(), pc.is_in(texts, value_set=TRUE), None)
+            return _truths(texts)
         if pa.types.is_binary(kind):
             return unhex(texts)
         if pa.types.is_time(kind):  # there is no cast of its own
             dated = pc.binary_join_element_wise("1970-01-01", texts, " ")
             return dated.cast(pa.timestamp("us")).cast(kind)
     return texts.cast(kind)
+
+
+def _truths(texts: pa.StringArray) -> pa.BooleanArray:
+    """Raises for what is neither: MySQL's `tinyint(1)` holds any small number."""
+    words = pc.utf8_lower(texts)
+    is_true, is_false = (pc.is_in(words, value_set=each) for each in (TRUE, FALSE))
+    if pc.any(pc.invert(pc.or_(pc.or_(is_true, is_false), words.is_null()))).as_py():
+        raise ValueError("neither true nor false")
+    return pc.if_else(words.is_valid(), is_true, None)
 
 
 def unhex(texts: pa.StringArray) -> pa.BinaryArray:

@@ -17,6 +17,7 @@ from sinks.sql.chunk import Chunk, chunk_of
 from sinks.sql.dialects.dialect import Dialect, Problem, run
 from sinks.sql.engine import connect_to, dialect_of, engine_of
 from sinks.sql.failures import ShapeFirst, is_of_driver, meaning, translated
+from sinks.sql.naming import SHADOW
 from sinks.sql.offsets import Row, StoredOffsets
 from sinks.sql.settings import SqlSettings
 from sinks.sql.tables import Layout, Shadow, Shaping, Tables, cannot_rekey
@@ -116,6 +117,8 @@ class Target:
             )
             # Only now, so that the generation of a table made in between is above theirs.
             self.offsets.delete(self.connected(), self._stale)
+            if not self.dialect.has_transactional_ddl:
+                self._check_unswapped()
             self._transaction.commit()
             self._transaction = None
             self._told |= end
@@ -259,8 +262,6 @@ class Target:
             return None
         held = self._generations.get(live)
         if live not in self._generations or held is None or row.generation != held:
-            from sinks.sql.naming import SHADOW
-
             place = live if self.shadow is None else self.tables.beside(live, SHADOW)
             found = self.dialect.find(connection, place)
             mark = None if found is None else found.mark
@@ -270,6 +271,21 @@ class Target:
                 self.tables.forget()  # another table is in its place: its layout is another, too
             self._generations[live] = held
         return held
+
+    def _check_unswapped(self) -> None:
+        """A copy can take a table's place after the offsets were locked and before the first row is
+        written: then the rows of this slice are in the copy, which may have later ones. From that
+        row on nobody renames the table, so that what it says of itself now stays true."""
+        if not self.dialect.keeps_marks:
+            return
+        for live, generation in set(self._fed.values()):
+            place = live if self.shadow is None else self.tables.beside(live, SHADOW)
+            found = self.dialect.find(self.connected(), place)
+            if found is None or found.mark is None or found.mark.generation != generation:
+                raise SinkUnavailable(
+                    "a copy has taken the table's place; it goes on from where that stands",
+                    table=str(live),
+                )
 
     def _fresh(self, partition: TopicPartition, stand: Stand) -> Row:
         if self.shadow is None:

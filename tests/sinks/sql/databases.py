@@ -66,6 +66,9 @@ class SqlBench:
             )
             return [dict(row._mapping) for row in connection.execute(table.select())]
 
+    def all_tables(self) -> set[str]:
+        return set(sa.inspect(self.engine).get_table_names())
+
     def poison(self) -> tuple[TableSchema, dict[str, Any]]:
         schema, value = POISONS[self.kind]
         return schema, {"id": 5, "x": value}

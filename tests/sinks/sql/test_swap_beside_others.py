@@ -1,11 +1,15 @@
 """A copy takes the place of a table while others write to the target."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core_log.changes import TableChanges
+from core_log.errors import SinkUnavailable
 from core_log.log import TopicPartition
 from sinks.sink import Slice, Stand
 from tests.contract.sink_suite import ITEMS, ORDERS
@@ -65,5 +69,51 @@ async def test_a_swap_leaves_the_slices_of_other_tables_alone(tmp_path: Path) ->
         await live.apply(with_home(items.slice(), 10, 14))
 
         assert len(await bench.rows("public.items")) == 2
+        for each in (live, other, shadow):
+            await each.close()
+
+
+async def test_a_slice_whose_table_is_swapped_before_its_first_row_is_not_written_into_the_copy(
+    tmp_path: Path, mariadb: str
+) -> None:
+    """The copy has later rows already, and where it stands stays what it was."""
+    orders, items = ScriptedTopic(), ScriptedTopic("shop.public.items", "topic-2")
+    orders.append(ORDERS, ("c", {"id": 1, "note": "first"}))
+    items.append(ITEMS, ("c", {"id": 1, "price": 1.5}))
+    has_begun, is_renamed = asyncio.Event(), asyncio.Event()
+
+    with sql_bench("mariadb", mariadb, tmp_path) as bench:
+        live, other = bench.sink(chunk_rows=1), bench.sink()
+        await live.applied([orders.name, items.name])
+        await live.apply(together(orders.slice(), items.slice()))
+        orders.append(ORDERS, ("u", {"id": 1, "note": "second"}))
+        items.append(ITEMS, ("c", {"id": 2, "price": 2.5}))
+        under_way, beside = orders.slice(), items.slice()
+        orders.append(ORDERS, ("u", {"id": 1, "note": "third"}))
+        shadow = await other.shadow(ORDERS.table)
+        await shadow.apply(orders.slice(start={0: 0}))
+
+        async def read(_: Slice) -> AsyncIterator[TableChanges]:
+            async for changes in beside.changes():
+                yield changes
+            has_begun.set()
+            await is_renamed.wait()
+            async for changes in under_way.changes():
+                yield changes
+
+        slow = asyncio.create_task(live.apply(replace(together(under_way, beside), read=read)))
+        await has_begun.wait()
+        swapping = asyncio.create_task(other.swap(ORDERS.table))
+        async with asyncio.timeout(10):
+            while "orders__headwater_old" not in bench.all_tables():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        is_renamed.set()
+        async with asyncio.timeout(20):
+            await asyncio.wait([slow, swapping])
+
+        assert isinstance(slow.exception(), SinkUnavailable)
+        assert await bench.rows("public.orders") == [{"id": 1, "note": "third"}]
+        stood = await other.applied([orders.name])
+        assert stood and [each.next_offset for each in stood.values()] == [6]
         for each in (live, other, shadow):
             await each.close()

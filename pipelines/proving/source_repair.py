@@ -14,6 +14,7 @@ from core_log.compression import Compression
 from core_log.errors import LogUnavailable, SourceRejected
 from core_log.log import Log, TopicPartition, Transaction, Writer
 from core_log.rows.codecs import codec_for
+from core_log.table_schema import TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.decided import read_decided
@@ -136,11 +137,13 @@ async def _deletes(
         and each.place is not None
         and each.place[0].topic == repair.stored.topic
     ]
+    schema = repair.stored.schema  # however old the form is that a row was last written in
     return [
         replace(
             changes,
+            schema=schema,
             operations=pa.array(np.full(len(changes), Operation.DELETE, np.uint8)),
-            rows=_only_key(changes),
+            rows=_only_key(changes, schema),
             source=source,
             before=None,
             log_partition=None,
@@ -150,12 +153,14 @@ async def _deletes(
     ]
 
 
-def _only_key(changes: TableChanges) -> pa.RecordBatch:
+def _only_key(changes: TableChanges, schema: TableSchema) -> pa.RecordBatch:
     columns = [
-        column if name in changes.schema.key else pa.nulls(len(changes), column.type)
-        for name, column in zip(changes.schema.names, changes.rows.columns, strict=True)
+        changes.rows.column(column.name).cast(column.type)
+        if column.name in schema.key
+        else pa.nulls(len(changes), column.type)
+        for column in schema.columns
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=changes.schema.arrow)
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
 async def _write(

@@ -141,6 +141,38 @@ def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_men
         assert database.execute("SELECT count(*) FROM t WHERE id = 13").fetchone() == (0,)
 
 
+async def _unseen(admin: psycopg.AsyncConnection[Any], statement: str) -> None:
+    """Somebody does it while the publication tells nothing."""
+    [(name,)] = await (await admin.execute("SELECT pubname FROM pg_publication")).fetchall()
+    alter = f'ALTER PUBLICATION "{name}" SET (publish = '
+    await admin.execute(f"{alter}'truncate')".encode())
+    await admin.execute(statement.encode())
+    await admin.execute(f"{alter}'insert,update,delete,truncate')".encode())
+
+
+def test_a_row_that_went_unseen_is_mended_though_its_table_has_another_form_by_now(
+    tmp_path: Path, postgres: str
+) -> None:
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+            await admin.execute("INSERT INTO t SELECT i, 'old' FROM generate_series(1, 5) i")
+            async with running(world):
+                await admin.execute("ALTER TABLE t ADD COLUMN w int")
+                await admin.execute("INSERT INTO t VALUES (9, 'new', 1)")
+                await verified(world)
+                await _unseen(admin, "DELETE FROM t WHERE id = 3")
+                return await verified(world, mends=True), await verified(world)
+
+    with database_in(postgres, "evolved") as address:
+        mended, after = tell(
+            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+        )
+
+    assert (mended["source"].is_equal, mended["source"].mended) == (True, 1)
+    assert all(each.is_equal for each in after.values()), after
+
+
 def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
     tmp_path: Path, postgres: str
 ) -> None:

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core_log.changes import Operation, TableChanges
-from core_log.errors import RecordsRejected
+from core_log.errors import RecordsRejected, SinkRejected
 from core_log.log import Log, TopicPartition
 from core_log.rows.digests import Digests, digests_of
+from core_log.rows.rejecting import UNFIT
 from core_log.table_schema import TableSchema
 from core_log.varint import Int64s
 from pipelines.loops.busy_work import beside
@@ -33,21 +34,48 @@ class Shape:
     """Those of the schema that count, the key's among them."""
 
     def projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows under an older schema as they are under this one."""
+        """Rows under another schema of the table as they are under this one; raises SinkRejected
+        for values that have no place in it."""
         given = set(rows.schema.names)
         fields = [self.schema.arrow.field(name) for name in self.columns]
         columns = [
-            rows.column(field.name).cast(field.type)
+            self._as_now(rows.column(field.name), field)
             if field.name in given
             else pa.nulls(rows.num_rows, field.type)
             for field in fields
         ]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
+    def _as_now(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return column.cast(field.type)
+        except UNFIT:  # no `from`: Arrow's words quote the values
+            raise SinkRejected(
+                "rows that were written under another type of a column cannot be compared",
+                table=str(self.schema.table),
+                column=field.name,
+                held=str(column.type),
+                now=str(field.type),
+            ) from None
+
     def digests(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
         """Of the keys, and of the rows as a whole."""
         keys = [rows.column(name) for name in self.schema.key]
         return digests_of(keys, rows.num_rows), digests_of(rows.columns, rows.num_rows)
+
+    def told(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
+        """The same of rows of the log, whatever types their columns had then: one with a value that
+        has no place in the type of now is unlike every row that has."""
+        try:
+            return self.digests(self.projected(rows))
+        except SinkRejected:
+            if rows.num_rows == 1:
+                keys, _ = self.digests(Shape(self.schema, self.schema.key).projected(rows))
+                return keys, digests_of(rows.columns, 1)
+        half = rows.num_rows // 2
+        parts = [self.told(rows.slice(0, half)), self.told(rows.slice(half))]
+        keys, whole = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return keys, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +184,7 @@ class _Tally:
             self._pass(int(offsets[0]))
             self.pieces, self.waiting = [], 0
             return
-        keys, rows = shape.digests(shape.projected(changes.rows))
+        keys, rows = shape.told(changes.rows)
         is_there = changes.operations.to_numpy() != Operation.DELETE
         piece = _Piece(keys, rows, offsets, is_there)
         for stop in self.stops:

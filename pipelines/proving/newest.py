@@ -58,11 +58,12 @@ async def keys_at(
     log: Log, places: Collection[Place], after_log: AfterLog, shape: Shape
 ) -> Mapping[Place, Mapping[str, Any]]:
     """What the rows there are called."""
+    of_keys = Shape(shape.schema, shape.schema.key)
     named: dict[Place, Mapping[str, Any]] = {}
     for changes in await changes_at(log, places, after_log):
         assert changes.log_partition is not None, "what was read knows its place"
         assert changes.log_offsets is not None, "what was read knows its place"
-        keys = shape.projected(changes.rows).select(list(shape.schema.key)).to_pylist()
+        keys = of_keys.projected(changes.rows).to_pylist()
         for offset, key in zip(changes.log_offsets.to_pylist(), keys, strict=True):
             named[changes.log_partition, offset] = key
     return named

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError, PositionLost
+from core_log.errors import HeadwaterError, PositionLost, SinkRejected
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
@@ -296,7 +296,7 @@ class Verifier:
         ends = [moment.ends for moment in moments.values()]
         try:
             states = await self._fold(shape).states(ends)
-        except PositionLost as error:
+        except (PositionLost, SinkRejected) as error:
             return [failed(subject, name, error) for name in moments]
         verdicts: list[Verdict] = []
         for (name, moment), state in zip(moments.items(), states, strict=True):
@@ -317,7 +317,11 @@ class Verifier:
             else:
                 contents = opened[name]
                 comparison = Comparison(state, shape, keeps_deleted=contents.keeps_deleted)
-                compared = await _compared(comparison, contents.batches, shape)
+                try:
+                    compared = await _compared(comparison, contents.batches, shape)
+                except SinkRejected as error:
+                    verdicts.append(failed(subject, name, error))
+                    continue
             left_out = tuple(set(subject.schema.names) - set(shape.columns))
             took_ms = self._clock.monotonic_ms() - began_ms
             verdict = Verdict(subject, name, shape, moment, compared, (), left_out, "", took_ms)

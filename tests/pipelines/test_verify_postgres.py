@@ -173,6 +173,33 @@ def test_a_row_that_went_unseen_is_mended_though_its_table_has_another_form_by_n
     assert all(each.is_equal for each in after.values()), after
 
 
+def test_values_of_an_older_type_of_a_column_differ_and_are_mended(
+    tmp_path: Path, postgres: str
+) -> None:
+    """The server writes all rows anew under the new type, and tells nobody."""
+
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+            await admin.execute("INSERT INTO t VALUES (1, 'one'), (2, '2'), (3, 'three')")
+            async with running(world):
+                await admin.execute(
+                    "ALTER TABLE t ALTER v TYPE int USING (CASE v WHEN '2' THEN 2 END)"
+                )
+                await admin.execute("INSERT INTO t VALUES (4, 4)")
+                first = await verified(world)
+                return first, await verified(world, mends=True)
+
+    with database_in(postgres, "retyped") as address:
+        first, mended = tell(
+            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+        )
+
+    assert sorted(each["key"]["id"] for each in first["source"].named) == [1, 3]
+    assert first["source"].compared.counts[Kind.CHANGED] == 2
+    assert (mended["source"].is_equal, mended["source"].mended) == (True, 2)
+
+
 def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
     tmp_path: Path, postgres: str
 ) -> None:

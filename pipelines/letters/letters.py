@@ -25,6 +25,7 @@ ERRORS = "__connect.errors."
 KEY_HEADER = "headwater.key"
 """The record's own key; the letter's key is its place, so that a retry overwrites it."""
 TABLE_HEADER = "headwater.table"
+TOPIC_ID_HEADER = "headwater.topic.id"
 PIECE_BYTES_MAX = 8 << 20
 """A piece of a source that is longer is cut: it is kept to be looked at, not to be applied."""
 RECORD_BYTES_MAX = 32 << 20
@@ -68,6 +69,8 @@ class DeadLetter:
     """Which sink, or `source`."""
     kind: str = "RecordsRejected"
     """The class of the error."""
+    topic_id: str = ""
+    """Which topic of that name; empty in letters of older versions."""
 
     @property
     def is_record(self) -> bool:
@@ -165,7 +168,11 @@ def _headers(letter: DeadLetter, pipeline: str) -> list[Header]:
         "exception.stacktrace": f"{letter.kind}: {letter.error}",
     }
     errors = [(ERRORS + name, text.encode()) for name, text in said.items()]
-    ours = [(KEY_HEADER, letter.key), (TABLE_HEADER, letter.table.encode())]
+    ours = [
+        (KEY_HEADER, letter.key),
+        (TABLE_HEADER, letter.table.encode()),
+        (TOPIC_ID_HEADER, letter.topic_id.encode()),
+    ]
     return [*letter.headers, *errors, *ours]
 
 
@@ -225,8 +232,9 @@ def _letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
         table=said[TABLE_HEADER],
         unit=said[ERRORS + "task.id"],
         kind=said[ERRORS + "exception.class.name"],
+        topic_id=said.get(TOPIC_ID_HEADER, ""),
     )
 
 
 def _is_ours(name: str) -> bool:
-    return name.startswith(ERRORS) or name in (KEY_HEADER, TABLE_HEADER)
+    return name.startswith(ERRORS) or name in (KEY_HEADER, TABLE_HEADER, TOPIC_ID_HEADER)

@@ -31,6 +31,7 @@ class Fate(Enum):
     REDRIVEN = "redriven"
     OVERTAKEN = "left: a newer record of its key exists"
     FORMER = "left: its topic is a former generation, and headwater rebuild brings the row"
+    ANEW = "left: its topic was deleted and made anew, so that rows of the new one are newer"
     NO_RECORD = "left: it never was a record, so only its source can bring it again"
 
 
@@ -47,10 +48,14 @@ async def redrive(
     sinks see it, in one transaction per partition."""
     fates = {each.number: Fate.NO_RECORD for each in letters}
     former = Generations.of(await load_positions(log, pipeline)).former if letters else {}
+    topics = {each.letter.topic for each in letters if each.letter.topic_id}
+    ids = {topic: await log.topic_id(topic) for topic in topics - former.keys()}
     by_partition: dict[TopicPartition, list[StoredLetter]] = {}
     for each in letters:
         if each.letter.topic in former:
             fates[each.number] = Fate.FORMER  # sinks that have crossed over read nothing there
+        elif each.letter.topic_id and each.letter.topic_id != ids[each.letter.topic]:
+            fates[each.number] = Fate.ANEW
         elif each.letter.is_record:
             place = TopicPartition(each.letter.topic, each.letter.partition)
             by_partition.setdefault(place, []).append(each)
@@ -121,11 +126,12 @@ class _Seen:
     truncated_at: int
 
     def overtakes(self, letter: DeadLetter) -> bool:
+        if self.truncated_at > letter.offset:
+            return True
         if letter.key is None:
             return False  # rows without a key are never newer or older than each other
         return (
-            self.truncated_at > letter.offset
-            or self.newest_change.get(letter.key, -1) > letter.offset
+            self.newest_change.get(letter.key, -1) > letter.offset
             or self.newest.get(letter.key, -1) > letter.offset + 1
         )
 

@@ -94,4 +94,5 @@ class SetAsideRecords:
             at=(dict(headers).get(AT_HEADER) or b"").decode(),
             table=table,
             unit=self._unit,
+            topic_id=await self._log.topic_id(partition.topic),
         )

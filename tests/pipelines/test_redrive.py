@@ -139,6 +139,16 @@ async def test_neither_a_deleted_nor_a_truncated_row_comes_back() -> None:
     assert await put_back(world) == [Fate.OVERTAKEN, Fate.OVERTAKEN]
 
 
+async def test_a_row_without_a_key_does_not_come_back_into_a_truncated_table() -> None:
+    world = await world_of([created(1, "a"), [[("orders", "t", 0, "")]]], aside={0})
+    [stored] = await read_letters(world.log, PIPELINE)
+    keyless = replace(stored, letter=replace(stored.letter, key=None))
+
+    [done] = await redrive(world.log, PIPELINE, [keyless], now_ms=2)
+
+    assert done.fate is Fate.OVERTAKEN
+
+
 async def test_a_tombstone_that_compaction_left_overtakes_as_well() -> None:
     world = await world_of([created(1, "a"), created(2, "b"), created(3, "c")], aside={0})
     letters = await read_letters(world.log, PIPELINE)
@@ -147,6 +157,15 @@ async def test_a_tombstone_that_compaction_left_overtakes_as_well() -> None:
     await world.log.append(ORDERS, tombstone)
 
     assert await put_back(world) == [Fate.OVERTAKEN]
+
+
+async def test_a_row_of_a_topic_that_was_made_anew_does_not_replace_one_of_the_new_topic() -> None:
+    world = await world_of([created(1, "new")], aside={0})
+    [stored] = await read_letters(world.log, PIPELINE)
+    former = replace(stored.letter, offset=7, topic_id="of the former topic")
+    await append_letters(world.log, PIPELINE, [former], now_ms=2)
+
+    assert sorted(fate.name for fate in await put_back(world)) == ["ANEW", "REDRIVEN"]
 
 
 async def test_what_was_no_record_stays_where_it_is() -> None:

@@ -1,6 +1,6 @@
 """Changes of rows in columns: what sources emit, the log keeps, and sinks consume."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -58,6 +58,9 @@ class TableChanges:
     log_partition: TopicPartition | None = None
     log_offsets: pa.Int64Array | None = None
     """Where in the log each change stands; None before it got there."""
+    markers: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of a TRUNCATE that was read back once for all partitions of its topic where it stands in each
+    of them."""
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -72,6 +75,15 @@ class TableChanges:
         several tables became one by a route. Empty when every row goes."""
         [row] = self.rows.to_pylist()
         return {name: value for name, value in row.items() if value is not None}
+
+    @property
+    def in_every_partition(self) -> "Sequence[TableChanges]":
+        """Of a TRUNCATE one for every partition that it stands in, for those who keep changes with
+        their places: there a row is older than it or newer by the marker of its own partition."""
+        return [
+            replace(self, log_partition=partition, log_offsets=pa.array([offset]), markers={})
+            for partition, offset in self.markers.items()
+        ] or [self]
 
     @property
     def keys(self) -> pa.RecordBatch:

@@ -3,7 +3,7 @@
 from asyncio import gather
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -83,7 +83,7 @@ class SliceReader:
             # One marker stands for all, and comes before whatever follows any of them.
             [(first, offset), *others] = barrier.items()
             async for changes in self._read_to({first: offset + 1}, begun):
-                yield changes
+                yield replace(changes, markers=barrier)
             begun.reached.update({partition: offset + 1 for partition, offset in others})
         async for changes in self._read_to(ends, begun):
             yield changes

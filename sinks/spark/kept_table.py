@@ -373,7 +373,8 @@ def steps_of(pieces: Sequence[TableChanges], layout: Layout) -> list[Step]:
             where = piece.truncated_where
             found.append(Truncated(piece.committed_us[0].as_py(), where))
         else:
-            held.append(layout.conform(piece))
+            whole = piece.in_every_partition if piece.is_truncate and layout.key else [piece]
+            held += [layout.conform(each) for each in whole]
     if held:
         found.append(pa.Table.from_batches(held))
     return found

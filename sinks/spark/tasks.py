@@ -221,7 +221,9 @@ class AppendSplits:
         rows = 0
         for split in splits:
             for changes in _of_split(self.reader, split, self.schemas, counts.extend):
-                if changes.is_truncate and not self.truncates.stands_for_all(changes):
+                # Without a key every row counts, and a truncate is one.
+                is_one = changes.is_truncate and not layout.key
+                if is_one and not self.truncates.stands_for_all(changes):
                     continue
                 held.append(layout.conform(changes))
                 rows += len(changes)

@@ -94,19 +94,19 @@ class Target:
 
     def truncate(self, changes: TableChanges) -> None:
         """Removes what came before; a slice brings a truncate once, for all partitions."""
-        chunk = chunk_of([changes])
-        (partition,) = chunk.partitions
-        layout = self._layout(chunk.schema, [partition.topic])
-        with translated(self.dialect, table=str(chunk.schema.table)):
+        assert changes.log_partition is not None, "what a sink is handed has its place in the log"
+        layout = self._layout(changes.schema, [changes.log_partition.topic])
+        with translated(self.dialect, table=str(changes.schema.table)):
             if layout.mode == "append":
-                modes.write(self.dialect, self.connected(), layout, chunk)
+                rows = changes.in_every_partition if changes.schema.key else [changes]
+                modes.write(self.dialect, self.connected(), layout, chunk_of(rows))
                 return
             modes.remove_all(
                 self.dialect,
                 self.connected(),
                 layout,
-                only=_given(layout, chunk.rows),
-                committed_us=chunk.committed_us,
+                only=_given(layout, changes.rows),
+                committed_us=changes.committed_us,
             )
 
     def commit(self, end: Stands) -> None:

@@ -173,6 +173,39 @@ def test_a_row_that_went_unseen_is_mended_though_its_table_has_another_form_by_n
     assert all(each.is_equal for each in after.values()), after
 
 
+def test_a_change_log_of_several_partitions_is_equal_after_a_truncate(
+    tmp_path: Path, postgres: str
+) -> None:
+    pipeline = PIPELINE.replace("0s}", "0s, deletes: hard, tables: {'*': {mode: append}}}")
+
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+            await admin.execute("INSERT INTO t SELECT i, 'old' FROM generate_series(1, 20) i")
+            async with running(world):
+                await admin.execute("BEGIN; TRUNCATE t; INSERT INTO t SELECT i, 'new' FROM"
+                                    " generate_series(10, 30) i; COMMIT")  # fmt: skip
+                await asyncio.sleep(2)  # the sink's
+                return await verified(world), _truncates(tmp_path / "target.db")
+
+    with database_in(postgres, "emptied_log") as address:
+        found, truncates = tell(
+            tmp_path,
+            (pipeline + "log: {partitions: 2}").replace("ADDRESS", address),
+            lambda world: story(world, address),
+        )
+
+    assert all(each.is_equal for each in found.values()), found
+    assert found["sql"].compared.rows == 21
+    assert truncates == [(0,), (1,)]
+
+
+def _truncates(path: Path) -> list[Any]:
+    question = "SELECT _headwater_partition FROM t WHERE _headwater_op = 't' ORDER BY 1"
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(question).fetchall()
+
+
 def test_values_of_an_older_type_of_a_column_differ_and_are_mended(
     tmp_path: Path, postgres: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import signal
 import sys
 import traceback
@@ -122,6 +123,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The console script."""
+    open_closed_streams()
     signal.signal(signal.SIGTERM, _end)
     try:
         check_config_is_ours()
@@ -130,6 +132,19 @@ def main() -> NoReturn:
         raise SystemExit(exit_codes.INVALID) from None
     cli(prog_name="headwater")
     raise SystemExit(exit_codes.OK)
+
+
+def open_closed_streams() -> None:
+    """Who starts us may have closed some of the three (`headwater run <&-`): the next files and
+    sockets would get their numbers, and a worker would take one of them for its orders."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def check_config_is_ours() -> None:

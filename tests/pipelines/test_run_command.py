@@ -16,7 +16,7 @@ from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
 from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.running import PATIENCE_S, end, start
+from tests.pipelines.running import COMMAND, PATIENCE_S, ROOT, end, start
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +158,18 @@ def test_one_process_is_enough_where_the_file_says_so(tmp_path: Path) -> None:
     _, err = ran.communicate()
 
     assert ran.returncode == exit_codes.OK, err
+    assert_equals_truth(tmp_path / "target.db")
+
+
+def test_it_runs_although_whoever_started_it_had_closed_its_streams(tmp_path: Path) -> None:
+    file = write(tmp_path, FINITE)
+    closing_them = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+
+    ran = subprocess.run(
+        [*closing_them, *COMMAND, "run", file, "--once"], cwd=ROOT, timeout=PATIENCE_S, check=False
+    )
+
+    assert ran.returncode == exit_codes.OK
     assert_equals_truth(tmp_path / "target.db")
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from core_log.errors import ConfigError
 from pipelines.terminal.times import parse_time, time_text
 
+CLOCKS_APART_MS = 60_000
+"""A source may have committed what is the future by our clock."""
 STREAM = "stream"
 """The part of a position that moves with the source's own history."""
 
@@ -77,6 +79,12 @@ def parse_as_of(text: str, *, now_ms: int) -> AsOf:
     moment_ms = parse_time(text, now_ms)
     if moment_ms is None:
         raise ConfigError("this says no moment of the past", given=text, hint=HINT)
+    if moment_ms > now_ms + CLOCKS_APART_MS:
+        raise ConfigError(
+            "that moment is yet to come, so that nobody knows what will be true then",
+            given=text,
+            hint="leave it out, and everything up to now is meant",
+        )
     return TimeAsOf(moment_ms)
 
 
@@ -89,6 +97,21 @@ def before(position: str) -> PositionAsOf:
             position=position,
         )
     return PositionAsOf(position, is_included=False)
+
+
+def written(position: str) -> str:
+    """As `parse_as_of` reads it: a bare number would be an offset of the log."""
+    return position if LSN.fullmatch(position) else f"{STREAM}={position}"
+
+
+def check_same_kind(as_of: PositionAsOf, position: str) -> None:
+    """Numbers and positions of PostgreSQL are both in an order, but not in one with each other."""
+    if bool(LSN.fullmatch(as_of.position)) != bool(LSN.fullmatch(position)):
+        raise ConfigError(
+            "positions of this source are written otherwise",
+            position=as_of.position,
+            hint=f"such as {written(position)}: headwater status --positions shows them",
+        )
 
 
 def order_of(position: str) -> int | None:

@@ -12,8 +12,16 @@ from core_log.record_headers import header_column
 from core_log.rows.codec import AT_HEADER
 from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits
 from pipelines.journal.control import desired
+from pipelines.journal.positions import load_positions
 from pipelines.loops.decoding import Decoder
-from pipelines.proving.as_of import STREAM, PositionAsOf, TimeAsOf, order_of
+from pipelines.proving.as_of import (
+    STREAM,
+    PositionAsOf,
+    TimeAsOf,
+    check_same_kind,
+    order_of,
+    written,
+)
 from pipelines.terminal.times import time_text
 
 LIMIT = FetchLimit()
@@ -49,8 +57,11 @@ class History:
             if first == await self._oldest_commit() and not await self._holds_any(as_of, first[1]):
                 raise await self._too_old(as_of, bounds)
             ends |= await self._begun_after(as_of, first[0], partitions, ids)
-        elif await self._oldest_commit() is None:
-            await self._check_nothing_since(as_of, bounds)
+        else:
+            if isinstance(as_of, PositionAsOf) and not is_recent:
+                await self._check_reached(as_of)
+            if await self._oldest_commit() is None:
+                await self._check_nothing_since(as_of, bounds)
         empty = {partition.topic for partition, end in ends.items() if not end}
         if empty and not is_recent:
             await self._check_never_others(as_of, empty, ids)
@@ -129,8 +140,8 @@ class History:
                 break
         if found is None:
             return f"offset {offsets}"
-        stream = found.positions.get(STREAM)
-        position = f", position {stream}" if stream else ""
+        stream = found.positions.get(STREAM, "")
+        position = f", position {written(stream)}" if order_of(stream) is not None else ""
         return f"{time_text(found.committed_ms)}{position}, offset {offsets}"
 
     async def _first_after(self, as_of: TimeAsOf | PositionAsOf) -> Placed | None:
@@ -210,6 +221,21 @@ class History:
             pipeline=self._pipeline,
         )
 
+    async def _check_reached(self, as_of: PositionAsOf) -> None:
+        """What the source committed up to there may not be in the log yet."""
+        reached = (await load_positions(self._log, self._pipeline)).get(STREAM)
+        if reached is None:
+            return
+        check_same_kind(as_of, reached)
+        order = order_of(reached)
+        if order is not None and order < as_of.order:
+            raise ConfigError(
+                "the log has not come to that position of the source yet",
+                asked=as_of.position,
+                reached=reached,
+                hint="give an earlier one, or wait: headwater status --positions shows both",
+            )
+
     async def _straddled(
         self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: Stretch
     ) -> int:
@@ -244,6 +270,7 @@ def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
     position = commit.positions.get(STREAM)
     if position is None:
         return None
+    check_same_kind(as_of, position)
     order = order_of(position)
     if order is None:
         raise ConfigError(

@@ -7,8 +7,15 @@ from core_log.errors import ConfigError
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """`shop/public.orders` is a table of a pipeline; `shop` alone is all of it."""
-    pipeline, _, table = target.partition("/")
+    """`shop/public.orders` is a table of a pipeline; `shop` alone is all of it. `shop/` is neither:
+    where a script's variable is empty, all of it was never meant."""
+    pipeline, slash, table = target.partition("/")
+    if slash and not table:
+        raise ConfigError(
+            "the table is not named",
+            hint=f"write {pipeline}/TABLE, or {pipeline} for all of it",
+            given=target,
+        )
     return pipeline, table
 
 

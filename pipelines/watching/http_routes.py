@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from core_log.errors import Cure, DirectoryInUse, Fenced, HeadwaterError
+from core_log.errors import ConfigError, Cure, DirectoryInUse, Fenced, HeadwaterError
 from pipelines.journal.control import RESTART, Wish, pause_wish, write_control
 from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
@@ -176,17 +176,19 @@ class _Routes:
         """Writes to the log what is wanted; the pipeline follows it, now or when it is next run."""
         await _body(request)
         pipeline, verb = self._pipeline(request), request.url.path.split("/")[3]
-        table = request.path_params.get("table", "")
-        if table:
+        table = request.path_params.get("table")
+        if table == "":
+            raise ConfigError("the table is not named", hint="take the last slash away for all")
+        if table is not None:
             table = find_table(table, self._to.board.tables(pipeline), pipeline=pipeline)
         id = secrets.token_hex(8)
         wish = (
-            Wish(RESTART, table, id)
+            Wish(RESTART, table or "", id)
             if verb == "restart"
-            else pause_wish(table=table, is_paused=verb == "pause", id=id)
+            else pause_wish(table=table or "", is_paused=verb == "pause", id=id)
         )
         await write_control(self._to.log, pipeline, [wish], now_ms=self._to.clock.now_ms())
-        said = {"pipeline": pipeline, "table": table or None, "wish": verb, "id": id}
+        said = {"pipeline": pipeline, "table": table, "wish": verb, "id": id}
         return _json(said, status=202)
 
     async def run(self, request: Request) -> Response:

@@ -242,6 +242,7 @@ async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:
         ("/pipelines/other/pause", "no pipeline of that name"),
         ("/pipelines/other/offsets", "no pipeline of that name"),
         ("/pipelines/shop/pause/ordres", "no such table"),
+        ("/pipelines/shop/pause/", "the table is not named"),
         ("/pipelines/shop/pause/..%2F..%2Fx", "no such table"),
     ],
 )

@@ -164,11 +164,14 @@ def test_a_table_is_paused_and_resumed_by_its_bare_name(shop: Shop) -> None:
 def test_what_cannot_be_meant_is_not_paused(shop: Shop) -> None:
     pipeline = shop.run("pause", "shpo")
     table = shop.run("pause", f"{shop.name}/ordres")
+    empty = shop.run("pause", f"{shop.name}/")
 
-    assert pipeline.code == table.code == exit_codes.INVALID
+    assert pipeline.code == table.code == empty.code == exit_codes.INVALID
     assert "this log knows no pipeline of that name" in pipeline.remarks
     assert shop.name in pipeline.remarks.partition("hint:")[2]
     assert "the pipeline has no such table" in table.remarks
+    assert "the table is not named" in empty.remarks
+    assert not shop.ask(desired).is_paused
 
 
 def test_a_pipeline_that_has_only_just_started_can_be_paused(shop: Shop) -> None:

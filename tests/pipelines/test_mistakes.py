@@ -197,7 +197,6 @@ def test_pipelines_that_may_meet_in_one_topic_are_remarked_upon(write: Write) ->
     [
         ("transform: [{table: a, mask: {b: hash}}]", "a hash without a salt"),
         ("log: {retention: {time: 30d}}", "retention does nothing"),
-        ("verify: {every: 1h}", "this version does not compare anything yet"),
     ],
 )
 def test_what_is_seldom_meant_is_remarked_upon(write: Write, line: str, problem: str) -> None:
@@ -205,6 +204,10 @@ def test_what_is_seldom_meant_is_remarked_upon(write: Write, line: str, problem:
 
     assert remark.problem.startswith(problem)
     assert remark.place is not None and remark.place.line == 8
+
+
+def test_comparing_regularly_is_nothing_to_remark_upon(write: Write) -> None:
+    assert not check(write(f"{SMALLEST}verify: {{every: 1h}}"), environment={}).remarks
 
 
 def test_a_directory_without_a_pipeline_says_so(tmp_path: Path) -> None:

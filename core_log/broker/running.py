@@ -8,9 +8,10 @@ from typing import Self
 from core_log.broker.broker import Broker
 from core_log.broker.dispatch import load_handlers
 from core_log.broker.housekeeping import Housekeeping
-from core_log.broker.server import Server, parse_address, refuse_unsafe
+from core_log.broker.server import Server
 from core_log.clock import Clock, SystemClock
 from core_log.endpoint import Endpoint, encode_endpoint
+from core_log.listen_address import parse_address, refuse_unsafe
 from core_log.settings import BrokerSettings
 from core_log.storage.files import Files, OsFiles
 from core_log.storage.store import Store

@@ -1,7 +1,6 @@
 """The listener: accepts connections and hands each frame to the handler of its API."""
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from core_log.broker.connection import Answer, Connection, Peer
 from core_log.broker.dispatch import RequestContext, Served
 from core_log.errors import ConfigError, DecodeError
+from core_log.listen_address import parse_address, refuse_unsafe
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.framing import encode_response, read_request_header
 from core_log.protocol.message import decode
@@ -182,25 +182,3 @@ class Server:
 def raise_unserved(api_key: int, version: int) -> NoReturn:
     """Kafka closes the connection on an API or version it never advertised; so do we."""
     raise DecodeError("API or version is not served", api_key=api_key, version=version)
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigError("listen address is not HOST:PORT", hint="try 127.0.0.1:9092", got=address)
-    return host, int(port)
-
-
-def refuse_unsafe(host: str) -> None:
-    """Nothing listens beyond loopback without authentication, and there is none yet."""
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise ConfigError(
-            "the log listens on loopback only, because it has no authentication yet",
-            hint="use --listen 127.0.0.1:9092, and an SSH tunnel from other machines",
-            host=host,
-        )

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from core_log.errors import ConfigError
+from core_log.listen_address import parse_address, refuse_unsafe
 from core_log.patterns import Pattern
 from core_log.settings import SecuritySettings
 from pipelines.file.spec import LogSettings
@@ -103,6 +105,8 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
         yield ("log", "bootstrap"), "the embedded log has no bootstrap", "write `type: kafka`"
     if log.type == "embedded" and log.security != SecuritySettings():
         yield ("log", "security"), "the embedded log is on loopback", "write `type: kafka`"
+    if log.type == "embedded":
+        yield from _of_listen(log.listen)
     is_avro = log.value.endswith("avro")
     if is_avro and not log.registry:
         yield ("log", "value"), "Avro needs a schema registry", "registry: http://HOST:PORT"
@@ -110,6 +114,14 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
         yield ("log", "schemas"), "`schemas` is for JSON", "take it out, Avro has its registry"
     if log.registry and not is_avro:
         yield ("log", "registry"), "only Avro uses a registry", "take it out, or change `value`"
+
+
+def _of_listen(address: str) -> Iterator[Problem]:
+    """What the broker would refuse, with its place."""
+    try:
+        refuse_unsafe(parse_address(address)[0])
+    except ConfigError as error:
+        yield ("log", "listen"), error.problem, "write 127.0.0.1:0, or another port"
 
 
 def _of_groups(at: int, pattern: str, texts: Iterable[str]) -> Iterator[Problem]:

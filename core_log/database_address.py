@@ -33,12 +33,19 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
         return sa.create_engine(
             url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )
-    except (sa.exc.NoSuchModuleError, ImportError) as error:
-        missing = error.name if isinstance(error, ImportError) else url.drivername
+    except sa.exc.NoSuchModuleError:
+        # Never the name of a package: `postgre://` would have anybody's package installed.
+        raise ConfigError(
+            "SQLAlchemy knows no such database",
+            dialect=url.drivername,
+            hint="correct what stands before ://, such as sqlite, postgresql or mysql; other"
+            " databases want their SQLAlchemy dialect installed",
+        ) from None
+    except ImportError as error:
         raise ConfigError(
             "there is no driver for this database",
             dialect=url.drivername,
-            hint=f"install it: pip install {missing}",
+            hint=f"install it: pip install {error.name}",
         ) from None
 
 

@@ -21,10 +21,14 @@ class HeadwaterError(Exception):
         super().__init__(problem)
         self.problem, self.hint, self.facts = problem, hint, facts
 
-    def __str__(self) -> str:
+    @property
+    def statement(self) -> str:
+        """What is so, and where, without what to do."""
         facts = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
-        lines = [f"{self.problem} ({facts})" if facts else self.problem]
-        return "\n  hint: ".join([*lines, self.hint] if self.hint else lines)
+        return f"{self.problem} ({facts})" if facts else self.problem
+
+    def __str__(self) -> str:
+        return f"{self.statement}\n  hint: {self.hint}" if self.hint else self.statement
 
 
 class ConfigError(HeadwaterError):

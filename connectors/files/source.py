@@ -109,7 +109,7 @@ class FilesSource:
             place.check()
             entries = place.entries(())
         except HeadwaterError as error:
-            return [Finding(str(error), error.hint or "see to it that it can be read")]
+            return [Finding(error.statement, error.hint or "see to it that it can be read")]
         look = Look(self._settings, place, self._origin(), {})
         readable = [entry for entry in entries if look.can_read(entry)]
         if readable:

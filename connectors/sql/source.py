@@ -74,9 +74,9 @@ class SqlSource:
             try:
                 tables = await _on(thread, self._tables_once)
             except SourceUnavailable as error:
-                return [Finding(str(error), "start it, or correct `url` of the source")]
+                return [Finding(error.statement, "start it, or correct `url` of the source")]
             except HeadwaterError as error:
-                return [Finding(str(error), error.hint or "correct the source's keys")]
+                return [Finding(error.statement, error.hint or "correct the source's keys")]
         if not tables:
             return [Finding("no table matches `tables`", "correct `tables` of the source")]
         return [finding for table in tables for finding in self._findings(table)]

@@ -125,10 +125,9 @@ async def _examined(
 
 def _failed(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> Examined:
     scrub = loaded.redaction.scrub
-    facts = ", ".join(f"{name}={value!r}" for name, value in error.facts.items())
     return Examined(
         f"{loaded.name} {unit}",
-        scrub(f"{error.problem} ({facts})" if facts else error.problem),
+        scrub(error.statement),
         scrub(error.hint),
         is_fatal=True,
     )

@@ -81,7 +81,7 @@ class FilesSink:
         try:
             await in_thread(store.check)
         except HeadwaterError as error:
-            return [Finding(str(error), error.hint or "see to it that it can be written")]
+            return [Finding(error.statement, error.hint or "see to it that it can be written")]
         return []
 
     async def drop(self) -> Sequence[str]:

@@ -310,7 +310,7 @@ class SparkSink:
         try:
             self._lake.place.store.check()
         except HeadwaterError as error:
-            found.append(Finding(str(error), error.hint or "see to it that it can be written"))
+            found.append(Finding(error.statement, error.hint or "see to it that it can be written"))
             return found
         for table, how in self._waiting().items():
             said = self._waits(table, how)

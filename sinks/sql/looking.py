@@ -74,7 +74,7 @@ def _finding(error: HeadwaterError) -> Finding:
     if isinstance(error, SinkUnavailable):
         why = error.facts.get("why", "")
         return Finding(f"{error.problem}: {why}", "start it, or correct `url` of the sink")
-    return Finding(str(error), error.hint or "correct `url` of the sink")
+    return Finding(error.statement, error.hint or "correct `url` of the sink")
 
 
 def _unclear(error: Exception) -> Finding:

@@ -44,6 +44,26 @@ def test_what_cannot_be_reached_ends_with_its_own_code(
         assert "canary-word" not in said
 
 
+@pytest.mark.parametrize(
+    ("source", "sink", "cure"),
+    [
+        ("{type: files, path: ./none/*.csv}", "{type: console}", "mkdir -p"),
+        ("{type: generator}", "{type: sql, url: 'sqllite:///shop.db'}", "such as sqlite"),
+    ],
+)
+def test_a_cure_is_said_once_and_never_installs_what_was_mistyped(
+    headwater: Headwater, tmp_path: Path, source: str, sink: str, cure: str
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(f"pipeline: shop\nsource: {source}\nsink: {sink}\n")
+
+    ran = headwater("doctor", file)
+
+    assert ran.code == exit_codes.UNREACHABLE
+    assert ran.data.count(cure) == 1
+    assert "hint:" not in ran.data and "pip install" not in ran.data
+
+
 def test_what_a_database_lacks_is_told_with_the_sql_that_cures_it(
     headwater: Headwater, tmp_path: Path, guest: Guest
 ) -> None:

@@ -83,7 +83,13 @@ class CommandTable(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # What is wrong with the other options must come out in the form that was asked for.
         ctx.obj = Output(as_json="--json" in args, has_color=default_color())
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            _tell_misuse(ctx.obj, error)
+            ctx.exit(exit_codes.INVALID)
 
     def invoke(self, ctx: click.Context) -> Any:
         output = ctx.ensure_object(Output)
@@ -179,7 +185,7 @@ def _tell_misuse(output: Output, error: click.ClickException) -> None:
     wrong = ConfigError(problem[:1].lower() + problem[1:].rstrip("."), hint=hint)
     if output.as_json:
         facts = error_facts(wrong, exit_codes.INVALID) | {"kind": "UsageError"}
-        output.write(envelope(None, error=facts))
+        output.write_error(envelope(None, error=facts))
     if usage:
         click.echo(usage, err=True)
     click.echo(f"{output.styled('error:', fg='red', bold=True)} {wrong}", err=True)
@@ -195,7 +201,7 @@ def _tell_bug(output: Output, bug: Exception) -> None:
             "facts": {},
         }
         facts["exit_code"] = exit_codes.INTERNAL
-        output.write(envelope(None, error=output.scrubbed(facts)))
+        output.write_error(envelope(None, error=output.scrubbed(facts)))
     click.echo(output.scrub("".join(traceback.format_exception(bug))), err=True, nl=False)
 
 

@@ -40,6 +40,13 @@ class Output:
         """One line of data, as it is."""
         click.echo(line, color=None if self.has_color else False)
 
+    def write_error(self, line: str) -> None:
+        """The envelope of an error; where stdout is what fails, stderr says so alone."""
+        try:
+            self.write(line)
+        except OSError:
+            close_stdout_quietly()
+
     def note(self, text: str) -> None:
         """Something a person may want to know; no data."""
         if not self.is_quiet:
@@ -54,7 +61,7 @@ class Output:
         """Says what is so, where, and what to do."""
         if self.as_json:
             data = error.data if isinstance(error, DifferencesFound) else None
-            self.write(envelope(data, error=self.scrubbed(error_facts(error, exit_code))))
+            self.write_error(envelope(data, error=self.scrubbed(error_facts(error, exit_code))))
         elif isinstance(error, DifferencesFound):
             for line in error.lines:
                 self.write(line)

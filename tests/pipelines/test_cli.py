@@ -61,6 +61,31 @@ def test_a_mistyped_option_ends_in_an_envelope_where_one_was_asked_for(
     assert ran.envelope["error"]["hint"] == "headwater tail --help"
 
 
+def test_an_option_in_the_wrong_place_ends_in_the_same_form(headwater: Headwater) -> None:
+    ran = headwater("--json", "status")
+
+    assert ran.code == exit_codes.INVALID
+    assert ran.envelope["error"]["kind"] == "UsageError"
+    assert "error: no such option" in ran.remarks.lower()
+
+
+@pytest.mark.parametrize("command", ["version", "nope"])
+def test_an_answer_that_cannot_be_written_is_told_on_stderr(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pipelines.cli", command, "--json"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert ran.returncode in (exit_codes.INVALID, exit_codes.UNREACHABLE)
+    assert "error: " in ran.stderr
+    assert "Traceback" not in ran.stderr and "Exception" not in ran.stderr
+
+
 def test_the_version_is_data(headwater: Headwater) -> None:
     plain, asked = headwater("version"), headwater("version", "--json")
 

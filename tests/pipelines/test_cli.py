@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,27 @@ def test_every_command_has_the_shared_options_and_says_what_it_does(
 
     assert {"json", "quiet", "verbose", "no_color"} <= options
     assert command.help and command.help.strip().split("\n")[0].endswith((".", "000"))
+
+
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")]
+WRITTEN = re.compile(r"headwater ([a-z]+(?: [a-z]+)?)([^`\n|#]*)")
+
+
+def test_every_option_that_a_page_writes_behind_a_command_is_one_of_it() -> None:
+    options = {
+        name: {each for param in command.params for each in (*param.opts, *param.secondary_opts)}
+        for name, command in all_commands()
+    }
+    wrong = [
+        (page.name, called, option)
+        for page in PAGES
+        for called, rest in WRITTEN.findall(page.read_text())
+        for name in {called, called.split()[0]} & options.keys()
+        for option in re.findall(r"(?<= )-{1,2}[a-z][a-z-]*", rest)
+        if option not in options[name]
+    ]
+
+    assert not wrong
 
 
 def test_an_unknown_command_is_named_and_the_nearest_is_offered(headwater: Headwater) -> None:

@@ -223,12 +223,12 @@ class History:
 
     async def _check_reached(self, as_of: PositionAsOf) -> None:
         """What the source committed up to there may not be in the log yet."""
-        reached = (await load_positions(self._log, self._pipeline)).get(STREAM)
-        if reached is None:
-            return
-        check_same_kind(as_of, reached)
+        reached = (await load_positions(self._log, self._pipeline)).get(STREAM, "")
         order = order_of(reached)
-        if order is not None and order < as_of.order:
+        if order is None:
+            raise _without_order()
+        check_same_kind(as_of, reached)
+        if order < as_of.order:
             raise ConfigError(
                 "the log has not come to that position of the source yet",
                 asked=as_of.position,
@@ -270,14 +270,18 @@ def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
     position = commit.positions.get(STREAM)
     if position is None:
         return None
-    check_same_kind(as_of, position)
     order = order_of(position)
     if order is None:
-        raise ConfigError(
-            "positions of this source have no order of their own",
-            hint="give a time, or offsets of the log: headwater status --positions shows both",
-        )
+        raise _without_order()
+    check_same_kind(as_of, position)
     return order > as_of.order
+
+
+def _without_order() -> ConfigError:
+    return ConfigError(
+        "positions of this source have no order of their own",
+        hint="give a time, or offsets of the log: headwater status --positions shows both",
+    )
 
 
 def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:

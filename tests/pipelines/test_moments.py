@@ -241,6 +241,13 @@ async def test_a_position_of_another_kind_of_source_is_refused(text: str) -> Non
     assert "such as stream=" in refused.value.hint
 
 
+async def test_a_source_without_positions_in_an_order_tells_none() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+
+    with pytest.raises(ConfigError, match="no order"):
+        await moment_of(world.log, "files", before("2"), [TopicPartition(TOPIC, 0)])
+
+
 async def test_offsets_are_wanted_of_every_partition() -> None:
     world = await told(made_up(5, seed=1), partitions=2, bytes_max=1)
 

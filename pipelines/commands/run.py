@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.output import Output, counted, shared_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,4 +131,9 @@ def run(
         migrates=migrate,
     )
     snapshot = run_until_signal(run_pipelines(wanted))
+    for name, pipeline in snapshot["pipelines"].items():
+        letters = sum(table["dead_letters"] for table in pipeline["tables"].values())
+        if letters:  # nobody else says it: with --once no status is there to be asked afterwards
+            put_aside = counted(letters, "record")
+            output.note(f"{put_aside} of {name} could not be applied: headwater dlq show {name}")
     output.result(snapshot, [])

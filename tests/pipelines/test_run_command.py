@@ -161,6 +161,22 @@ def test_one_process_is_enough_where_the_file_says_so(tmp_path: Path) -> None:
     assert_equals_truth(tmp_path / "target.db")
 
 
+def test_a_run_that_set_records_aside_says_so_at_its_end(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,total\n1,2.5\n2,x\n")
+    file = write(
+        tmp_path,
+        "pipeline: shop\nsource: {type: files, path: ./*.csv, table: orders, key: id, settle: 0s}\n"
+        "transform: [{table: orders, cast: {total: 'decimal(10,2)'}}]\n"
+        "sink: {type: sql, url: 'sqlite:///target.db'}\n",
+    )
+
+    ran = start("run", file, "--once")
+    _, err = ran.communicate(timeout=PATIENCE_S)
+
+    assert ran.returncode == exit_codes.OK, err
+    assert "1 record of shop could not be applied: headwater dlq show shop" in err
+
+
 def test_it_runs_although_whoever_started_it_had_closed_its_streams(tmp_path: Path) -> None:
     file = write(tmp_path, FINITE)
     closing_them = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]

@@ -72,9 +72,11 @@ async def run(wanted: Wanted) -> Snapshot:
             return await _Run(wanted, tasks).run()
     except ExceptionGroup as group:
         error = expected(group)
-        if error is None:
-            raise
-        raise error from None
+        if error is not None:
+            raise error from None
+        if len(group.exceptions) == 1 and isinstance(group.exceptions[0], OSError):
+            raise group.exceptions[0] from None  # such as a directory that cannot be made
+        raise
 
 
 class _Run:

@@ -200,6 +200,17 @@ def test_a_unit_that_nothing_can_cure_ends_the_run_with_its_reason(tmp_path: Pat
     assert "error: shop/sql is quarantined: " in err
 
 
+def test_a_log_that_cannot_be_made_is_told_without_a_traceback(tmp_path: Path) -> None:
+    file = write(tmp_path, ENDLESS)
+    (tmp_path / "data").write_text("in the way")
+
+    ran = start("run", file)
+    _, err = ran.communicate(timeout=PATIENCE_S)
+
+    assert ran.returncode == exit_codes.UNREACHABLE, err
+    assert "error: the system says: " in err and "Traceback" not in err
+
+
 def test_a_file_with_mistakes_starts_nothing(headwater: Headwater, tmp_path: Path) -> None:
     file = write(tmp_path, ENDLESS.replace("rate", "rat"))
 

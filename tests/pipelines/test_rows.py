@@ -88,7 +88,8 @@ def test_the_newest_is_searched_for_from_the_end_in_growing_windows(
         newest = await newest_change(world.log, stored.topic, keys, ends=None)
         other = await key_bytes(world.log, stored, "12345")
         never = [each async for each in key_history(world.log, stored, other)]
-        as_of = parse_as_of(time_text(changes[3].committed_ms), now_ms=0)
+        then_ms = changes[3].committed_ms
+        as_of = parse_as_of(time_text(then_ms), now_ms=then_ms)
         partitions = [TopicPartition(stored.topic, number) for number in range(3)]
         before = await moment_of(world.log, "copy", as_of, partitions)
         then = await newest_change(world.log, stored.topic, keys, ends=before.ends)

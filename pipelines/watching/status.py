@@ -45,6 +45,7 @@ class StatusBoard:
     def __call__(self, report: Report) -> None:
         if isinstance(report, Verified):
             self._verified.setdefault(report.pipeline, {})[report.table] = report
+            self._unit(report.pipeline, SOURCE).know(report.table)
             return
         unit = self._unit(report.pipeline, report.unit)
         match report:

@@ -131,6 +131,10 @@ class UnitStatus:
         self.retries += report.state is State.RETRYING
         self.state, self.reason, self.since_ms = report.state, report.reason, now_ms
 
+    def know(self, table: str) -> None:
+        """There is something to say of it, though nothing of it has moved since this began."""
+        self._table(table)
+
     def move(self, report: Moved, source_ms: int | None, *, monotonic_ms: int) -> None:
         table = self._table(report.table)
         table.rows += report.rows

@@ -117,6 +117,17 @@ def test_a_remark_is_shown_with_its_cure_until_it_is_taken_back(watched: Watched
     assert not watched.pipeline["units"]["source"]["remarks"]
 
 
+def test_the_last_comparison_is_told_of_a_table_of_which_nothing_has_moved_since(
+    watched: Watched,
+) -> None:
+    watched.say(StateChanged("shop", "source", "", State.RUNNING))
+    watched.verified(3)
+
+    assert watched.orders["state"] == "streaming"
+    assert watched.orders["verified"]["differing"] == 3
+    assert watched.orders["lag_ms"] is None
+
+
 def test_the_last_comparison_of_a_table_is_told_with_when_it_was(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     before = watched.orders["verified"]

@@ -25,7 +25,11 @@ from core_log.varint import Int64s, varint_lengths
 BATCH_BYTES_MAX = 1 << 20
 """Fits Kafka's default of max.message.bytes."""
 
-SPAN_BYTES = 2 << 20
+LAID_OUT_BYTES_MAX = 4 << 20
+"""Of a batch before it is compressed, for writers of what becomes much smaller by that: fewer
+batches are fewer requests, each of which costs both sides as much as thousands of records."""
+
+SPAN_BYTES = 4 << 20
 COLUMN_BYTES_MAX = 1 << 30
 """Binary columns count their bytes in 31 bits."""
 
@@ -67,22 +71,39 @@ def encode(
     headers: bytes | pa.BinaryArray = NO_HEADERS,
     compression: int = 0,
     batch_bytes_max: int = BATCH_BYTES_MAX,
+    laid_out_bytes_max: int = 0,
 ) -> list[Batch]:
-    """As few batches as the limit allows; only a record that is too large alone exceeds it."""
+    """As few batches as the limit allows; only a record that is too large alone exceeds it.
+
+    `laid_out_bytes_max`: how large a batch may be before it is compressed, where that is more. One
+    that exceeds the limit nevertheless is divided by what it would be without compression.
+    """
     times = np.broadcast_to(np.asarray(timestamps_ms, dtype=np.int64), (len(keys),))
     if 0 < len(keys) <= FEW:
         section = _few_records(keys, values, times, headers)
         if len(section) + HEADER_BYTES <= batch_bytes_max:
             return [_frame(section, times, compression)]
     batches: list[Batch] = []
-    for span in _spans(_cut(keys, values, times, headers, batch_bytes_max - HEADER_BYTES)):
+    bytes_max = max(batch_bytes_max, laid_out_bytes_max if compression else 0)
+    for span in _spans(_cut(keys, values, times, headers, bytes_max - HEADER_BYTES)):
         first = span[0][0]
         rows = slice(first, span[-1][1])
         part = headers if isinstance(headers, bytes) else headers[rows]
         bounds = np.array(span, dtype=np.int64) - first
         records = encode_records(keys[rows], values[rows], times[rows], bounds, part)
         for (start, end), section in zip(span, records, strict=True):
-            batches.append(_frame(section, times[start:end], compression))
+            batch = _frame(section, times[start:end], compression)
+            if len(batch.data) <= batch_bytes_max or bytes_max == batch_bytes_max:
+                batches.append(batch)
+                continue
+            batches += encode(
+                keys[start:end],
+                values[start:end],
+                timestamps_ms=times[start:end],
+                headers=headers if isinstance(headers, bytes) else headers[start:end],
+                compression=compression,
+                batch_bytes_max=batch_bytes_max,
+            )
     return batches
 
 

@@ -199,7 +199,12 @@ class Encoder:
             if rows is not None:
                 keys, values, theirs = keys.take(rows), values.take(rows), theirs.take(rows)
             batches = records.encode(
-                keys, values, timestamps_ms=now_ms, headers=theirs, compression=self._compression
+                keys,
+                values,
+                timestamps_ms=now_ms,
+                headers=theirs,
+                compression=self._compression,
+                laid_out_bytes_max=records.LAID_OUT_BYTES_MAX,
             )
             home = TopicPartition(route.topic, partition)
             portions += [Portion(home, batch) for batch in batches]

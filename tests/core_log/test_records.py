@@ -212,6 +212,37 @@ def test_what_does_not_shrink_is_stored_as_it_is() -> None:
     assert BatchHeader.read(batch.data).compression == 0
 
 
+@pytest.mark.parametrize("is_noise", [False, True])
+def test_what_compression_makes_small_is_laid_out_in_larger_batches(is_noise: bool) -> None:
+    limit, wide, count = 4_000, 16_000, 100
+    noise = np.random.default_rng(1).bytes(count * 200)
+    values = [noise[at : at + 200] if is_noise else b"x" * 200 for at in range(0, len(noise), 200)]
+    keys, times = [str(number).encode() for number in range(count)], np.arange(count)
+
+    def encoded(laid_out_bytes_max: int, code: int) -> list[Batch]:
+        return encode(
+            cells([*keys]),
+            cells([*values]),
+            timestamps_ms=times,
+            compression=code,
+            batch_bytes_max=limit,
+            laid_out_bytes_max=laid_out_bytes_max,
+        )
+
+    narrow, larger, plain = encoded(0, 4), encoded(wide, 4), encoded(wide, 0)
+
+    assert max(len(batch.data) for batch in (*larger, *plain)) <= limit
+    assert (len(larger) < len(narrow)) != is_noise
+    assert len(plain) >= len(narrow)
+    assert sum(batch.record_count for batch in larger) == count
+    for batch in larger:
+        seal(batch.data)
+    found = [decode(bytes(batch.data)) for batch in larger]
+    assert [key for part in found for key in part.keys.to_pylist()] == keys
+    assert [value for part in found for value in part.values.to_pylist()] == values
+    assert np.concatenate([part.timestamps_ms for part in found]).tolist() == times.tolist()
+
+
 @given(st.lists(RECORDS, min_size=1, max_size=3), st.data())
 def test_malformed_records_are_refused_or_read_as_the_reference_reads_them(
     batches: list[list[PlainRecord]], data: st.DataObject

@@ -1,7 +1,6 @@
 """SQL expressions over the columns of a batch, answered by a DuckDB that can reach nothing else."""
 
 from collections.abc import Mapping, Sequence
-from threading import Timer
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +10,8 @@ from core_log.errors import ConfigError, DecodeError, TransformFailed
 from core_log.rows.column_types import type_text
 from core_log.table_schema import TableSchema
 from pipelines.transforms.errors import at_table
-from pipelines.transforms.syntax import Syntax, read_syntax
+from pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
+from pipelines.transforms.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,11 +55,12 @@ class Expressions:
         self._database.execute(f"SET memory_limit = '{memory_bytes_max}B'")
         for name, value in SETTINGS.items():
             self._database.execute(f"SET {name} = {value!r}")
+        self._functions = usable_functions(self._database)
         self._prepared_count = 0
 
     def check(self, text: str) -> Syntax:
         """Raises ConfigError unless this is one expression that a row alone decides."""
-        return read_syntax(self._database, text)
+        return read_syntax(self._database, text, self._functions)
 
     def prepare(
         self,
@@ -124,6 +125,7 @@ class Prepared:
         self._failure, self._table = duckdb.Error, str(schema.table)
         self._interrupted = duckdb.InterruptException
         self._what, self._ms_max = what, ms_max
+        self._time_limit = TimeLimit(ms_max, database.interrupt)
         self._texts = [f"({text}\n)" for text in texts.values()]
         self._nothing = self._columns(pa.RecordBatch.from_pylist([], schema=schema.arrow))
         self._feed = Feed(self._nothing)
@@ -198,11 +200,9 @@ class Prepared:
     def _run(self, query: "duckdb.DuckDBPyRelation", rows: pa.RecordBatch) -> pa.Table:
         """DuckDB looks whether it is interrupted between rows, some thousands at a time."""
         self._feed.table = self._columns(rows)
-        timer = Timer(self._ms_max / 1_000, self._database.interrupt)
-        timer.daemon = True
-        timer.start()
         try:
-            return query.to_arrow_table()
+            with self._time_limit.watching():
+                return query.to_arrow_table()
         except self._interrupted:
             raise TransformFailed(
                 "an expression takes longer than it may",
@@ -213,7 +213,6 @@ class Prepared:
                 time_max=f"{self._ms_max}ms",
             ) from None
         finally:
-            timer.cancel()
             self._feed.table = self._nothing
 
     def _columns(self, rows: pa.RecordBatch) -> pa.Table:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core_log.errors import ConfigError
@@ -58,15 +57,11 @@ class Syntax:
             yield alike[0]
 
 
-@cache
-def usable_functions() -> frozenset[str]:
+def usable_functions(database: "duckdb.DuckDBPyConnection") -> frozenset[str]:
     """Those that answer by their arguments alone, so that a replay makes the same rows again."""
-    import duckdb
-
-    with duckdb.connect(":memory:") as database:
-        listed = database.execute(
-            "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
-        ).fetchall()
+    listed = database.execute(
+        "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
+    ).fetchall()
     # A name may be a table's as well, such as range: where a value stands, the scalar is meant.
     refused = {
         name
@@ -83,7 +78,7 @@ def usable_functions() -> frozenset[str]:
     return frozenset({name for name in scalars if not name.startswith("__")} | macros)
 
 
-def read_syntax(database: "duckdb.DuckDBPyConnection", text: str) -> Syntax:
+def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozenset[str]) -> Syntax:
     """Raises ConfigError for everything that is not such an expression."""
     if not text.strip():
         raise _refused(text, "it is empty")
@@ -96,7 +91,7 @@ def read_syntax(database: "duckdb.DuckDBPyConnection", text: str) -> Syntax:
     selected = _the_one_expression(parsed)
     if selected is None:
         raise _refused(text, "it is more than one expression")
-    return Syntax(tuple(dict.fromkeys(_names(selected, text, usable_functions(), frozenset()))))
+    return Syntax(tuple(dict.fromkeys(_names(selected, text, usable, frozenset()))))
 
 
 def _the_one_expression(parsed: dict[str, Any]) -> object:

@@ -1,0 +1,48 @@
+"""Work that takes too long is interrupted, whatever went before it; other work never is."""
+
+import threading
+import time
+
+from pipelines.transforms.time_limit import TimeLimit
+
+MS_MAX = 400
+
+
+def test_only_what_lasts_too_long_is_interrupted_and_that_soon() -> None:
+    interrupted = threading.Event()
+    limit = TimeLimit(MS_MAX, interrupted.set)
+
+    for _ in range(5):
+        with limit.watching():
+            time.sleep(MS_MAX / 4_000)
+    assert not interrupted.is_set()
+
+    begun = time.monotonic()
+    with limit.watching():
+        assert interrupted.wait(10)
+    assert time.monotonic() - begun >= MS_MAX / 1_000
+
+
+def test_what_comes_after_an_interruption_has_its_whole_time() -> None:
+    interrupted = threading.Event()
+    limit = TimeLimit(MS_MAX, interrupted.set)
+
+    for _ in range(2):
+        begun = time.monotonic()
+        with limit.watching():
+            assert interrupted.wait(10)
+        assert time.monotonic() - begun >= MS_MAX / 1_000
+        interrupted.clear()
+
+
+def test_one_thread_watches_all_that_comes_soon_and_goes_when_nothing_does() -> None:
+    limit = TimeLimit(MS_MAX, lambda: None)
+    before = set(threading.enumerate())
+
+    for _ in range(100):
+        with limit.watching():
+            pass
+    [thread] = set(threading.enumerate()) - before
+    thread.join(10)
+
+    assert not thread.is_alive()

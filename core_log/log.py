@@ -36,6 +36,15 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What retention and compaction have left of a partition, as in `Bounds`."""
+
+    start: int
+    cleaned_to: int
+    deletes_dropped_to: int
+
+
+@dataclass(frozen=True, slots=True)
 class FetchLimit:
     """How much to wait for and how much to take."""
 
@@ -96,6 +105,10 @@ class Log(Protocol):
     async def bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Bounds]: ...
+    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+        """Asks for no end, which would wait for the disk."""
+        ...
+
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int
     ) -> Offsets:

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 
 from core_log.errors import PositionLost
-from core_log.log import Bounds, TopicPartition
+from core_log.log import Bounds, Kept, TopicPartition
 from sinks.sink import Stands
 
 
 def check_no_delete_was_missed(
     start: Stands,
     *,
-    before: Mapping[TopicPartition, Bounds],
-    after: Mapping[TopicPartition, Bounds],
+    before: Mapping[TopicPartition, Bounds | Kept],
+    after: Mapping[TopicPartition, Bounds | Kept],
 ) -> None:
     """Raises PositionLost. `start` is where the reading of everything began, `before` and `after`
     how far the partitions reached when it began and when it was done."""
-    for partition, bounds in after.items():
-        dropped_to = bounds.deletes_dropped_to
+    for partition, kept in after.items():
+        dropped_to = kept.deletes_dropped_to
         if dropped_to > max(before[partition].deletes_dropped_to, start[partition].next_offset):
             raise PositionLost(
                 "deletes aged out of the log while they were being read",

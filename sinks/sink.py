@@ -11,7 +11,7 @@ import pyarrow as pa
 from core_log.changes import Positions, TableChanges
 from core_log.clock import Clock
 from core_log.finding import Finding
-from core_log.log import Log, TopicPartition
+from core_log.log import Kept, Log, TopicPartition
 from core_log.table_schema import TableId, TableSchema
 
 
@@ -100,6 +100,8 @@ class Slice:
     read: Callable[["Slice"], AsyncIterator[TableChanges]]
     truncated: frozenset[str] = frozenset()
     """Topics that may hold truncates in this stretch."""
+    kept: Mapping[TopicPartition, Kept] | None = None
+    """What was left of its partitions when it was cut: what goes afterwards is missed."""
     split_reader: SplitReader | None = None
     """For sinks whose own processes read the log; None where the log has no address."""
     heard: Heard = lambda _: None

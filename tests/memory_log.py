@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from core_log.batch import Batch, seal, stamp
 from core_log.errors import Fenced, LogRejected, PositionLost
-from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
 from core_log.settings import TopicSettings
 
 
@@ -125,6 +125,12 @@ class MemoryLog:
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return {place: self._bounds(self.partitions[place]) for place in partitions}
+
+    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+        return {
+            place: Kept(each.start, each.cleaned_to, each.deletes_dropped_to)
+            for place, each in (await self.bounds(partitions)).items()
+        }
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int

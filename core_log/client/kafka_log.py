@@ -21,7 +21,7 @@ from core_log.client.topic_admin import TopicAdmin
 from core_log.client.topics import ensure_topic, partition_count
 from core_log.client.transactions import TransactionCoordinator
 from core_log.client.writer import KafkaWriter
-from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
 from core_log.settings import TopicSettings
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,9 @@ class KafkaLog:
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return await self._offsets.bounds(partitions)
+
+    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+        return await self._offsets.kept(partitions)
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int

@@ -7,7 +7,7 @@ from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
 from core_log.client.node import Node
 from core_log.client.together import together
-from core_log.log import Bounds, Isolation, Offsets, TopicPartition
+from core_log.log import Bounds, Isolation, Kept, Offsets, TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -54,6 +54,21 @@ class LogOffsets:
                 start=start[partition].offset,
                 stable=stable[partition].offset,
                 end=max(end[partition].offset, stable[partition].offset),
+                cleaned_to=_private(cleaned_to[partition], CLEANED_TO),
+                deletes_dropped_to=_private(deletes_dropped_to[partition], DELETES_DROPPED_TO),
+            )
+            for partition in wanted
+        }
+
+    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+        """In half the requests of `bounds`, none of which waits for what is on its way to disk."""
+        wanted = list(partitions)
+        start, cleaned_to, deletes_dropped_to = await together(
+            self.find(wanted, each) for each in (EARLIEST, CLEANED_TO, DELETES_DROPPED_TO)
+        )
+        return {
+            partition: Kept(
+                start=start[partition].offset,
                 cleaned_to=_private(cleaned_to[partition], CLEANED_TO),
                 deletes_dropped_to=_private(deletes_dropped_to[partition], DELETES_DROPPED_TO),
             )

@@ -3,7 +3,7 @@
 from asyncio import gather
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -70,12 +70,11 @@ class SliceReader:
             for partition, stand in part.end.items()
             if partition.topic != COMMITS
         }
-        before = await self._log.bounds(ends)
+        before = part.kept or await self._log.kept(ends)
         begun = _Begun(
             {each: part.end[each] for each in ends if part.end[each].topic_id},
             {each: max(part.start[each].next_offset, before[each].start) for each in ends},
-            {each: held.cleaned_to for each, held in before.items()},
-            {each: held.stable for each, held in before.items()},
+            {each: before[each].cleaned_to for each in ends},
         )
         for barrier in await self._barriers(part, begun.reached, ends):
             async for changes in self._read_to(barrier, begun):
@@ -87,9 +86,7 @@ class SliceReader:
             begun.reached.update({partition: offset + 1 for partition, offset in others})
         async for changes in self._read_to(ends, begun):
             yield changes
-        after, _ = await gather(
-            self._log.bounds(before), check_same_topics(self._log, begun.stands)
-        )
+        after, _ = await gather(self._log.kept(ends), check_same_topics(self._log, begun.stands))
         check_no_delete_was_missed(part.start, before=before, after=after)
 
     def hear(self, counts: Sequence[Count]) -> None:
@@ -137,15 +134,15 @@ class SliceReader:
         """What each fetch brings of a partition."""
         reached = begun.reached
         while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
-            fetched = await self._log.fetch(
-                wanted, limit=self._limit, isolation=Isolation.COMMITTED
-            )
+            is_all_there = all(begun.decided.get(part, 0) >= ends[part] for part in wanted)
+            limit = replace(self._limit, wait_ms_max=0) if is_all_there else self._limit
+            fetched = await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED)
             if not fetched:
                 await check_same_topics(self._log, begun.stands)
                 reached |= await self._beyond_compacted(ends, begun)
             if self._after_log.filters:  # compaction goes on while a long slice is read
-                held = await self._log.bounds(wanted)
-                begun.cleaned.update({part: each.cleaned_to for part, each in held.items()})
+                kept = await self._log.kept(wanted)
+                begun.cleaned.update({part: each.cleaned_to for part, each in kept.items()})
             for each in fetched:
                 partition, end = each.partition, ends[each.partition]
                 reached[partition] = min(each.next_offset, end)
@@ -163,7 +160,7 @@ class SliceReader:
         fetch which found nothing. What was decided since is there to be fetched; an end that the
         log does not reach never will be."""
         wanted = {part: end for part, end in ends.items() if begun.reached[part] < end}
-        gone = {part: end for part, end in wanted.items() if begun.decided[part] >= end}
+        gone = {part: end for part, end in wanted.items() if begun.decided.get(part, 0) >= end}
         for part, held in (await self._log.bounds(wanted)).items():
             check_reached(part, ends[part], held)
             begun.decided[part] = held.stable
@@ -194,8 +191,8 @@ class _Begun:
     reached: dict[TopicPartition, int]
     cleaned: dict[TopicPartition, int]
     """Below, compaction may have taken what the target has not seen."""
-    decided: dict[TopicPartition, int]
-    """Below, a fetch that begins now finds all there is."""
+    decided: dict[TopicPartition, int] = field(default_factory=dict)
+    """Below, a fetch that begins now finds all there is; asked for when one has found nothing."""
 
 
 def _sum(one: Count, other: Count) -> Count:

@@ -1,12 +1,14 @@
 """Cuts the log into the slices that a sink applies: always at commit boundaries of the source."""
 
+from asyncio import gather
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from core_log.changes import TableChanges
+from core_log.client.together import together
 from core_log.clock import Clock
 from core_log.errors import LogRejected, PositionLost
-from core_log.log import Log, TopicPartition
+from core_log.log import Kept, Log, TopicPartition
 from pipelines.journal.commits import Commit, commits_home
 from pipelines.journal.control import desired
 from pipelines.journal.generations import Generations, load_generations
@@ -294,15 +296,17 @@ class Slicer:
         return min(max(due_ms - self._clock.monotonic_ms(), 0), POLL_MS)
 
     async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
-        for topic in {partition.topic for partition in moves}:
-            if await self._log.topic_id(topic) != self._topic_ids[topic]:
+        topics = {partition.topic for partition in moves}
+        kept, ids = await gather(self._log.kept(moves), together(map(self._log.topic_id, topics)))
+        for topic, topic_id in zip(topics, ids, strict=True):
+            if topic_id != self._topic_ids[topic]:
                 error = PositionLost(
                     "the topic was deleted and made anew while the sink read it",
                     hint="headwater rebuild makes the table anew from what the log holds",
                     topic=topic,
                 )
                 self.lose(topic, error)
-        await self._lose_what_aged_out(moves)
+        self._lose_what_aged_out(kept)
         moves = {part: end for part, end in moves.items() if part.topic not in self._lost}
         if not moves:
             return None
@@ -320,12 +324,13 @@ class Slicer:
             cut=cut,
             read=self._read,
             truncated=frozenset(self._truncated & topics),
+            kept=kept,
             split_reader=self._split_reader,
         )
 
-    async def _lose_what_aged_out(self, moves: Collection[TopicPartition]) -> None:
+    def _lose_what_aged_out(self, kept: Mapping[TopicPartition, Kept]) -> None:
         """Who was held, or is slow, can come too late without ever starting again."""
-        for part, held in (await self._log.bounds(moves)).items():
+        for part, held in kept.items():
             dropped_to = held.deletes_dropped_to
             if dropped_to <= self._dropped_before.get(
                 part, 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from core_log.errors import PositionLost
-from core_log.log import Bounds, Log, TopicPartition
+from core_log.log import Bounds, Kept, Log, TopicPartition
 from sinks.sink import Stand, Stands
 
 REBUILD = "headwater rebuild makes the table anew from what the log holds"
@@ -48,7 +48,7 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
         )
 
 
-def check_stand(partition: TopicPartition, held: int, log: Bounds) -> None:
+def check_stand(partition: TopicPartition, held: int, log: Bounds | Kept) -> None:
     """A partition of which a target holds nothing yet has nothing to lose."""
     if held and held < log.start:
         raise PositionLost(

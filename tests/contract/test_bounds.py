@@ -2,7 +2,7 @@
 
 import asyncio
 
-from core_log.log import Bounds
+from core_log.log import Bounds, Kept
 from tests.contract.conftest import Ground
 from tests.contract.records import NOW_MS, batch_of
 
@@ -37,6 +37,19 @@ async def test_only_our_log_can_tell_what_compaction_took(ground: Ground) -> Non
 
     nothing_yet = -1 if ground.kind == "apache kafka" else 0
     assert bounds == Bounds(0, 1, 1, cleaned_to=nothing_yet, deletes_dropped_to=nothing_yet)
+
+
+async def test_what_is_kept_is_what_the_bounds_say_of_it(ground: Ground) -> None:
+    zero, one = await ground.topic(partitions=2)
+    await ground.log.append(one, batch_of("a"))
+
+    bounds, kept = await ground.log.bounds([zero, one]), await ground.log.kept([zero, one])
+
+    assert kept == {
+        part: Kept(each.start, each.cleaned_to, each.deletes_dropped_to)
+        for part, each in bounds.items()
+    }
+    assert await ground.log.kept([]) == {}
 
 
 async def test_a_moment_has_the_first_offset_appended_then_or_later(ground: Ground) -> None:

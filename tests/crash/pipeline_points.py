@@ -17,6 +17,7 @@ from core_log.log import (
     Fetched,
     FetchLimit,
     Isolation,
+    Kept,
     Log,
     Offsets,
     TopicPartition,
@@ -133,6 +134,9 @@ class KillingLog:
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return await self.log.bounds(partitions)
+
+    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+        return await self.log.kept(partitions)
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int

@@ -13,7 +13,7 @@ from core_log.client import KafkaLog
 from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.errors import ConfigError
-from core_log.log import Bounds, TopicPartition
+from core_log.log import Bounds, Kept, TopicPartition
 from core_log.settings import BrokerSettings
 from pipelines.file.loading import LoadedPipeline, load
 from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
@@ -99,6 +99,13 @@ class SilentLog(EmbeddedLog):
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         found = await super().bounds(partitions)
+        return {
+            part: replace(each, cleaned_to=-1, deletes_dropped_to=-1)
+            for part, each in found.items()
+        }
+
+    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+        found = await super().kept(partitions)
         return {
             part: replace(each, cleaned_to=-1, deletes_dropped_to=-1)
             for part, each in found.items()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from core_log.changes import TableChanges
-from core_log.errors import SinkUnavailable
+from core_log.errors import Fenced, SinkUnavailable
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
 from sinks.sink import Contents, SinkContext, Slice, Stands
@@ -120,7 +120,7 @@ class SqlSink:
             rows_max=self._settings.chunk_rows, bytes_max=self._settings.chunk_bytes
         )
         try:
-            await self._run(lambda target: target.begin(part.start))
+            self._writing = self._start(lambda target: target.begin(part.start))
             async for changes in part.changes():
                 if changes.is_truncate:
                     await self._write(gathering.release(str(changes.schema.table)))
@@ -131,16 +131,18 @@ class SqlSink:
             await self._write(gathering.release_all())
             await self._settle()
             await self._run(lambda target: target.commit(part.end))
-        except BaseException:
-            if self._writing is not None:
-                await asyncio.wait([self._writing])
-                self._writing.exception()
-                self._writing = None
+        except BaseException as error:
+            writing, self._writing = self._writing, None
+            if writing is not None:
+                await asyncio.wait([writing])
             await self._run(lambda target: target.rollback())
+            earlier = None if writing is None else writing.exception()
+            if isinstance(earlier, Fenced) and isinstance(error, Exception):
+                raise earlier from None  # what we have read is nobody's concern any more
             raise
 
     async def _write(self, chunks: Sequence[Chunk]) -> None:
-        """The last one goes on while the next is read."""
+        """The last one goes on while the next is read, as the beginning does while the first is."""
         for chunk in chunks:
             await self._settle()
             self._writing = self._start(partial(_write_chunk, chunk))

@@ -21,6 +21,7 @@ from pipelines.journal.generations import load_generations
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.finishing import finished
+from pipelines.loops.group_offsets import GroupOffsets, group_offsets
 from pipelines.loops.quarantine import Quarantine
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
@@ -71,45 +72,53 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     for dashboards, and for targets that cannot remember.
     """
     slicer = delivery.slicer
-    await slicer.start(await _stands(delivery))
+    remembered = await _remembered(delivery)
+    await slicer.start(await _stands(delivery) if remembered is None else remembered)
     if until_end:
         slicer.hurry()
     state = None
-    while True:
-        wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING
-        if wanted is not state:
-            state = wanted
-            _tell_state(delivery, "", state)
-        if state is State.PAUSED:
-            await asyncio.sleep(PAUSE_POLL_S)
-            continue
-        _tell_lost(delivery)
-        held = _held(delivery)
-        if until_end and slicer.is_caught_up(held):
-            return
-        part = await slicer.next(held)
-        if part is not None:
-            await finished(_deliver_one(delivery, part))
+    async with group_offsets(delivery.log, delivery.group) as offsets:
+        while True:
+            wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING
+            if wanted is not state:
+                state = wanted
+                _tell_state(delivery, "", state)
+            if state is State.PAUSED:
+                await asyncio.sleep(PAUSE_POLL_S)
+                continue
+            _tell_lost(delivery)
+            held = _held(delivery)
+            if until_end and slicer.is_caught_up(held):
+                return
+            part = await slicer.next(held)
+            if part is not None:
+                await finished(_deliver_one(delivery, part, offsets, waits=remembered is None))
 
 
-async def _deliver_one(delivery: Delivery, part: Slice) -> None:
+async def _deliver_one(
+    delivery: Delivery, part: Slice, offsets: GroupOffsets, *, waits: bool
+) -> None:
+    """`waits` until the log knows how far the target is, where nobody else does."""
     applied = await _apply(delivery, part)
     if applied is None:
         return
     delivery.slicer.applied(applied)
     if delivery.keeps_group:
-        offsets = {each: stand.next_offset for each, stand in applied.end.items()}
-        await delivery.log.commit_offsets(delivery.group, offsets)
+        await offsets.tell({each: stand.next_offset for each, stand in applied.end.items()})
+        if waits:
+            await offsets.settled()
     _tell(delivery, applied)
 
 
-async def _stands(delivery: Delivery) -> Stands:
+async def _remembered(delivery: Delivery) -> Stands | None:
+    """Where the target says that it stands; None when it cannot."""
     stored = await every_topic_of(delivery.log, delivery.pipeline)
     generations = await load_generations(delivery.log, delivery.pipeline, stored)
     topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
-    found = await delivery.sink.applied(topics)
-    if found is not None:
-        return found
+    return await delivery.sink.applied(topics)
+
+
+async def _stands(delivery: Delivery) -> Stands:
     offsets = await delivery.log.committed_offsets(delivery.group)
     ids = {each.topic: await _id_of(delivery.log, each.topic) for each in offsets}
     return {each: Stand(ids[each.topic], offset) for each, offset in offsets.items()}

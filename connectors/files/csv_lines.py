@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,8 @@ PADDED = r"^[+-]?0[0-9]"
 """A number that would lose its zeros, such as a postal code."""
 LONG = r"^[+-]?[0-9]{16,}$"
 """A whole number that would lose its last digits where no integer holds it."""
+HEADERS_MAX = 64
+"""First lines that are remembered."""
 
 
 class CsvLines:
@@ -31,18 +34,12 @@ class CsvLines:
         header: bytes | None,
         key: tuple[str, ...],
     ) -> None:
-        self._key = key
-        self._parse = csv.ParseOptions(
-            delimiter=settings.delimiter or delimiter,
-            quote_char=settings.quote or False,
-            double_quote=bool(settings.quote),
-            escape_char=settings.escape or False,
-            newlines_in_values=settings.multiline,
-            ignore_empty_lines=True,
-        )
+        self._parse = parse_options(settings, delimiter)
         self._nulls = list(settings.nulls)
         self._single_line_quote = b"" if settings.multiline else settings.quote.encode()
-        self._names = None if header is None else self._names_in(header)
+        self._names = None if header is None else names_in(header, settings, delimiter)
+        if self._names and (missing := [name for name in key if name not in self._names]):
+            raise BrokenFile(f"columns of the key are missing: {', '.join(missing)}")
 
     def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
         """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
@@ -103,21 +100,33 @@ class CsvLines:
         except pa.ArrowInvalid as error:
             raise NoRow(problem_of(str(error), names)) from error
 
-    def _names_in(self, header: bytes) -> list[str]:
-        try:
-            head = csv.read_csv(
-                pa.BufferReader(header.removeprefix(BOM)),
-                read_options=csv.ReadOptions(use_threads=False),
-                parse_options=self._parse,
-            )
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            raise BrokenFile("the first line is no header") from error
-        names = list(head.schema.names)
-        if len(set(names)) < len(names) or not all(names):
-            raise BrokenFile("the header has an empty name, or one twice")
-        if missing := [name for name in self._key if name not in names]:
-            raise BrokenFile(f"columns of the key are missing: {', '.join(missing)}")
-        return names
+
+def parse_options(settings: CsvSettings, delimiter: str) -> csv.ParseOptions:
+    return csv.ParseOptions(
+        delimiter=settings.delimiter or delimiter,
+        quote_char=settings.quote or False,
+        double_quote=bool(settings.quote),
+        escape_char=settings.escape or False,
+        newlines_in_values=settings.multiline,
+        ignore_empty_lines=True,
+    )
+
+
+@lru_cache(HEADERS_MAX)
+def names_in(header: bytes, settings: CsvSettings, delimiter: str) -> tuple[str, ...]:
+    """Remembered, since a file that grows is opened again and again."""
+    try:
+        head = csv.read_csv(
+            pa.BufferReader(header.removeprefix(BOM)),
+            read_options=csv.ReadOptions(use_threads=False),
+            parse_options=parse_options(settings, delimiter),
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise BrokenFile("the first line is no header") from error
+    names = tuple(head.schema.names)
+    if len(set(names)) < len(names) or not all(names):
+        raise BrokenFile("the header has an empty name, or one twice")
+    return names
 
 
 def problem_of(told: str, names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 
 from crc32c import crc32c
@@ -47,7 +47,8 @@ class FileState:
     """The new name, when it was renamed and no other file has taken this one."""
 
     def to_text(self) -> str:
-        return json.dumps({name: value for name, value in asdict(self).items() if value})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps({name: value for name, value in values.items() if value})
 
     @classmethod
     def from_text(cls, text: str) -> "FileState":

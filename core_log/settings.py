@@ -19,13 +19,8 @@ from pydantic import (
 )
 
 from core_log.errors import ConfigError
+from core_log.measures import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 from core_log.patterns import Pattern, Patterns
-
-DURATION = r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|w)"
-SIZE = r"(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?)?B"
-LARGEST = 2**63 - 1
-"""What the log's own formats can hold."""
-
 
 IS_DOCUMENTED = os.environ.get("HEADWATER_SETTINGS") != "bare"
 """The docstrings of fields are read from the sources, which takes as long as all else of them: a
@@ -47,32 +42,6 @@ class YamlSettings(Settings):
         populate_by_name=True,
         validate_default=True,
     )
-
-
-def parse_duration_ms(text: Any) -> Any:
-    """`250ms`, `5s`, `10m`, `12h`, `7d`, `2w`, as milliseconds; numbers in Python pass."""
-    if not isinstance(text, str):
-        return text
-    match = re.fullmatch(DURATION, text.strip())
-    if match is None:
-        raise ValueError("a duration is a number and a unit, such as 250ms, 5s, 10m, 12h or 7d")
-    return _bounded(float(match[1]) * MS_PER_UNIT[match[2]])
-
-
-def parse_size_bytes(text: Any) -> Any:
-    """`64KiB`, `8MiB`, `20GiB`, `1MB`, `512B`, as bytes; numbers in Python pass."""
-    if not isinstance(text, str):
-        return text
-    match = re.fullmatch(SIZE, text.strip())
-    if match is None:
-        raise ValueError("a size is a number and a unit, such as 512B, 64KiB, 8MiB or 20GiB")
-    return _bounded(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
-
-
-def _bounded(value: float) -> int:
-    if value > LARGEST:
-        raise ValueError("this is more than there ever will be")
-    return round(value)
 
 
 def as_list(value: Any) -> Any:
@@ -106,13 +75,6 @@ def check_patterns(texts: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError(error.problem) from None
     return texts
 
-
-MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-BYTES_PER_PREFIX = {"": 1} | {
-    letter + kind: base**power
-    for power, letter in enumerate("KMGT", 1)
-    for kind, base in (("", 1_000), ("I", 1_024))
-}
 
 DurationMs = Annotated[
     int,

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from core_log.measures import parse_size_bytes
 from core_log.schedule import WINDOW
 from core_log.settings import (
     DurationMs,
@@ -12,7 +13,6 @@ from core_log.settings import (
     Texts,
     YamlSettings,
     check_pattern,
-    parse_size_bytes,
     unless,
 )
 

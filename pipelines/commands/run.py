@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def interval_ms(text: str) -> int:
-    from core_log.settings import parse_duration_ms
+    from core_log.measures import parse_duration_ms
 
     try:
         found: int = parse_duration_ms(text)

@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
 
+from core_log.measures import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 from core_log.rows.settings import ValueFormat
 from core_log.schedule import Schedule
 from core_log.settings import (
-    DURATION,
-    SIZE,
     DurationMs,
     PatternText,
     PatternTexts,
@@ -18,8 +17,6 @@ from core_log.settings import (
     SizeBytes,
     Texts,
     YamlSettings,
-    parse_duration_ms,
-    parse_size_bytes,
     unless,
 )
 

@@ -208,6 +208,24 @@ def test_a_config_package_of_somebody_else_is_noticed(
         check_config_is_ours()
 
 
+def test_run_starts_its_worker_before_it_loads_anything_heavy() -> None:
+    program = (
+        "import sys; sys.argv = ['headwater', 'run', 'no-such-directory/pipeline.yaml']\n"
+        "import pipelines.running.spawning as spawning\n"
+        "def spawn(**_): print(sorted(sys.modules)); sys.exit()\n"
+        "spawning.spawn = spawn\n"
+        "from pipelines.cli import main\n"
+        "main()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert "'click'" in done.stdout
+    assert not {"'pydantic'", "'asyncio'", "'yaml'", "'numpy'"} & set(done.stdout.split(", "))
+
+
 def test_a_command_imports_only_what_it_needs() -> None:
     program = (
         "import sys; sys.argv = ['headwater', 'version']\n"

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -175,6 +175,16 @@ class Sink(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A sink that has to load much before its first answer."""
+
+    def prepare(self) -> None:
+        """Begins with that, in a thread, before anything is asked. What fails is told to whoever
+        asks first; nothing outside is touched."""
+        ...
 
 
 class Rebuildable(Protocol):

@@ -30,7 +30,7 @@ from pipelines.loops.topics import TopicRules
 from pipelines.reports import Gauged, Read, Remarked, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
-from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
+from sinks.sink import Preparing, Sink, SinkContext, SplitReader, TableHealth
 
 
 async def run_unit(
@@ -44,8 +44,8 @@ async def run_unit(
     until_end: bool = False,
 ) -> None:
     """One life of a unit: the source, or the sink of that name."""
-    await ensure_topics(loaded, log)
     if unit == UNIT:
+        await ensure_topics(loaded, log)
         await unless_paused(
             lambda: _run_source(
                 loaded, log, desired=desired, clock=clock, report=report, until_end=until_end
@@ -59,6 +59,9 @@ async def run_unit(
     part = next(part for part in loaded.sinks if part.name == unit)
     sink = make_sink(loaded, part, clock=clock, report=_health_told(loaded, part, report))
     try:
+        if isinstance(sink, Preparing):
+            sink.prepare()
+        await ensure_topics(loaded, log)
         delivery = delivery_of(loaded, part, sink, log, desired=desired, clock=clock, report=report)
         await deliver(delivery, until_end=until_end)
     finally:

@@ -42,6 +42,10 @@ class SqlSink:
         self._target: Target | None = None
         self._writing: asyncio.Future[None] | None = None
 
+    def prepare(self) -> None:
+        """Loading SQLAlchemy takes as long as asking the log all that comes before."""
+        self._start(lambda _: None).add_done_callback(asyncio.Future.exception)
+
     async def applied(self, topics: Sequence[str]) -> Stands | None:
         return await self._ask(lambda target: target.stands(topics))
 

@@ -1,14 +1,14 @@
 """Reads a slice of the log back into changes: fetched, decoded, transformed, routed."""
 
 from asyncio import gather
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from core_log.changes import TableChanges
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.loops.busy_work import beside, one_ahead
@@ -21,6 +21,8 @@ from sinks.sink import Count, Slice, Stands
 Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""
 NOTHING: frozenset[int] = frozenset()
+Check = Callable[[], Awaitable[None]]
+"""Made once everything has been fetched, while the last of it is worked on."""
 
 
 class AfterLog(Protocol):
@@ -40,8 +42,8 @@ class AfterLog(Protocol):
 
 
 class SliceReader:
-    """Decodes what slices cover, one fetch ahead of whoever uses it, so that memory does not grow
-    with the slice."""
+    """Decodes what slices cover, ahead of whoever uses it by one fetch at each step, so that memory
+    does not grow with the slice."""
 
     def __init__(
         self,
@@ -76,6 +78,13 @@ class SliceReader:
             {each: max(part.start[each].next_offset, before[each].start) for each in ends},
             {each: before[each].cleaned_to for each in ends},
         )
+
+        async def check() -> None:
+            after, _ = await gather(
+                self._log.kept(ends), check_same_topics(self._log, begun.stands)
+            )
+            check_no_delete_was_missed(part.start, before=before, after=after)
+
         for barrier in await self._barriers(part, begun.reached, ends):
             async for changes in self._read_to(barrier, begun):
                 yield changes
@@ -84,10 +93,8 @@ class SliceReader:
             async for changes in self._read_to({first: offset + 1}, begun):
                 yield replace(changes, markers=barrier)
             begun.reached.update({partition: offset + 1 for partition, offset in others})
-        async for changes in self._read_to(ends, begun):
+        async for changes in self._read_to(ends, begun, check=check):
             yield changes
-        after, _ = await gather(self._log.kept(ends), check_same_topics(self._log, begun.stands))
-        check_no_delete_was_missed(part.start, before=before, after=after)
 
     def hear(self, counts: Sequence[Count]) -> None:
         """What others have read of the same slice counts as well."""
@@ -110,28 +117,41 @@ class SliceReader:
         return found
 
     async def _read_to(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", *, check: Check | None = None
     ) -> AsyncIterator[TableChanges]:
-        """Moves on to `ends`."""
-        async with aclosing(one_ahead(self._routed(ends, begun))) as routed:
+        """Moves on to `ends`, and does not end before `check` has."""
+        async with aclosing(one_ahead(self._routed(ends, begun, check))) as routed:
             async for each in routed:
                 for changes in each:
                     yield changes
 
     async def _routed(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
     ) -> AsyncGenerator[list[TableChanges], None]:
         """While more is decoded, and while what came before is written."""
-        async with aclosing(one_ahead(self._pieces(ends, begun))) as pieces:
+        async with aclosing(one_ahead(self._pieces(ends, begun, check))) as pieces:
             async for piece in pieces:
                 for each in piece:
                     size = each.bytes if self._may_leave_loop else 0
                     yield await beside(partial(self._route, each, begun.cleaned), size)
 
     async def _pieces(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
     ) -> AsyncGenerator[Sequence[Decoded], None]:
-        """What each fetch brings of a partition."""
+        """What each fetch brings of a partition, while the next is under way."""
+        async with aclosing(one_ahead(self._fetches(ends, begun, check))) as fetches:
+            async for fetched, from_offset in fetches:
+                yield await self._decoder.decode(
+                    fetched,
+                    from_offset=from_offset,
+                    end=ends[fetched.partition],
+                    skipped=self._skipped().get(fetched.partition, NOTHING),
+                )
+
+    async def _fetches(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
+    ) -> AsyncGenerator[tuple[Fetched, int], None]:
+        """Together with the offset that was asked for."""
         reached = begun.reached
         while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
             is_all_there = all(begun.decided.get(part, 0) >= ends[part] for part in wanted)
@@ -144,14 +164,10 @@ class SliceReader:
                 kept = await self._log.kept(wanted)
                 begun.cleaned.update({part: each.cleaned_to for part, each in kept.items()})
             for each in fetched:
-                partition, end = each.partition, ends[each.partition]
-                reached[partition] = min(each.next_offset, end)
-                yield await self._decoder.decode(
-                    each,
-                    from_offset=wanted[partition],
-                    end=end,
-                    skipped=self._skipped().get(partition, NOTHING),
-                )
+                reached[each.partition] = min(each.next_offset, ends[each.partition])
+                yield each, wanted[each.partition]
+        if check is not None:
+            await check()
 
     async def _beyond_compacted(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun"

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from core_log.changes import TableChanges
-from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.errors import PositionLost
+from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.truncates import Range, find_barriers
 from sinks.sink import Slice, Stand
@@ -68,6 +71,32 @@ def test_a_slice_is_read_whole_although_its_end_is_decided_late() -> None:
     found = asyncio.run(read())
 
     assert [row["id"] for changes in found for row in changes.rows.to_pylist()] == [1, 2]
+
+
+def test_deletes_that_aged_out_since_the_slice_was_cut_are_missed() -> None:
+    """A second attempt at a slice may come long after the first."""
+    world = World([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]])
+    asyncio.run(world.run(Fuse()))
+    place = TopicPartition(TOPIC, 0)
+    [held] = asyncio.run(world.log.kept([place])).values()
+    [end] = [each.end for each in asyncio.run(world.log.bounds([place])).values()]
+    reader = SliceReader(world.log, after_log=Unrouted(), fetch_bytes=1 << 20, skipped=dict)
+
+    async def kept(partitions: Any) -> Mapping[TopicPartition, Kept]:
+        return {part: replace(held, deletes_dropped_to=end) for part in partitions}
+
+    world.log.kept = kept  # type: ignore[method-assign]
+    part = Slice(
+        world.log, {place: Stand("", 1)}, {place: Stand("", end)}, None, reader.read,
+        kept={place: held},
+    )  # fmt: skip
+
+    async def read() -> None:
+        async for _ in part.changes():
+            pass
+
+    with pytest.raises(PositionLost, match="aged out"):
+        asyncio.run(read())
 
 
 def test_truncates_are_found_although_they_are_decided_late() -> None:

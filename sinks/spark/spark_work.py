@@ -88,11 +88,14 @@ class SparkWork:
                 raise OtherShapes from None
 
     def splits(self, cores: int) -> list[Split]:
-        """As few as there are cores for, since what a task reads it folds before it moves on."""
+        """As few as there are cores for, since what a task reads it folds before it moves on. Where
+        that is too much for a task, so many that no core waits for the others at the end."""
         rows = sum(
             stand.next_offset - self._start[part].next_offset for part, stand in self._end.items()
         )
-        records = min(self._split_rows, max(-(-rows // cores), SPLIT_ROWS_MIN))
+        per_core = max(-(-rows // (self._split_rows * cores)), 1)
+        records = max(-(-rows // (per_core * cores)), SPLIT_ROWS_MIN)
+        records = min(self._split_rows, records)
         return splits_of(self._start, self._end, self._bounds, records=records)
 
     def changes(

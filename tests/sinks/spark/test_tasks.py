@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from core_log.changes import TableChanges
-from core_log.log import TopicPartition
-from sinks.sink import Heard, Stands
+from core_log.log import Bounds, TopicPartition
+from sinks.sink import Heard, Stand, Stands
 from sinks.spark import tasks
 from sinks.spark.keyspace import Cell
 from sinks.spark.layout import OFFSET, Layout, shape
@@ -18,6 +18,7 @@ from sinks.spark.place import Place
 from sinks.spark.reader.splits import Split
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import LakeTableSettings
+from sinks.spark.spark_work import SparkWork
 from sinks.spark.tasks import DivideSplits, RewriteCells, UnknownShape
 from tests.slices import Change, changes_of, schema_of
 
@@ -121,3 +122,29 @@ def test_changes_under_another_schema_are_not_taken_for_ours() -> None:
 def _said(batch: pa.RecordBatch) -> list[Any]:
     found: list[Any] = json.loads(batch.column("files")[0].as_py())
     return found
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [
+        (40_000, [40_000]),
+        (200_000, [100_000] * 2),
+        (2_000_000, [1_000_000] * 2),
+        (2_000_004, [500_001] * 4),
+        (5_400_000, [900_000] * 6),
+    ],
+)
+def test_every_core_gets_as_many_splits(rows: int, lengths: Sequence[int]) -> None:
+    """And none so large as to be more than a task should have."""
+    never: Any = None
+    work = SparkWork(
+        never,
+        Told([]),
+        ORDERS,
+        start={PLACE: Stand("id", 100)},
+        end={PLACE: Stand("id", 100 + rows)},
+        bounds={PLACE: Bounds(0, 100 + rows, 100 + rows, 0, 0)},
+        split_rows=1_000_000,
+    )
+
+    assert [each.end - each.start for each in work.splits(2)] == lengths

@@ -86,11 +86,13 @@ class LogSplitReader:
             scanning.hurry()
         changes = self._changes(start, end, heard, fetch_bytes=records * RECORD_BYTES)
         with asyncio.Runner() as runner:
+            # `runner.run` would set a signal for each, and for that make a text of what is found.
+            loop = runner.get_loop()
             try:
-                while (found := runner.run(_next(changes))) is not None:
+                while (found := loop.run_until_complete(_next(changes))) is not None:
                     yield found
             finally:
-                runner.run(changes.aclose())
+                loop.run_until_complete(changes.aclose())
 
     async def _changes(
         self,

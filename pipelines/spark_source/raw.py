@@ -34,11 +34,13 @@ def raw_batches(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     """Connects when the first is asked for."""
     batches = _batches(options, split)
     with asyncio.Runner() as runner:
+        # `runner.run` would set a signal for each, and for that make a text of what is found.
+        loop = runner.get_loop()
         try:
-            while (batch := runner.run(_next(batches))) is not None:
+            while (batch := loop.run_until_complete(_next(batches))) is not None:
                 yield batch
         finally:
-            runner.run(batches.aclose())
+            loop.run_until_complete(batches.aclose())
 
 
 async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERNAL = "__"
-SMALL_TOGETHER = 10
+SMALL_TOGETHER = 5
 """Small tables of one slice are applied in this process as long as they are together no more than
 so many times what one may have."""
 THREADS = 2

@@ -91,7 +91,7 @@ class SparkSettings(YamlSettings):
     consistent_cut: bool = False
     """Whether every slice leaves a record of which versions of all tables belong together, so that
     `sinks.spark.cuts.tables_at` can open them as of one moment of the source."""
-    small_rows: int = Field(100_000, ge=0)
+    small_rows: int = Field(200_000, ge=0)
     """Up to how many records of one table in a slice are applied in this process, without Spark."""
     rewritten_rows: int = Field(2_000_000, ge=0)
     """Up to how many rows a small slice may rewrite in this process; Spark does what is more."""

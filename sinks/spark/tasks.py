@@ -7,6 +7,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from core_log.table_schema import TableSchema
 from sinks.latest import newest
 from sinks.sink import Count, Heard, SplitReader
 from sinks.spark.folding import Step
-from sinks.spark.keyspace import Cell, DataFile, assign
+from sinks.spark.keyspace import Cell, DataFile, Places, assign
 from sinks.spark.layout import OP, Layout
 from sinks.spark.reader.splits import Split
 from sinks.spark.rewriting import Rewriting
@@ -115,44 +116,63 @@ class Held:
         self.bytes += piece.nbytes
 
     def fold(self) -> None:
-        rows = pa.concat_batches(self._pieces)
-        places = self._newest(rows)
-        self._pieces = [rows if places is None else rows.take(places)]
-        self.bytes = self._pieces[0].nbytes
+        places = self._newest()
+        if places is not None:
+            self._pieces = [piece.take(pa.array(at)) for piece, at, _ in self._chosen(places)]
+        self.bytes = sum(piece.nbytes for piece in self._pieces)
 
     def divided(self) -> Iterator[pa.RecordBatch]:
-        """All that counts of it, by cells, in parcels."""
-        if not self._pieces:
-            return
-        rows = pa.concat_batches(self._pieces)
+        """All that counts of it, by cells, in parcels. Each piece is taken apart by itself, so that
+        nothing is moved far, and those who take parcels need not wait for the last one."""
+        places = self._newest()
+        if places is None:
+            places = np.arange(sum(map(len, self._pieces)))
+        waiting: list[list[pa.RecordBatch]] = [[] for _ in self.cells]
+        sizes = [0] * len(self.cells)
+        for piece, at, cells in self._chosen(places):
+            rows = piece.take(pa.array(at[np.argsort(cells, kind="stable")]))
+            ends = np.cumsum(np.bincount(cells, minlength=len(self.cells))).tolist()
+            for number, (start, end) in enumerate(pairwise([0, *ends])):
+                if start == end:
+                    continue
+                waiting[number].append(rows.slice(start, end - start))
+                sizes[number] += waiting[number][-1].nbytes
+                if sizes[number] >= PARCEL_BYTES:
+                    yield from _parcels(number, waiting[number])
+                    waiting[number], sizes[number] = [], 0
+        for number, rest in enumerate(waiting):
+            if rest:
+                yield from _parcels(number, rest)
         self._pieces, self.bytes = [], 0
-        places, ends = self._in_cells(rows, self._newest(rows))
-        rows = rows if places is None else rows.take(places)
-        size = max(rows.num_rows * PARCEL_BYTES // max(rows.nbytes, 1), 1)
-        start = 0
-        for number, end in enumerate(ends):
-            for at in range(start, end, size):
-                yield _parcel(number, rows.slice(at, min(size, end - at)))
-            start = end
 
-    def _newest(self, rows: pa.RecordBatch) -> pa.Int64Array | None:
+    def _newest(self) -> Places | None:
         """Where they are; None for all. Between two truncates, each key stands for itself."""
-        if self.layout.mode == "scd2":
+        if self.layout.mode == "scd2" or not self._pieces:
             return None
-        return newest(rows.select([*self.layout.key, *({EPOCH} & set(rows.schema.names))]))
+        names = [*self.layout.key, *({EPOCH} & set(self._pieces[0].schema.names))]
+        found = newest(pa.concat_batches([piece.select(names) for piece in self._pieces]))
+        if found is None:
+            return None
+        places: Places = found.to_numpy()
+        return places
 
-    def _in_cells(
-        self, rows: pa.RecordBatch, places: pa.Int64Array | None
-    ) -> tuple[pa.Int64Array | None, Sequence[int]]:
-        """The places in the order of their cells, and up to where each cell's go."""
-        count = rows.num_rows if places is None else len(places)
-        if len(self.cells) == 1:
-            return places, [count]
-        keys = rows.column(self.layout.key[0])
-        cells = assign(keys if places is None else keys.take(places), self.cells)
-        order = pa.array(np.argsort(cells.astype(np.int16), kind="stable"))
-        ends = np.cumsum(np.bincount(cells, minlength=len(self.cells)))
-        return order if places is None else places.take(order), ends.tolist()
+    def _chosen(self, places: Places) -> Iterator[tuple[pa.RecordBatch, Places, Places]]:
+        """Each piece with those of its rows that are at these places, and the cells of these."""
+        ends = np.cumsum([len(piece) for piece in self._pieces])
+        cuts = np.searchsorted(places, [0, *ends])
+        for piece, end, (first, last) in zip(self._pieces, ends, pairwise(cuts), strict=True):
+            if first < last:
+                at = places[first:last] - (end - len(piece))
+                keys = piece.column(self.layout.key[0])
+                yield piece, at, assign(keys, self.cells)[at]
+
+
+def _parcels(number: int, pieces: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = pa.concat_batches(pieces)
+    count = min(max(round(rows.nbytes / PARCEL_BYTES), 1), len(rows))
+    ends = [len(rows) * part // count for part in range(count + 1)]
+    for start, end in pairwise(ends):
+        yield _parcel(number, rows.slice(start, end - start))
 
 
 def _parcel(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -41,7 +41,9 @@ NO_TRUNCATES = Truncates()
 HELD_BYTES_MAX = 192 << 20
 """Of changes that a task keeps in order to find out which are the newest of their keys."""
 PARCEL_BYTES = 4 << 20
-"""Of rows that travel as one value, about."""
+"""Of rows that travel as one value, about, before they are packed."""
+PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Every byte of a value is moved many times on its way through Spark."""
 NumberedCell = tuple[int, Cell, Sequence[Step]]
 """With the changes that fall into it."""
 
@@ -176,7 +178,10 @@ def _parcels(number: int, pieces: Sequence[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _parcel(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-    content = rows.serialize()
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema, options=PACKING) as stream:
+        stream.write_batch(rows)
+    content = out.getvalue()
     bounds = pa.py_buffer(np.array([0, content.size], np.int32))
     value = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, content])
     columns = [pa.array([number], pa.int32()), value, pa.nulls(1, pa.binary())]
@@ -197,9 +202,6 @@ class RewriteCells:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         layout = self.rewriting.layout
-        schema = layout.events
-        if self.truncates:
-            schema = schema.append(pa.field(EPOCH, pa.int32()))
         held: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
             numbers, parcels, told = batch.columns
@@ -207,7 +209,7 @@ class RewriteCells:
                 if counts.is_valid:
                     yield _written(NO_CELL, (), pickle.loads(counts.as_buffer()))
                     continue
-                rows = pa.ipc.read_record_batch(parcel.as_buffer(), schema)
+                rows = pa.ipc.open_stream(parcel.as_buffer()).read_next_batch()
                 held.setdefault(number, []).append(rows)
         for number in sorted(held):
             events = pa.Table.from_batches(held.pop(number))

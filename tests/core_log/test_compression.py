@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
-from core_log.compression import Compression, compress, decompress
+from core_log.compression import Compression, compress, decompress, decompress_into
 from core_log.errors import DecodeError
 
 CODES = st.sampled_from(Compression)
@@ -110,3 +110,14 @@ def test_a_process_that_compresses_nothing_loads_no_compression_library() -> Non
 
     heavy = {"zstandard", "lz4", "cramjam", "numpy", "pyarrow"}
     assert not heavy & set(loaded.decode().split())
+
+
+def test_what_comes_after_damage_is_read_all_the_same() -> None:
+    stored, room = compress(Compression.ZSTD, ZEROS), memoryview(bytearray(len(ZEROS)))
+    with pytest.raises(DecodeError, match="damaged"):
+        decompress_into(Compression.ZSTD, bytes(stored[:40]) + b"?" * 200, room)
+
+    room[:9] = b"unchanged"
+    assert decompress_into(Compression.ZSTD, stored, room)
+    assert room == ZEROS
+    assert not decompress_into(Compression.ZSTD, stored, room[:-1]), "more than was declared"

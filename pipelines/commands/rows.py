@@ -61,8 +61,11 @@ def rows(
 async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    from pipelines.proving.key_history import key_bytes, key_history, newest_change
-    from pipelines.proving.key_shown import change_facts, stored_schema
+    from core_log.importing import all_of_it_stays
+
+    with all_of_it_stays():
+        from pipelines.proving.key_history import key_bytes, key_history, newest_change
+        from pipelines.proving.key_shown import change_facts, stored_schema
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)

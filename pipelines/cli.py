@@ -127,9 +127,15 @@ def cli() -> None:
     """Headwater: what changes in your databases, through a durable log, into your tables."""
 
 
+NO_MATRICES = ("OPENBLAS_NUM_THREADS", "1")
+"""NumPy starts a thread per core that multiplies matrices, which nobody here does. It waits busily
+for a while: a tenth of a second of every process's start. Who sets this has the say."""
+
+
 def main() -> NoReturn:
     """The console script."""
     open_closed_streams()
+    os.environ.setdefault(*NO_MATRICES)
     signal.signal(signal.SIGTERM, _end)
     try:
         check_config_is_ours()

@@ -241,3 +241,21 @@ def test_a_command_imports_only_what_it_needs() -> None:
 
     loaded = set(ast.literal_eval(done.stdout.splitlines()[-1]))
     assert not loaded & {"asyncio", "pydantic", "rich", "numpy", "pyarrow", "crc32c", "orjson"}
+
+
+def test_numpy_starts_no_threads_that_multiply_matrices() -> None:
+    """One stays: the one that imports it."""
+    program = (
+        "import os, sys; sys.argv = ['headwater', 'version']\n"
+        "from pipelines.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "import numpy\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "1"

@@ -1,7 +1,7 @@
 """What becomes of a target's table when the source's has another shape, by policy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -80,6 +80,21 @@ def steps(
     gone = [column.name for column in present if column.name not in wanted.names]
     found += [_step(table, "drop_column", name, None, policy) for name in gone]
     return found
+
+
+def toward(schema: TableSchema, newest: TableSchema | None) -> TableSchema:
+    """`schema` with the types that its columns have at the end, where those of now would not do:
+    so a table that is filled from its beginning need not be changed on the way."""
+    if newest is None:
+        return schema
+    last = {column.name: column.type for column in newest.columns}
+    columns = tuple(
+        column
+        if holds(column.type, last.get(column.name, column.type))
+        else replace(newest.column(column.name), is_nullable=column.is_nullable)
+        for column in schema.columns
+    )
+    return replace(schema, columns=columns)
 
 
 def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:

@@ -187,11 +187,21 @@ class Preparing(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a second copy of a table is to become."""
+
+    table: TableId
+    newest: TableSchema | None = None
+    """The shape that the table has at the end of what fills the copy: its columns get these types
+    at once, and older values are put into them. None: types come with the rows."""
+
+
 class Rebuildable(Protocol):
     """A sink that can make a second copy of a table beside the live one and change over to it."""
 
-    async def shadow(self, table: TableId) -> Sink:
-        """A sink that fills an empty copy of `table`."""
+    async def shadow(self, recipe: Recipe) -> Sink:
+        """A sink that fills a copy of the table."""
         ...
 
     async def swap(self, table: TableId) -> str:

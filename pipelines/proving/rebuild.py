@@ -22,7 +22,7 @@ from pipelines.proving.subjects import Subject, subject_of, subjects_of
 from pipelines.proving.verdicts import Verdict
 from pipelines.proving.verify import ComparableSink, Verifier
 from pipelines.reports import Moved, Report
-from sinks.sink import Rebuildable, Sink, Stands
+from sinks.sink import Rebuildable, Recipe, Sink, Stands
 
 POLL_S, QUIET_POLLS = 0.5, 4
 """A paused table stands still after its slice in flight; this often it has to be seen so."""
@@ -107,7 +107,7 @@ async def rebuild(
                 sink=rebuilding.part.name,
                 type=rebuilding.part.kind,
             )
-        shadow = await live.shadow(rebuilding.target)
+        shadow = await live.shadow(_recipe(rebuilding, wanted))
         try:
             rebuilt = Rebuilt()
             if wanted.as_of is None:
@@ -274,6 +274,12 @@ async def _settled(rebuilding: Rebuilding, live: Sink, *, is_running: bool) -> S
         now = _data_of(rebuilding, await live.applied(topics))
         quiet, stands = (quiet + 1 if now == stands else 0), now
     return stands
+
+
+def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
+    """What the table looked like at a moment of the past nobody knows before it is read."""
+    newest = None if wanted.as_of is not None else rebuilding.subject.schema
+    return Recipe(rebuilding.target, newest)
 
 
 def _data_of(rebuilding: Rebuilding, stands: Stands | None) -> Stands:

@@ -12,10 +12,11 @@ from core_log.changes import TableChanges
 from core_log.errors import Fenced, SchemaRefused, SinkRejected
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
+from sinks.evolution import toward
 from sinks.sink import Count, Cut, SinkContext, Stand, Stands
 from sinks.spark.folding import Step, Truncated, count_changes
 from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
-from sinks.spark.layout import REBUILD, Layout, shape
+from sinks.spark.layout import REBUILD, Layout, outgrown, shape
 from sinks.spark.ledger import Passed
 from sinks.spark.place import Place
 from sinks.spark.rewriting import Rewriting
@@ -95,10 +96,12 @@ class KeptTable:
         context: SinkContext,
         *,
         generation: int = 1,
+        newest: TableSchema | None = None,
     ) -> None:
+        """`newest`: whose types the columns of a copy get, whatever comes before."""
         self.table, self.lake, self.place = table, lake, place
         self._settings, self._context = settings, context
-        self._generation = generation
+        self._generation, self._last = generation, newest
         self.newest: TableState | None = None
         """What our last commit made of it."""
 
@@ -173,10 +176,10 @@ class KeptTable:
         # Schemas come in their order only from one partition.
         may_drop = sum(feed.partitions for feed in known.values()) <= 1
         all_files, layout = False, None
-        forgotten = frozenset[str]()
+        forgotten = loose = frozenset[str]()
         for schema in schemas:
             layout, changes = shape(
-                schema,
+                toward(schema, self._last),
                 chosen,
                 present,
                 policy=self._context.schema_changes,
@@ -185,7 +188,7 @@ class KeptTable:
             )
             if present is not None:
                 forgotten |= set(present.names) - set(layout.schema.names)
-            present, all_files = layout.schema, all_files or changes
+            present, all_files, loose = layout.schema, all_files or changes, loose | layout.loose
         assert layout is not None, "there are no changes without a schema"
         if state is not None and state.key and layout.key[:1] != (state.key,):
             # The ranges of its files are of the former key.
@@ -198,7 +201,11 @@ class KeptTable:
             )
         if state is not None:
             layout = replace(layout, partition_by=state.partition_by)
-        return replace(layout, forgotten=forgotten), all_files
+        if self._last is not None:
+            loose |= outgrown(schemas, layout, is_iceberg=self._is_iceberg)
+        return replace(
+            layout, forgotten=forgotten, loose=loose & set(layout.columns.names)
+        ), all_files
 
     def _commit(
         self,

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from core_log.errors import ConfigError
-from core_log.table_schema import TableId
+from core_log.table_schema import TableId, TableSchema
 from sinks.sink import SinkContext
 from sinks.spark.kept_table import KeptTable
 from sinks.spark.ledger import Entry, Ledger
@@ -20,6 +20,8 @@ class Shadow:
 
     table: TableId
     generation: int
+    newest: TableSchema | None = None
+    """Whose types its columns get; None: those that come first."""
 
     @property
     def directory(self) -> str:
@@ -49,9 +51,15 @@ class Lake:
         if found is None:
             place = self.place_of(table)
             lake = self._format(place, table)
-            generation = 1 if self.shadow is None else self.shadow.generation
+            shadow = self.shadow or Shadow(table, 1)
             found = KeptTable(
-                table, lake, place, self.settings, self.context, generation=generation
+                table,
+                lake,
+                place,
+                self.settings,
+                self.context,
+                generation=shadow.generation,
+                newest=shadow.newest,
             )
             self._kept[table] = found
         return found

@@ -11,7 +11,7 @@ from core_log.changes import Operation, TableChanges
 from core_log.errors import RecordsRejected, SchemaRefused
 from core_log.log import TopicPartition
 from core_log.table_schema import Column, TableId, TableSchema
-from sinks.evolution import Action, Step, steps
+from sinks.evolution import Action, Step, holds, steps
 from sinks.other_types import changed
 from sinks.spark.column_types import MOMENT, lake_type, put
 from sinks.spark.settings import LakeTableSettings, Mode
@@ -158,6 +158,18 @@ def shape(
     if present is None:
         return layout, False
     return _evolved(layout, schema, present, policy, may_drop=may_drop, is_iceberg=is_iceberg)
+
+
+def outgrown(schemas: Sequence[TableSchema], layout: Layout, *, is_iceberg: bool) -> frozenset[str]:
+    """Columns that come in other types as well than the copy has, which are not all held by it."""
+    kept = {field.name: field.type for field in layout.columns}
+    return frozenset(
+        column.name
+        for schema in schemas
+        for column in schema.columns
+        if column.name in kept
+        and not holds(kept[column.name], lake_type(column.type, is_iceberg=is_iceberg))
+    )
 
 
 def _evolved(

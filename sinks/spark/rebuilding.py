@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected, SinkUnavailable
 from core_log.table_schema import TableId
+from sinks.sink import Recipe
 from sinks.spark.kept_table import ATTEMPTS_MAX, farthest
 from sinks.spark.lake import Lake, Shadow
 from sinks.spark.ledger import next_entry
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from sinks.sink import Stands
 
 
-def shadow_of(lake: Lake, table: TableId) -> Shadow:
+def shadow_of(lake: Lake, recipe: Recipe) -> Shadow:
     """The copy that is in the making already, or a new one."""
-    return Shadow(table, _live(lake, table).generation + 1)
+    return Shadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
 
 
 def swap(lake: Lake, table: TableId) -> str:

@@ -24,7 +24,7 @@ from core_log.finding import Finding
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
-from sinks.sink import Contents, SinkContext, Slice, Stand, Stands, TableVersion
+from sinks.sink import Contents, Recipe, SinkContext, Slice, Stand, Stands, TableVersion
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
     KeptTable,
@@ -102,10 +102,10 @@ class SparkSink:
     async def drop(self) -> Sequence[str]:
         return await in_thread(self._drop)
 
-    async def shadow(self, table: TableId) -> "SparkSink":
+    async def shadow(self, recipe: Recipe) -> "SparkSink":
         from sinks.spark.rebuilding import shadow_of
 
-        shadow = await in_thread(partial(shadow_of, self._lake, table))
+        shadow = await in_thread(partial(shadow_of, self._lake, recipe))
         return SparkSink(self._settings, self._context, shadow=shadow)
 
     async def swap(self, table: TableId) -> str:

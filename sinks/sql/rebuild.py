@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected
 from core_log.table_schema import TableId
+from sinks.sink import Recipe
 from sinks.sql.dialects.dialect import qualified, run
 from sinks.sql.failures import translated
 from sinks.sql.naming import OLD, SHADOW
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from sinks.sql.target import Target
 
 
-def shadow_of(target: "Target", table: TableId) -> Shadow:
+def shadow_of(target: "Target", recipe: Recipe) -> Shadow:
     """The copy that is in the making already, or a new one."""
+    table = recipe.table
     with translated(target.dialect, table=str(table)):
         connection = target.connected()
         try:
@@ -27,8 +29,8 @@ def shadow_of(target: "Target", table: TableId) -> Shadow:
                 )
             begun = target.dialect.find(connection, target.tables.beside(live, SHADOW))
             if begun is not None and begun.mark is not None:
-                return Shadow(live, begun.mark.generation)
-            return Shadow(live, target.next_generation(connection, live))
+                return Shadow(live, begun.mark.generation, recipe.newest)
+            return Shadow(live, target.next_generation(connection, live), recipe.newest)
         finally:
             connection.rollback()
 

@@ -13,7 +13,7 @@ from core_log.changes import TableChanges
 from core_log.errors import Fenced, SinkUnavailable
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
-from sinks.sink import Contents, SinkContext, Slice, Stands
+from sinks.sink import Contents, Recipe, SinkContext, Slice, Stands
 from sinks.sql.chunk import Chunk, Gathering
 from sinks.sql.failures import ShapeFirst, TryAgain
 from sinks.sql.settings import SqlSettings
@@ -80,10 +80,10 @@ class SqlSink:
 
         return await self._ask(drop)
 
-    async def shadow(self, table: TableId) -> "SqlSink":
+    async def shadow(self, recipe: Recipe) -> "SqlSink":
         from sinks.sql.rebuild import shadow_of
 
-        shadow = await self._ask(lambda target: shadow_of(target, table))
+        shadow = await self._ask(lambda target: shadow_of(target, recipe))
         return SqlSink(self._settings, self._context, shadow=shadow)
 
     async def swap(self, table: TableId) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from core_log.errors import SchemaRefused, SinkRejected
 from core_log.table_schema import Column, TableId, TableSchema
-from sinks.evolution import Action, Step, steps
+from sinks.evolution import Action, Step, holds, steps, toward
 from sinks.sink import SinkContext
 from sinks.sql.dialects.dialect import Dialect, qualified
 from sinks.sql.mark import Mark, origin_of
@@ -83,6 +83,8 @@ class Shadow:
 
     table: TableId
     generation: int
+    newest: TableSchema | None = None
+    """Whose types its columns get; None: those that come first."""
 
 
 @dataclass(slots=True)
@@ -153,9 +155,11 @@ class Tables:
             {},
             next_generation,
         )
+        kept = self._kept_as(schema, settings)
         found = self.dialect.find(connection, place)
         if found is None:
-            return self._create(schema, layout, settings)
+            layout = replace(layout, stays=self._outgrown(schema, kept, layout))
+            return self._create(kept, layout, settings)
         mark = found.mark
         statements: list[str] = []
         if mark is None:
@@ -168,7 +172,32 @@ class Tables:
             rekeying = self._rekeying(connection, schema, layout, settings, mark)
             if rekeying:
                 return Shaping(layout, rekeying, is_of_key=True)
-        return self._evolve(connection, schema, layout, settings, statements, may_drop=may_drop)
+        shaping = self._evolve(connection, kept, layout, settings, statements, may_drop=may_drop)
+        stays = {**shaping.layout.stays, **self._outgrown(schema, kept, shaping.layout)}
+        return shaping._replace(layout=replace(shaping.layout, stays=stays))
+
+    def _kept_as(self, schema: TableSchema, settings: TableSettings) -> TableSchema:
+        """What the table is made for: in a copy, for what comes last."""
+        newest = None if self.shadow is None else self.shadow.newest
+        kept = toward(schema, newest)
+        given = {name: schema.column(name) for name in settings.types if name in schema.names}
+        return replace(kept, columns=tuple(given.get(each.name, each) for each in kept.columns))
+
+    def _outgrown(
+        self, schema: TableSchema, kept: TableSchema, layout: Layout
+    ) -> dict[str, pa.DataType]:
+        """Columns whose values come in a former type, and the type that the copy has for them."""
+        found: dict[str, pa.DataType] = {}
+        for column, becomes in zip(schema.columns, kept.columns, strict=True):
+            if column.name not in layout.names or column.type == becomes.type:
+                continue
+            is_key = layout.names[column.name] in layout.key
+            held = self.dialect.fit(becomes, is_key=is_key).holds
+            if not pa.types.is_string(held) and not holds(
+                held, self.dialect.fit(column, is_key=is_key).holds
+            ):
+                found[column.name] = held
+        return found
 
     def columns(
         self, schema: TableSchema, layout: Layout, settings: TableSettings

@@ -7,6 +7,7 @@ from deltalake import DeltaTable
 
 from core_log.clock import SystemClock
 from core_log.errors import Fenced
+from sinks.sink import Recipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
 from tests.sinks.spark.targets import LakeBench
@@ -23,7 +24,7 @@ async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(
     before = state_of(bench)
     sink = bench.sink()
     again = LakeBench(bench.path, chosen={"deletes": "soft", "format": kind}).sink()
-    shadow = await again.shadow(TABLE)
+    shadow = await again.shadow(Recipe(TABLE))
     assert await shadow.applied([topic.name]) == {}
     await shadow.apply(topic.slice(start={0: 0}))
     topic.append(ORDERS, ("d", {"id": 2}))
@@ -54,11 +55,11 @@ async def test_a_rebuild_goes_on_with_the_copy_that_is_there(tmp_path: Path) -> 
     bench, topic = bench_of(tmp_path), ScriptedTopic()
     topic.append(ORDERS, *many(0, 4))
     await applied(bench, topic)
-    first = await bench.sink().shadow(TABLE)
+    first = await bench.sink().shadow(Recipe(TABLE))
     await first.applied([topic.name])
     await first.apply(topic.slice(start={0: 0}))
 
-    second = await bench.sink().shadow(TABLE)
+    second = await bench.sink().shadow(Recipe(TABLE))
 
     assert await stands(second, topic.name) == {f"{topic.name}/0": 5}
 
@@ -71,7 +72,7 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
     await applied(bench, topic)
     before = state_of(bench)
     sink = bench.sink()
-    shadow = await sink.shadow(TABLE)
+    shadow = await sink.shadow(Recipe(TABLE))
     await shadow.applied([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await sink.swap(TABLE)

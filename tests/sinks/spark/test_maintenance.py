@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core_log.clock import SystemClock
+from sinks.sink import Recipe
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.fakes import SimulatedClock
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
@@ -128,7 +129,7 @@ async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
 ) -> None:
     bench = lake(tmp_path, kind)
     await applied(bench, topic)
-    shadow = await bench.sink().shadow(TABLE)
+    shadow = await bench.sink().shadow(Recipe(TABLE))
     await shadow.applied([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     for name in data_files(bench):

@@ -15,7 +15,7 @@ from core_log.errors import RecordsRejected
 from core_log.table_schema import TableSchema
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.split_reading import LogSplitReader
-from sinks.sink import Slice, Stands
+from sinks.sink import Recipe, Slice, Stands
 from sinks.spark.keyspace import Cell
 from sinks.spark.lake import Lake
 from sinks.spark.layout import shape
@@ -298,3 +298,23 @@ async def test_a_row_whose_deletes_are_ignored_stays_as_it_last_was(
     await applied(bench, served, orders.topic)
 
     assert notes(bench, orders)[1] == "at the end"
+
+
+async def test_a_copy_that_executors_fill_has_the_types_that_come_last(
+    served: ServedLog, tmp_path: Path
+) -> None:
+    orders = Orders(served, "orders_of_another_type")
+    numbers = schema_of(orders.table, id=pa.int64(), note=pa.int64())
+    bench = LakeBench(str(tmp_path / "lake"), chosen=ALL_BY_SPARK)
+    orders.write(*[("c", row(key, str(key))) for key in range(300)])
+    await applied(bench, served, orders.topic)
+    orders.write(("u", {"id": 1, "note": 7}), schema=numbers)
+    sink = bench.sink()
+    shadow = await sink.shadow(Recipe(orders.schema.table, numbers))
+    await shadow.applied([orders.topic])
+
+    async with slices(served, None, orders.topic) as part:
+        await shadow.apply(part)
+    await sink.swap(orders.schema.table)
+
+    assert notes(bench, orders) == {key: key if key != 1 else 7 for key in range(300)}

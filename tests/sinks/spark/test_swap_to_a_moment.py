@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core_log.log import TopicPartition
-from sinks.sink import Stand
+from sinks.sink import Recipe, Stand
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.orders import TABLE, bench_of, many
 from tests.slices import ScriptedTopic
@@ -32,7 +32,7 @@ async def test_a_table_put_back_to_a_moment_gets_all_that_has_happened_since(
 
     # rebuild --as-of (the end of the first slice) --swap, as a rebuild does it
     other = bench.sink()
-    shadow = await other.shadow(TABLE)
+    shadow = await other.shadow(Recipe(TABLE))
     await shadow.applied([topic.name])
     await shadow.apply(topic._part({0: 0}, {0: 4}, ()))
     await other.swap(TABLE)

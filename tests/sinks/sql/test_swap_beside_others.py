@@ -11,7 +11,7 @@ import pytest
 from core_log.changes import TableChanges
 from core_log.errors import SinkUnavailable
 from core_log.log import TopicPartition
-from sinks.sink import Slice, Stand
+from sinks.sink import Recipe, Slice, Stand
 from tests.contract.sink_suite import ITEMS, ORDERS
 from tests.sinks.sql.databases import sql_bench
 from tests.slices import ScriptedTopic, together
@@ -28,7 +28,7 @@ async def test_who_goes_on_after_a_swap_by_another_process_keeps_its_place(
         live, other = bench.sink(**chosen), bench.sink(**chosen)
         await live.applied([topic.name])
         await live.apply(topic.slice())
-        shadow = await other.shadow(ORDERS.table)
+        shadow = await other.shadow(Recipe(ORDERS.table))
         await shadow.apply(topic.slice(start={0: 0}))
         await other.swap(ORDERS.table)
         topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
@@ -61,7 +61,7 @@ async def test_a_swap_leaves_the_slices_of_other_tables_alone(tmp_path: Path) ->
         live, other = bench.sink(), bench.sink()
         await live.applied([orders.name, items.name, home.topic])
         await live.apply(with_home(together(orders.slice(), items.slice()), 0, 10))
-        shadow = await other.shadow(ORDERS.table)
+        shadow = await other.shadow(Recipe(ORDERS.table))
         await shadow.apply(with_home(orders.slice(start={0: 0}), 0, 12))
         await other.swap(ORDERS.table)  # orders is paused meanwhile, items is not
 
@@ -90,7 +90,7 @@ async def test_a_slice_whose_table_is_swapped_before_its_first_row_is_not_writte
         items.append(ITEMS, ("c", {"id": 2, "price": 2.5}))
         under_way, beside = orders.slice(), items.slice()
         orders.append(ORDERS, ("u", {"id": 1, "note": "third"}))
-        shadow = await other.shadow(ORDERS.table)
+        shadow = await other.shadow(Recipe(ORDERS.table))
         await shadow.apply(orders.slice(start={0: 0}))
 
         async def read(_: Slice) -> AsyncIterator[TableChanges]:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from core_log.errors import RecordsRejected, SchemaRefused, SinkRejected, SinkUnavailable
 from core_log.table_schema import Column, TableId, TableSchema
+from sinks.sink import Recipe
 from tests.contract.sink_suite import AUDIT, ORDERS, by_id
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, schema_of, together
@@ -287,7 +288,7 @@ async def test_a_rebuilt_copy_takes_the_tables_place_with_its_offsets(bench: Sql
     topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
 
     for _ in range(2):  # a second rebuild finds the traces of the first
-        shadow = await sink.shadow(ORDERS.table)
+        shadow = await sink.shadow(Recipe(ORDERS.table))
         assert await shadow.applied([topic.name]) == {}
         await shadow.apply(topic.slice(start={0: 0}))
         await shadow.close()
@@ -314,7 +315,7 @@ async def test_a_live_sink_goes_on_after_a_swap_by_another_process(bench: SqlBen
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     live, other = bench.sink(), bench.sink()
     await apply(live, topic)
-    shadow = await other.shadow(ORDERS.table)
+    shadow = await other.shadow(Recipe(ORDERS.table))
     await shadow.apply(topic.slice(start={0: 0}))
     await other.swap(ORDERS.table)
 

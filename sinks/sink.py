@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -195,6 +196,14 @@ class Recipe:
     newest: TableSchema | None = None
     """The shape that the table has at the end of what fills the copy: its columns get these types
     at once, and older values are put into them. None: types come with the rows."""
+    rules: str = ""
+    """What the pipeline file says of its rows, and how the sink is to keep them."""
+
+    @property
+    def digest(self) -> str:
+        """Stored with the copy: one that was begun by another recipe is begun anew."""
+        shape = [] if self.newest is None else [*self.newest.columns, self.newest.key]
+        return sha256(f"{shape}\0{self.rules}".encode()).hexdigest()[:16]
 
 
 class Rebuildable(Protocol):

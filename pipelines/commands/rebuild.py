@@ -67,9 +67,9 @@ def rebuild(
 
     The source is not touched. With --swap the copy then takes the live table's place in one
     transaction of the target, and the old one is kept beside it; without, it stays a copy, and the
-    next rebuild goes on with it. With --as-of and --swap the table stays paused where it then
-    stands; `headwater resume` lets it catch up. A moment that compaction has passed is refused,
-    with the oldest one that is possible.
+    next rebuild goes on with it, unless the rules that make its rows have changed since. With
+    --as-of and --swap the table stays paused where it then stands; `headwater resume` lets it catch
+    up. A moment that compaction has passed is refused, with the oldest one that is possible.
     """
     if swap and into:
         raise ConfigError(

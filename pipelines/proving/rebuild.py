@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from core_log.clock import Clock
 from core_log.errors import ConfigError, LogUnavailable
 from core_log.log import Log
+from core_log.patterns import Patterns
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
@@ -22,6 +23,7 @@ from pipelines.proving.subjects import Subject, subject_of, subjects_of
 from pipelines.proving.verdicts import Verdict
 from pipelines.proving.verify import ComparableSink, Verifier
 from pipelines.reports import Moved, Report
+from pipelines.transforms.shipping import shipped
 from sinks.sink import Rebuildable, Recipe, Sink, Stands
 
 POLL_S, QUIET_POLLS = 0.5, 4
@@ -279,7 +281,24 @@ async def _settled(rebuilding: Rebuilding, live: Sink, *, is_running: bool) -> S
 def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
     """What the table looked like at a moment of the past nobody knows before it is read."""
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
-    return Recipe(rebuilding.target, newest)
+    loaded, settings = rebuilding.loaded, rebuilding.part.settings
+    names = [str(stored.schema.table) for stored in rebuilding.sources]
+    rules = [
+        rule.model_dump_json()
+        for rule in loaded.spec.transform
+        if any(Patterns(rule.table).matches(name) for name in names)
+    ]
+    routes = [rule.model_dump_json() for rule in loaded.spec.route]
+    functions = [rule.python.partition(":")[0] for rule in loaded.spec.transform if rule.python]
+    kept = settings.of(str(rebuilding.target)) if hasattr(settings, "of") else settings
+    decides = [
+        *rules,
+        *routes,
+        sorted(shipped(tuple(functions), loaded.directory).files.items()),
+        sorted(loaded.spec.schema_changes.items()),
+        kept.model_dump_json(),
+    ]
+    return Recipe(rebuilding.target, newest, repr(decides))
 
 
 def _data_of(rebuilding: Rebuilding, stands: Stands | None) -> Stands:

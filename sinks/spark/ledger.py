@@ -38,6 +38,8 @@ class Entry:
     cut: Cut | None = None
     versions: Mapping[TableId, int] = field(default_factory=dict)
     """Which versions of the tables belong together at the cut."""
+    recipe: str = ""
+    """By what the table is made, beside a copy."""
 
     def tables(self) -> dict[TableId, str]:
         return dict(self.feeds.values())
@@ -123,6 +125,7 @@ def _encode(entry: Entry) -> bytes:
             "positions": dict(cut.positions),
         },
         "versions": [[*table, version] for table, version in sorted(entry.versions.items())],
+        "recipe": entry.recipe,
     }
     return json.dumps(document).encode()
 
@@ -139,6 +142,7 @@ def _decode(document: Mapping[str, Any]) -> Entry:
         feeds={topic: (TableId(*table), id) for topic, (table, id) in document["feeds"].items()},
         cut=None if cut is None else Cut(cut["offset"], cut["committed_ms"], cut["positions"]),
         versions={TableId(*each[:2]): each[2] for each in document["versions"]},
+        recipe=document.get("recipe", ""),
     )
 
 

@@ -9,7 +9,7 @@ from core_log.table_schema import TableId
 from sinks.sink import Recipe
 from sinks.spark.kept_table import ATTEMPTS_MAX, farthest
 from sinks.spark.lake import Lake, Shadow
-from sinks.spark.ledger import next_entry
+from sinks.spark.ledger import Entry, next_entry
 from sinks.spark.table import Change, Creation, Overtaken, TableState
 
 if TYPE_CHECKING:
@@ -17,8 +17,18 @@ if TYPE_CHECKING:
 
 
 def shadow_of(lake: Lake, recipe: Recipe) -> Shadow:
-    """The copy that is in the making already, or a new one."""
-    return Shadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
+    """The copy that is in the making already, if it is made by the same recipe, or a new one."""
+    shadow = Shadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
+    copy = Lake(lake.settings, lake.context, shadow)
+    ledger = copy.ledger()
+    if ledger.head().recipe != recipe.digest:
+        kept = copy.table(recipe.table)
+        if kept.load() is not None:
+            kept.lake.drop()
+        ledger.forget()
+        if not ledger.add(replace(next_entry(Entry(), writer=""), recipe=recipe.digest)):
+            raise SinkUnavailable("somebody else begins a copy now", table=str(recipe.table))
+    return shadow
 
 
 def swap(lake: Lake, table: TableId) -> str:

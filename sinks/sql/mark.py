@@ -8,6 +8,7 @@ from core_log.table_schema import TableId
 
 MARK = re.compile(
     r"headwater:(?P<pipeline>[\w.-]+):(?P<sink>[\w.-]+):(?P<generation>\d+):(?P<origin>[0-9a-f]+)"
+    r"(:(?P<recipe>[0-9a-f]+))?"
 )
 
 
@@ -20,9 +21,12 @@ class Mark(NamedTuple):
     """Raised by every rebuild; stored offsets name it."""
     origin: str
     """Tells which table of the source it is, without its name."""
+    recipe: str = ""
+    """By what it was made, if it was made as a copy."""
 
     def __str__(self) -> str:
-        return f"headwater:{self.pipeline}:{self.sink}:{self.generation}:{self.origin}"
+        ending = f":{self.recipe}" if self.recipe else ""
+        return f"headwater:{self.pipeline}:{self.sink}:{self.generation}:{self.origin}{ending}"
 
 
 def read_mark(text: str | None) -> Mark | None:
@@ -30,7 +34,8 @@ def read_mark(text: str | None) -> Mark | None:
     found = MARK.search(text or "")
     if found is None:
         return None
-    return Mark(found["pipeline"], found["sink"], int(found["generation"]), found["origin"])
+    generation, recipe = int(found["generation"]), found["recipe"] or ""
+    return Mark(found["pipeline"], found["sink"], generation, found["origin"], recipe)
 
 
 def origin_of(table: TableId) -> str:

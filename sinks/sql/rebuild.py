@@ -7,6 +7,7 @@ from core_log.table_schema import TableId
 from sinks.sink import Recipe
 from sinks.sql.dialects.dialect import qualified, run
 from sinks.sql.failures import translated
+from sinks.sql.mark import Mark
 from sinks.sql.naming import OLD, SHADOW
 from sinks.sql.offsets import TABLE
 from sinks.sql.tables import Shadow
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def shadow_of(target: "Target", recipe: Recipe) -> Shadow:
-    """The copy that is in the making already, or a new one."""
+    """The copy that is in the making already, if it is made by the same recipe, or a new one."""
     table = recipe.table
     with translated(target.dialect, table=str(table)):
         connection = target.connected()
@@ -28,11 +29,37 @@ def shadow_of(target: "Target", recipe: Recipe) -> Shadow:
                     "there is no table to make a copy of", table=str(table), target=str(live)
                 )
             begun = target.dialect.find(connection, target.tables.beside(live, SHADOW))
-            if begun is not None and begun.mark is not None:
-                return Shadow(live, begun.mark.generation, recipe.newest)
-            return Shadow(live, target.next_generation(connection, live), recipe.newest)
+            mark = None if begun is None else begun.mark
+            if mark is not None and (mark.recipe == recipe.digest or not _is_ours(target, mark)):
+                generation = mark.generation
+            else:
+                generation = target.next_generation(connection, live)
         finally:
             connection.rollback()
+        if mark is not None and mark.generation != generation:
+            _drop_copy(target, live)
+        return Shadow(live, generation, recipe.newest, recipe.digest)
+
+
+def _drop_copy(target: "Target", live: TableId) -> None:
+    """One that was filled by other rules: its offsets count for no table from then on."""
+    connection = target.connected()
+    transaction = connection.begin()
+    target.dialect.begin(connection)
+    try:
+        copy = target.tables.beside(live, SHADOW)
+        run(connection, f"DROP TABLE {qualified(target.dialect, copy)}")
+        transaction.commit()
+    except BaseException:
+        transaction.rollback()
+        target.rollback()
+        raise
+    target.tables.forget()
+    target.dialect.forget()
+
+
+def _is_ours(target: "Target", mark: Mark) -> bool:
+    return (mark.pipeline, mark.sink) == (target.context.pipeline, target.context.name)
 
 
 def swap(target: "Target", table: TableId) -> str:
@@ -92,9 +119,7 @@ def drop(target: "Target") -> list[str]:
         for live in sorted(targets):
             for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
                 found = target.dialect.find(connection, place)
-                mark = None if found is None else found.mark
-                ours = (target.context.pipeline, target.context.name)
-                if mark is not None and (mark.pipeline, mark.sink) == ours:
+                if found is not None and found.mark is not None and _is_ours(target, found.mark):
                     run(connection, f"DROP TABLE {qualified(target.dialect, place)}")
                     said.append(f"table {place}")
         target.offsets.delete(connection, rows)

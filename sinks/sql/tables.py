@@ -85,6 +85,8 @@ class Shadow:
     generation: int
     newest: TableSchema | None = None
     """Whose types its columns get; None: those that come first."""
+    recipe: str = ""
+    """The digest of what the copy is made by."""
 
 
 @dataclass(slots=True)
@@ -222,7 +224,8 @@ class Tables:
         return (*key, VALID_FROM) if mode == "scd2" else key
 
     def _mark(self, table: TableId, generation: int) -> Mark:
-        return Mark(self.context.pipeline, self.context.name, generation, origin_of(table))
+        recipe = "" if self.shadow is None else self.shadow.recipe
+        return Mark(self.context.pipeline, self.context.name, generation, origin_of(table), recipe)
 
     def _create(self, schema: TableSchema, layout: Layout, settings: TableSettings) -> Shaping:
         statements = self.dialect.create(

@@ -139,7 +139,7 @@ async def applied(
     return part.end
 
 
-def notes(bench: LakeBench, orders: Orders) -> dict[int, str]:
+def notes(bench: LakeBench, orders: Orders) -> dict[int, Any]:
     found = bench.table(orders.table)
     assert found is not None
     rows = found.to_pylist()

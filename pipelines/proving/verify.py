@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError, PositionLost, SinkRejected
+from core_log.errors import HeadwaterError, PositionLost, RecordsRejected, SinkRejected
 from core_log.log import Log, TopicPartition
-from pipelines.file.loading import LoadedPipeline
+from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.loops.build import make_sink, make_source
@@ -95,6 +95,13 @@ class Verifier:
         repair = TargetRepair(verdict.subject, verdict.moment.ends, verdict.compared.keys)
         try:
             await repair_target(repair, sink, self._log, self.after_log)
+        except RecordsRejected:
+            if not _keeps_every_change(part, verdict.subject):
+                raise
+            self._tell(
+                f"{verdict.subject.target} keeps every change, and has these already:"
+                " headwater rebuild makes the table anew from the log"
+            )
         finally:
             await sink.close()
 
@@ -395,3 +402,10 @@ def _without_missing(compared: Compared) -> Compared:
     """Rows that the source has deleted, and will never say so."""
     kept = {at: found for at, found in compared.keys.items() if found.kind is not Kind.MISSING}
     return replace(compared, counts={**compared.counts, Kind.MISSING: 0}, keys=kept)
+
+
+def _keeps_every_change(part: LoadedPart, subject: Subject) -> bool:
+    """Each by its place in the log, where no second row of it can be written."""
+    if not hasattr(part.settings, "of"):
+        return False
+    return bool(part.settings.of(str(subject.target)).mode == "append")

@@ -17,7 +17,9 @@ from core_log import errors
 from core_log.clock import SystemClock
 from core_log.endpoint import Endpoint
 from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
+from core_log.log import Log
 from pipelines.file.loading import LoadedPipeline
+from pipelines.journal.control import desired
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.reports import Moved, Report, State
 from pipelines.running.agreeing import agree
@@ -156,6 +158,9 @@ class _Run:
             if self._wanted.migrates:
                 for each in loaded:
                     await agree(each, claimed.log, now_ms=self._clock.now_ms())
+            if self._wanted.once:
+                for each in loaded:
+                    await _refuse_paused(each, claimed.log)
             await self._pipelines.apply(loaded, until_end=self._wanted.once)
             await _prepare_log(claimed, loaded)
             ended = await self._pipelines.until_over()
@@ -208,6 +213,16 @@ class _Run:
         return applied.as_json()
 
 
+async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
+    """It would never come to its end."""
+    if (await desired(log, loaded.name)).is_paused:
+        raise ConfigError(
+            "the pipeline is paused, so that a run of it has no end",
+            hint=f"headwater resume {loaded.name}",
+            pipeline=loaded.name,
+        )
+
+
 async def _prepare_log(claimed: Claim, loaded: Sequence[LoadedPipeline]) -> None:
     """Makes what units will ask for while their processes are still starting. What goes wrong here
     goes wrong there, too, where it is tried again and told."""
@@ -241,7 +256,7 @@ async def attend(
 
     showing: asyncio.Future[None] | None = None
     try:
-        await _check_topics(endpoint, loaded, migrates=wanted.migrates)
+        await _check_topics(endpoint, loaded, wanted)
         applied = await asyncio.to_thread(owner.ask, "POST", "/run", body)
         logger.info("process %d runs the pipelines of this log", endpoint.pid)
         for word in ("started", "stopped"):
@@ -263,7 +278,7 @@ async def attend(
 
 
 async def _check_topics(
-    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], *, migrates: bool
+    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: Wanted
 ) -> None:
     """Before a running pipeline is stopped for the sake of an edit that cannot be obeyed."""
     from core_log.client import KafkaLog
@@ -272,7 +287,9 @@ async def _check_topics(
     for each in loaded:
         log = KafkaLog(kafka_settings(each, [endpoint.kafka]))
         try:
-            if migrates:
+            if wanted.once:
+                await _refuse_paused(each, log)
+            if wanted.migrates:
                 await refuse_impossible(each, log, clock=SystemClock())
                 await agree(each, log, now_ms=SystemClock().now_ms())
             else:

@@ -177,6 +177,27 @@ def test_a_run_that_set_records_aside_says_so_at_its_end(tmp_path: Path) -> None
     assert "1 record of shop could not be applied: headwater dlq show shop" in err
 
 
+def test_once_says_of_a_paused_pipeline_that_it_is_paused(
+    tmp_path: Path, headwater: Headwater
+) -> None:
+    file = write(tmp_path, FINITE)
+    assert end_of(start("run", file, "--once"))[0] == exit_codes.OK
+    assert headwater("pause", "shop", "--data", tmp_path / "data").code == exit_codes.OK
+
+    refused = end_of(start("run", file, "--once"))
+    assert headwater("resume", "shop", "--data", tmp_path / "data").code == exit_codes.OK
+    resumed = end_of(start("run", file, "--once"))
+
+    assert refused[0] == exit_codes.INVALID
+    assert "is paused" in refused[1] and "headwater resume shop" in refused[1]
+    assert resumed[0] == exit_codes.OK
+
+
+def end_of(ran: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, said = ran.communicate(timeout=PATIENCE_S)
+    return ran.returncode, said
+
+
 def test_it_runs_although_whoever_started_it_had_closed_its_streams(tmp_path: Path) -> None:
     file = write(tmp_path, FINITE)
     closing_them = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]

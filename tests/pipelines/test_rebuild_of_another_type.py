@@ -12,7 +12,7 @@ from tests.pipelines.test_verify import execute
 
 SINKS = {
     "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
-    "spark": "{type: spark, path: lake, commit_every: 0s}",
+    "spark": "{type: spark, path: lake, slice_rows: 1, commit_every: 0s}",
 }
 PIPELINE = """
 pipeline: copy

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -176,16 +176,6 @@ class Sink(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-@runtime_checkable
-class Preparing(Protocol):
-    """A sink that has to load much before its first answer."""
-
-    def prepare(self) -> None:
-        """Begins with that, in a thread, before anything is asked. What fails is told to whoever
-        asks first; nothing outside is touched."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The `postgres` source: the rows that are there, then every committed change, exactly once."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from connectors.postgres.settings import PostgresSettings
@@ -28,6 +30,9 @@ class PostgresSource:
     def __init__(self, settings: PostgresSettings, context: SourceContext) -> None:
         self._settings, self._context = settings, context
         self._reading: Reading | None = None
+
+    def prepare(self) -> None:
+        Thread(target=_load, name="load", daemon=True).start()
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         from connectors.postgres.reading import Reading
@@ -73,6 +78,11 @@ class PostgresSource:
 
         async with standing_still(self._settings, self._context) as snapshot:
             yield snapshot
+
+
+def _load() -> None:
+    with suppress(ImportError):  # `changes` will say it
+        import_module("connectors.postgres.reading")
 
 
 def rows_of(table: "CapturedTable") -> int:

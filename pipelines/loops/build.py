@@ -9,6 +9,7 @@ from core_log.client.together import together
 from core_log.clock import Clock
 from core_log.compression import Compression
 from core_log.log import Log
+from core_log.preparing import Preparing
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
@@ -30,7 +31,7 @@ from pipelines.loops.topics import TopicRules
 from pipelines.reports import Gauged, Read, Remarked, Reporter
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
-from sinks.sink import Preparing, Sink, SinkContext, SplitReader, TableHealth
+from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
 async def run_unit(

@@ -8,6 +8,7 @@ from core_log.clock import Clock
 from core_log.compression import Compression
 from core_log.errors import ConfigError
 from core_log.log import Log
+from core_log.preparing import Preparing
 from core_log.table_schema import TableSchema
 from pipelines.journal.control import Desired
 from pipelines.journal.generations import NONE, Generations, load_generations
@@ -47,6 +48,9 @@ def checked_first() -> RunUnit:
         until_end: bool = False,
     ) -> None:
         if unit == SOURCE and (wire := loaded.to_wire()) not in checked:
+            source = make_source(loaded, clock=clock)
+            if isinstance(source, Preparing):
+                source.prepare()
             # Who was killed here may have left a transaction open with schemas in it, which the
             # checks would wait for until it times out. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the directory of the jars with which Spark itself reads Kafka and writes Delta tables.
+# Prints the directory of the jars with which Spark itself reads Kafka, Delta and Iceberg.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/system.sh
@@ -13,4 +13,4 @@ fill() {
         dependency:copy-dependencies -DoutputDirectory="$1/content"
 }
 
-fetched "spark-jars-$version" "the jars of Spark $version from Maven Central (60 MB)" "$maven_hint"
+fetched "spark-lake-jars-$version" "the jars of Spark $version from Maven Central (120 MB)" "$maven_hint"

@@ -1,0 +1,123 @@
+"""Spark itself, by the jars of Delta and of Iceberg, reads our tables as we wrote them."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sinks.sink import Recipe
+from tests.compat.java_programs import directory_from
+from tests.sinks.spark.orders import TABLE, applied, bench_of, state_of
+from tests.slices import ScriptedTopic, schema_of
+
+pytestmark = pytest.mark.compat
+JARS = ("delta-spark", "delta-storage", "iceberg-spark-runtime", "sqlite-jdbc")
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+
+jars, kind, lake, table, version = sys.argv[1:]
+settings = {
+    "spark.jars": jars,
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalog.headwater": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.headwater.type": "jdbc",
+    "spark.sql.catalog.headwater.uri": f"jdbc:sqlite:{lake}/catalog.db",
+    "spark.sql.catalog.headwater.jdbc.schema-version": "V1",
+    "spark.sql.catalog.headwater.warehouse": f"file://{lake}",
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+}
+builder = SparkSession.builder.master("local[1]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+if kind == "delta":
+    rows = spark.read.format("delta").option("versionAsOf", version).load(f"{lake}/{table}")
+else:
+    rows = spark.table(f"headwater.headwater.{table.replace('.', '_')}")
+print(json.dumps([each.asDict() for each in rows.orderBy("id").collect()], default=str))
+"""
+SCHEMA = schema_of(
+    "public.orders",
+    id=pa.int64(),
+    note=pa.string(),
+    total=pa.decimal128(12, 2),
+    day=pa.date32(),
+    at=pa.timestamp("us", "UTC"),
+    done=pa.bool_(),
+    rate=pa.float64(),
+)
+WIDER = schema_of(
+    "public.orders", **{each.name: each.type for each in SCHEMA.columns}, more=pa.int32()
+)
+
+
+def row(id: int, **others: Any) -> dict[str, Any]:
+    return {
+        "id": id,
+        "note": f"ü/{id % 2}",
+        "total": Decimal("-1234567890.12"),
+        "day": date(1969, 12, 31),
+        "at": datetime(2026, 1, 1, 12, 0, 0, 1, UTC),
+        "done": None,
+        "rate": 0.1,
+        **others,
+    }
+
+
+def seen_by_spark(kind: str, lake: str, version: int = 0) -> Any:
+    """Of Iceberg the newest version."""
+    jars = directory_from("fetch_spark_jars.sh", "HEADWATER_SPARK_JARS")
+    chosen = ",".join(str(each) for each in jars.glob("*.jar") if each.name.startswith(JARS))
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", READ, chosen, kind, lake, "public.orders", str(version)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def plainly(rows: list[dict[str, Any]]) -> Any:
+    """As the program prints them."""
+    bare = [
+        {name: each.replace(tzinfo=None) if isinstance(each, datetime) else each
+         for name, each in row.items()}
+        for row in rows
+    ]  # fmt: skip
+    return json.loads(json.dumps(bare, default=str))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+async def test_rows_after_every_kind_of_commit(kind: str, tmp_path: Path) -> None:
+    bench = bench_of(tmp_path, format=kind, tables={"*": {"partition_by": ["note"]}})
+    topic = ScriptedTopic()
+    topic.append(SCHEMA, *(("c", row(id)) for id in range(4)))
+    await applied(bench, topic)
+    topic.append(SCHEMA, ("d", {"id": 2}), ("u", row(3, note="moved", done=True)))
+    await applied(bench, topic)
+    topic.append(WIDER, ("c", row(4, more=7)))
+    await applied(bench, topic)
+    sink = bench.sink()
+    shadow = await sink.shadow(Recipe(TABLE))
+    await shadow.applied([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+    await sink.swap(TABLE)
+
+    rows = [row(0), row(1), row(3, note="moved", done=True), row(4, more=7)]
+    seen = seen_by_spark(kind, bench.path, state_of(bench).version)
+    assert seen == plainly([{**each, "more": each.get("more")} for each in rows])
+    if kind == "delta":
+        assert seen_by_spark(kind, bench.path) == plainly([row(id) for id in range(4)])

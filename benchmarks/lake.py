@@ -171,9 +171,22 @@ def in_range(lake: Lake) -> Figures:
         lake.files["range"] = file = lake.sink("range", lake.path(), source=source)
         write_rows(directory / "all.csv", range(rows))
         lake.units((file, "source"), (file, "lake"))
-    file, step = lake.files["range"], max(rows // 100 // changes, 1)
+    step = max(rows // 100 // changes, 1)
     start = rows // 3 + lake.number * rows // 50
-    write_rows(directory / f"more{lake.number}.csv", range(start, start + changes * step, step))
+    return changed(lake, f"near{lake.number}", range(start, start + changes * step, step))
+
+
+def everywhere(lake: Lake) -> Figures:
+    """As many changes of the same table, but of keys all over it: every file is written anew."""
+    rows, changes = lake.many(RANGE_ROWS), lake.many(RANGE_CHANGES)
+    if "range" not in lake.files:
+        in_range(lake)
+    return changed(lake, f"far{lake.number}", range(lake.number, rows, rows // changes))
+
+
+def changed(lake: Lake, name: str, ids: range) -> Figures:
+    file = lake.files["range"]
+    write_rows(lake.ground.directory / "range" / f"{name}.csv", ids)
     lake.units((file, "source"))
     return {"seconds": lake.units(*lake.warming(), (file, "lake"))[-1]["seconds"]}
 
@@ -267,6 +280,8 @@ TABLE = (
     Row("1m", "1 M events, s", "seconds", 4, False, increment(1_000_000)),
     Row("range", "10 k events within 1 % of the keys of 20 M rows, s", "seconds", 3, False,
         in_range),
+    Row("everywhere", "10 k events over all keys of 20 M rows, s", "seconds", None, False,
+        everywhere),
     Row("memory", "20 M events with a heap of 1 GiB: all processes, MB PSS", "pss_mb", None,
         False, memory),
     Row("rebuild", "rebuild --as-of of 5 M events, warm, s", "seconds", 10,

@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 from core_log.clock import Clock
 from core_log.errors import ConfigError, LogUnavailable
 from core_log.log import Log
-from core_log.patterns import Patterns
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
@@ -24,6 +23,7 @@ from pipelines.proving.verdicts import Verdict
 from pipelines.proving.verify import ComparableSink, Verifier
 from pipelines.reports import Moved, Report
 from pipelines.transforms.shipping import shipped
+from pipelines.transforms.tables import RuleTables
 from sinks.sink import Rebuildable, Recipe, Sink, Stands
 
 POLL_S, QUIET_POLLS = 0.5, 4
@@ -282,11 +282,11 @@ def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
     """What the table looked like at a moment of the past nobody knows before it is read."""
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
     loaded, settings = rebuilding.loaded, rebuilding.part.settings
-    names = [str(stored.schema.table) for stored in rebuilding.sources]
+    tables = [stored.schema.table for stored in rebuilding.sources]
     rules = [
         rule.model_dump_json()
         for rule in loaded.spec.transform
-        if any(Patterns(rule.table).matches(name) for name in names)
+        if any(map(RuleTables(rule).match, tables))
     ]
     routes = [rule.model_dump_json() for rule in loaded.spec.route]
     functions = [rule.python.partition(":")[0] for rule in loaded.spec.transform if rule.python]

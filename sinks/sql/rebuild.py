@@ -1,5 +1,6 @@
 """A second copy of a table beside the live one, and the step in which they change places."""
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected
@@ -13,6 +14,10 @@ from sinks.sql.offsets import TABLE
 from sinks.sql.tables import Shadow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import sqlalchemy as sa
+
     from sinks.sql.target import Target
 
 
@@ -43,12 +48,20 @@ def shadow_of(target: "Target", recipe: Recipe) -> Shadow:
 
 def _drop_copy(target: "Target", live: TableId) -> None:
     """One that was filled by other rules: its offsets count for no table from then on."""
+    with _changing_tables(target) as connection:
+        copy = target.tables.beside(live, SHADOW)
+        run(connection, f"DROP TABLE {qualified(target.dialect, copy)}")
+
+
+@contextmanager
+def _changing_tables(target: "Target") -> "Iterator[sa.Connection]":
+    """One transaction, after which all that is known of tables is asked anew."""
     connection = target.connected()
+    connection.rollback()
     transaction = connection.begin()
     target.dialect.begin(connection)
     try:
-        copy = target.tables.beside(live, SHADOW)
-        run(connection, f"DROP TABLE {qualified(target.dialect, copy)}")
+        yield connection
         transaction.commit()
     except BaseException:
         transaction.rollback()
@@ -67,39 +80,27 @@ def swap(target: "Target", table: TableId) -> str:
     dialect = target.dialect
     live = target.tables.live(table)
     shadow, old = (target.tables.beside(live, suffix) for suffix in (SHADOW, OLD))
-    with translated(dialect, table=str(table)):
-        connection = target.connected()
-        connection.rollback()
-        transaction = connection.begin()
-        dialect.begin(connection)
-        try:
-            found = dialect.find(connection, shadow)
-            if found is None or found.mark is None:
-                raise SinkRejected(
-                    "there is no copy to put in the table's place",
-                    table=str(table),
-                    hint="`headwater rebuild` makes one",
-                )
-            if dialect.find(connection, old) is not None:
-                run(connection, f"DROP TABLE {qualified(dialect, old)}")
-            for statement in dialect.rename([(live, old), (shadow, live)]):
-                run(connection, statement)
-            rows = target.offsets.read_all(connection)
-            # Of the log's own topics the sink's stand counts, not that of the copy.
-            past = [
-                row
-                for row in rows
-                if row.target == live
-                and (row.generation < found.mark.generation or row.partition.topic.startswith("__"))
-            ]
-            target.offsets.delete(connection, past)
-            transaction.commit()
-        except BaseException:
-            transaction.rollback()
-            target.rollback()
-            raise
-    target.tables.forget()
-    dialect.forget()
+    with translated(dialect, table=str(table)), _changing_tables(target) as connection:
+        found = dialect.find(connection, shadow)
+        if found is None or found.mark is None:
+            raise SinkRejected(
+                "there is no copy to put in the table's place",
+                table=str(table),
+                hint="`headwater rebuild` makes one",
+            )
+        if dialect.find(connection, old) is not None:
+            run(connection, f"DROP TABLE {qualified(dialect, old)}")
+        for statement in dialect.rename([(live, old), (shadow, live)]):
+            run(connection, statement)
+        rows = target.offsets.read_all(connection)
+        # Of the log's own topics the sink's stand counts, not that of the copy.
+        past = [
+            row
+            for row in rows
+            if row.target == live
+            and (row.generation < found.mark.generation or row.partition.topic.startswith("__"))
+        ]
+        target.offsets.delete(connection, past)
     return str(old)
 
 

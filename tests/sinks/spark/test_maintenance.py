@@ -32,6 +32,12 @@ def lake(path: Path, kind: str) -> LakeBench:
     return bench
 
 
+async def filled(path: Path, kind: str, topic: ScriptedTopic) -> LakeBench:
+    bench = lake(path, kind)
+    await applied(bench, topic)
+    return bench
+
+
 def age(path: Path) -> None:
     long_ago = time.time() - LONG_AGO_S
     os.utime(path, (long_ago, long_ago))
@@ -42,12 +48,16 @@ def data_files(bench: LakeBench) -> set[str]:
     return {each.relative_to(root).as_posix() for each in root.rglob("*.parquet")}
 
 
+def age_all(bench: LakeBench) -> None:
+    for name in data_files(bench):
+        age(Path(bench.address("public.orders"), name))
+
+
 @KINDS
 async def test_files_of_a_run_that_broke_off_go_once_they_are_old_enough(
     kind: str, topic: ScriptedTopic, tmp_path: Path
 ) -> None:
-    bench = lake(tmp_path, kind)
-    await applied(bench, topic)
+    bench = await filled(tmp_path, kind, topic)
     kept = data_files(bench)
     old, new = (Path(bench.address("public.orders"), f"{each}.parquet") for each in ("old", "new"))
     for each in (old, new):
@@ -85,10 +95,8 @@ async def test_files_that_a_table_had_once_go_by_whatever_its_directories_are_ca
 async def test_files_of_the_table_stay_however_old_they_are(
     kind: str, topic: ScriptedTopic, tmp_path: Path
 ) -> None:
-    bench = lake(tmp_path, kind)
-    await applied(bench, topic)
-    for name in data_files(bench):
-        age(Path(bench.address("public.orders"), name))
+    bench = await filled(tmp_path, kind, topic)
+    age_all(bench)
     topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
     sink = bench.sink()
     await sink.applied([topic.name])
@@ -108,8 +116,7 @@ async def test_files_whose_place_was_taken_long_ago_go(
     bench = lake(tmp_path, kind)
     bench.clock = SimulatedClock(NOW_MS)
     await applied(bench, topic)
-    for name in data_files(bench):
-        age(Path(bench.address("public.orders"), name))
+    age_all(bench)
     topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
     sink = bench.sink()
     await sink.applied([topic.name])
@@ -127,13 +134,11 @@ async def test_files_whose_place_was_taken_long_ago_go(
 async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
     kind: str, topic: ScriptedTopic, tmp_path: Path
 ) -> None:
-    bench = lake(tmp_path, kind)
-    await applied(bench, topic)
+    bench = await filled(tmp_path, kind, topic)
     shadow = await bench.sink().shadow(Recipe(TABLE))
     await shadow.applied([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
-    for name in data_files(bench):
-        age(Path(bench.address("public.orders"), name))
+    age_all(bench)
 
     assert await bench.sink().maintain() == []
 

@@ -27,11 +27,19 @@ class Snapshot:
 
     @classmethod
     def parse(cls, text: str) -> "Snapshot":
+        """That of a slot may end before it begins: its end follows the last transaction that the
+        server saw commit while it made the slot, and its beginning goes on with all others. The
+        beginning counts: PostgreSQL asks first whether a transaction is below it."""
         try:
-            xmin, xmax, running = text.split(":")
-            return cls(int(xmin), int(xmax), frozenset(map(int, filter(None, running.split(",")))))
+            first, end, listed = text.split(":")
+            xmin, xmax, running = (
+                int(first),
+                int(end),
+                frozenset(map(int, filter(None, listed.split(",")))),
+            )
         except ValueError:
             raise DecodeError("this is no snapshot of PostgreSQL", length=len(text)) from None
+        return cls(xmin, max(xmin, xmax), running)
 
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, sorted(self.running)))}"

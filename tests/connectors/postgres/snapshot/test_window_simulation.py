@@ -8,7 +8,7 @@ import pytest
 
 from connectors.postgres.snapshot import window
 from connectors.postgres.snapshot.ledger import Chunk, Leaf, Ledger, chunks_of
-from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
+from connectors.postgres.snapshot.visibility import EPOCH
 from connectors.postgres.snapshot.window import Watch, Window
 from core_log.changes import Operation, TableChanges
 from core_log.table_schema import Column, TableId, TableSchema
@@ -204,13 +204,3 @@ def rows_of(values: list[tuple[int, int | None]]) -> pa.RecordBatch:
 
 def changes(rows: pa.RecordBatch, kinds: list[Operation]) -> TableChanges:
     return TableChanges(SCHEMA, rows, pa.array(kinds, pa.uint8()), {"ts_us": 0})
-
-
-def test_a_snapshot_tells_apart_what_it_sees_across_the_wrap_of_numbers() -> None:
-    snapshot = Snapshot(EPOCH - 5, EPOCH + 10, frozenset({EPOCH - 5, EPOCH + 3}))
-    xids = np.array([EPOCH - 6, EPOCH - 5, EPOCH - 4, 0, 3, 4, 9, 10, 11], np.int64) % EPOCH
-
-    seen = snapshot.sees(xids)
-
-    assert seen.tolist() == [True, False, True, True, False, True, True, False, False]
-    assert Snapshot.parse(str(snapshot)) == snapshot

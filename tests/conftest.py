@@ -91,6 +91,16 @@ def sendable(told: Any) -> Any:
     return told
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
+    """The last lines name what failed: of a long output, often nothing else is kept."""
+    result = yield
+    if (reporter := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        for told in (*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())):
+            reporter.write_line(f"{told.outcome}: {told.nodeid}")
+    return result
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The address of a PostgreSQL that all tests of a run share, each in a database of its own."""

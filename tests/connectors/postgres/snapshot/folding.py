@@ -94,6 +94,14 @@ async def until_equal(folded: Folded, guest: Guest, **settings: Any) -> None:
     await live(folded, source_of(guest, until_end=True, **settings))
 
 
+def differing(folded: Folded, guest: Guest, table: str) -> list[tuple[dict[str, Any], bool]]:
+    """Rows that only one of both has, and whether that is the log."""
+    ours, theirs = folded.rows(table), in_table(guest, table)
+    return [(row, True) for row in ours if row not in theirs] + [
+        (row, False) for row in theirs if row not in ours
+    ]
+
+
 def in_table(guest: Guest, table: str) -> list[dict[str, Any]]:
     rows = guest.rows(f"SELECT to_json(t) FROM {table} t")
     return sorted((row for [row] in rows), key=repr)

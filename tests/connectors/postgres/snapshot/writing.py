@@ -10,6 +10,8 @@ import psycopg
 from tests.databases import Guest
 
 KEYS = 2_000
+FRESH = 10_000_000
+"""Keys that each writer has for itself, more than it comes to."""
 FILLER = "repeat('x', 200)"
 ORDERS = (
     "CREATE TABLE orders (id int PRIMARY KEY, amount int, note text)",
@@ -29,7 +31,7 @@ def writers(guest: Guest, *, seed: int) -> Iterator[None]:
     stop = threading.Event()
 
     def write(number: int) -> None:
-        random, fresh = Random(seed * 10 + number), 10_000 * (number + 1)
+        random, fresh = Random(seed * 10 + number), FRESH * (number + 1)
         with psycopg.connect(guest.owner) as connection:
             while not stop.is_set():
                 try:
@@ -37,7 +39,10 @@ def writers(guest: Guest, *, seed: int) -> Iterator[None]:
                         fresh += 1
                         connection.execute(statement(random, fresh).encode())
                     (connection.commit if random.random() < 0.9 else connection.rollback)()
-                except psycopg.errors.DeadlockDetected:
+                except (
+                    psycopg.errors.DeadlockDetected,
+                    psycopg.errors.SerializationFailure,  # of a row that went to another partition
+                ):
                     connection.rollback()
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]

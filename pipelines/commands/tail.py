@@ -16,6 +16,7 @@ from pipelines.terminal.starting_points import LATEST, no_partition, resolve
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
     from core_log.log import Fetched, TopicPartition
+    from pipelines.terminal.event_lines import EventLines
 
 FETCH_WAIT_MS = 500
 QUIET_FETCHES = 8
@@ -49,6 +50,7 @@ table has another topic by now."""
     help="This generation of a table's topic, in place of the newest.",
 )
 @click.option("--uncommitted", is_flag=True, help="Show undecided and aborted records, too.")
+@click.option("--raw", is_flag=True, help="Show keys and values as they are in the log.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -61,6 +63,7 @@ def tail(
     follow: bool,
     generation: int | None,
     uncommitted: bool,
+    raw: bool,
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
@@ -69,12 +72,16 @@ def tail(
     Of a topic that another one has taken the place of (`run --migrate`) the newest is read, and
     that is said; who waits for new records then goes on there, behind what was filled into it.
 
-    A line is PARTITION:OFFSET, time of append, key and value, with tabs between. With --json
-    each line is an envelope of its own. Times are those of the records; a place given as a time
-    is the first record of that time or later.
+    A line is PARTITION:OFFSET, time of append, key and value, with tabs between. Of a table's
+    event the key and the row are decoded, whatever format it has in the log; --raw shows it as it
+    is. With --json each line is an envelope of its own, with keys and values as they are in the
+    log. Times are those of the records; a place given as a time is the first record of that time
+    or later.
     """
     printer = Printer(output, count)
-    wanted = Wanted(target, generation, start, partition, follow=follow, uncommitted=uncommitted)
+    wanted = Wanted(
+        target, generation, start, partition, follow=follow, uncommitted=uncommitted, raw=raw
+    )
     run_until_signal(read(LogAddress(data, bootstrap), wanted, printer, output))
 
 
@@ -88,6 +95,7 @@ class Wanted:
     partition: int | None
     follow: bool
     uncommitted: bool
+    raw: bool
 
 
 class Printer:
@@ -100,7 +108,7 @@ class Printer:
     def is_done(self) -> bool:
         return self._left == 0
 
-    def show(self, fetched: "Fetched", offset: int) -> None:
+    async def show(self, fetched: "Fetched", offset: int, events: "EventLines | None") -> None:
         """The records of a stretch at or above `offset`; its first batch may begin before."""
         from core_log.plain_records import decode_batch, iterate_batches
         from pipelines.terminal.record_lines import record_data, record_line
@@ -110,13 +118,16 @@ class Printer:
         for batch in iterate_batches(fetched.data):
             header, records = decode_batch(batch)
             wanted = [] if header.is_control else [r for r in records if r.offset >= offset]
-            for record in wanted[: self._left]:
-                if self._output.as_json:
-                    lines.append(envelope({"partition": number} | record_data(record)))
-                else:
-                    lines.append(record_line(number, record))
+            wanted = wanted[: self._left]
+            if self._output.as_json:
+                facts = ({"partition": number} | record_data(record) for record in wanted)
+                lines += map(envelope, facts)
+            elif events is None:
+                lines += [record_line(number, record) for record in wanted]
+            else:
+                lines += await events.of(fetched.partition, wanted)
             if self._left is not None:
-                self._left -= min(self._left, len(wanted))
+                self._left -= len(wanted)
         if lines:
             sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()
@@ -124,6 +135,7 @@ class Printer:
 
 async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Output) -> None:
     from core_log.log import FetchLimit, Isolation
+    from pipelines.terminal.event_lines import EventLines
     from pipelines.terminal.generation_choice import chosen_topic, gone_on
 
     isolation = Isolation.UNCOMMITTED if wanted.uncommitted else Isolation.COMMITTED
@@ -131,6 +143,7 @@ async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Ou
         chosen = await chosen_topic(log, wanted.target, generation=wanted.generation)
         if chosen.remark:
             output.note(chosen.remark)
+        events = None if wanted.raw else EventLines(log)
         partitions = await partitions_of(log, chosen.topic, wanted.partition)
         now_ms = time.time_ns() // 1_000_000
         positions = dict(await resolve(log, partitions, wanted.start, now_ms=now_ms))
@@ -144,7 +157,7 @@ async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Ou
                 return
             found = await log.fetch(places, limit=limit, isolation=isolation)
             for fetched in found:
-                printer.show(fetched, positions[fetched.partition])
+                await printer.show(fetched, positions[fetched.partition], events)
                 positions[fetched.partition] = fetched.next_offset
             quiet = 0 if found else quiet + 1
             if chosen.pipeline and wanted.partition is None and quiet % QUIET_FETCHES == 1:

@@ -30,15 +30,13 @@ def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def record_line(partition: int, record: PlainRecord) -> str:
-    """`partition:offset time key value`, tabs between; a missing key or value is `-`."""
-    return "\t".join(
-        (
-            f"{partition}:{record.offset}",
-            time_text(record.timestamp_ms),
-            as_text(record.key),
-            as_text(record.value),
-        )
-    )
+    """As it is in the log; a missing key or value is `-`."""
+    return line_of(partition, record, as_text(record.key), as_text(record.value))
+
+
+def line_of(partition: int, record: PlainRecord, key: str, value: str) -> str:
+    """`partition:offset time key value`, tabs between."""
+    return "\t".join((f"{partition}:{record.offset}", time_text(record.timestamp_ms), key, value))
 
 
 def as_text(content: bytes | None) -> str:

@@ -28,10 +28,12 @@ async def a_log() -> MemoryLog:
     return log
 
 
-async def record(log: MemoryLog, pipeline: str, schema: TableSchema) -> int:
+async def record(
+    log: MemoryLog, pipeline: str, schema: TableSchema, wire: WireSettings | None = None
+) -> int:
     """As a new run of the pipeline would."""
-    book = SchemaBook(log, pipeline)
-    stored, is_new = await book.current(TOPIC, schema, WireSettings(), positions={}, now_ms=1)
+    book, wire = SchemaBook(log, pipeline), wire or WireSettings()
+    stored, is_new = await book.current(TOPIC, schema, wire, positions={}, now_ms=1)
     if is_new:
         for batch in encode_schema(stored):
             await log.append(schemas_home(TOPIC), batch)

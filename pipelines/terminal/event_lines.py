@@ -1,0 +1,94 @@
+"""Records of tables as lines for people: keys and rows decoded by the schema of each record."""
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+
+import pyarrow as pa
+
+from core_log.changes import Operation, TableChanges
+from core_log.errors import DecodeError, HeadwaterError
+from core_log.log import Log, TopicPartition
+from core_log.plain_records import PlainRecord
+from core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
+from core_log.rows.codecs import codec_for
+from pipelines.journal.schemas import SchemaReader
+from pipelines.letters.shown_rows import shown
+from pipelines.terminal.output import printable
+from pipelines.terminal.record_lines import line_of, record_line
+
+Group = Sequence[PlainRecord]
+
+
+class EventLines:
+    """What is no event of a table, or cannot be decoded, is shown as it is in the log."""
+
+    def __init__(self, log: Log) -> None:
+        self._schemas = SchemaReader(log)
+        self._unknown: set[tuple[str, int]] = set()
+        self._gone: tuple[bytes | None, str] = None, ""
+        """Key of the newest delete, and what was shown for it: a tombstone follows."""
+
+    async def of(self, partition: TopicPartition, records: Group) -> list[str]:
+        lines: list[str] = []
+        for number, group in groupby(records, schema_number):
+            lines += await self._lines(partition, number, list(group))
+        return lines
+
+    async def _lines(
+        self, partition: TopicPartition, number: int | None, group: Group
+    ) -> list[str]:
+        texts = None if number is None else await self._decoded(partition.topic, number, group)
+        if texts is not None:
+            pairs = zip(group, texts, strict=True)
+            return [line_of(partition.partition, each, *both) for each, both in pairs]
+        if number is not None and len(group) > 1:  # one of them may be all that cannot be decoded
+            return [line for each in group for line in await self._lines(partition, number, [each])]
+        return [self._plain(partition, each) for each in group]
+
+    def _plain(self, partition: TopicPartition, record: PlainRecord) -> str:
+        key, text = self._gone
+        if record.value is None and key is not None and record.key == key:
+            return line_of(partition.partition, record, text, "-")
+        return record_line(partition.partition, record)
+
+    async def _decoded(self, topic: str, number: int, group: Group) -> list[tuple[str, str]] | None:
+        """Key and value of each; None where not all of them can be decoded."""
+        if (topic, number) in self._unknown:
+            return None
+        try:
+            stored = await self._schemas.find(topic, number)
+            codec = codec_for(stored.wire, topic=topic)
+        except HeadwaterError:
+            self._unknown.add((topic, number))
+            return None
+        keys = pa.array([each.key for each in group], pa.binary())
+        values = pa.array([each.value for each in group], pa.binary())
+        try:
+            changes = codec.decode(keys, values, stored.schema)
+        except DecodeError:
+            return None
+        except HeadwaterError:  # a registry that does not answer
+            self._unknown.add((topic, number))
+            return None
+        return self._shown(group, changes)
+
+    def _shown(self, group: Group, changes: TableChanges) -> list[tuple[str, str]]:
+        keys = [_json(key) if key else "-" for key in changes.keys.to_pylist()]
+        kinds = [Operation(kind).name.lower() for kind in changes.operations.to_pylist()]
+        rows = map(_json, changes.rows.to_pylist())
+        if kinds[-1] == "delete":
+            self._gone = group[-1].key, keys[-1]
+        return [(key, f"{kind} {row}") for key, kind, row in zip(keys, kinds, rows, strict=True)]
+
+
+def schema_number(record: PlainRecord) -> int | None:
+    """None for what is no event: tombstones, truncate markers, and what others have written."""
+    if record.value is None or record.key == TRUNCATE_KEY:
+        return None
+    number = dict(record.headers).get(SCHEMA_HEADER)
+    return int(number) if number is not None and number.isdigit() else None
+
+
+def _json(row: object) -> str:
+    return printable(json.dumps(shown(row), ensure_ascii=False, default=str))

@@ -27,7 +27,9 @@ def topics() -> None:
 
 
 @topics.command()
-@click.option("--internal", is_flag=True, help="Show the log's own topics, too.")
+@click.option(
+    "--internal", is_flag=True, help="Show the topics that Headwater keeps for itself, too."
+)
 @log_options
 @shared_options
 @click.pass_obj
@@ -41,7 +43,7 @@ def ls(output: Output, internal: bool, data: Path | None, bootstrap: str | None)
 async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str, object]]:
     async with address.open() as log:
         found = [
-            topic for topic in await log.topics.all() if with_internal or not topic.is_internal
+            topic for topic in await log.topics.all() if with_internal or not is_internal(topic)
         ]
         bounds = await log.bounds([part for topic in found for part in parts_of(topic)])
         return [
@@ -49,10 +51,17 @@ async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str
                 "topic": topic.name,
                 "partitions": len(topic.partitions),
                 "offsets": sum(span_of(bounds[part]) for part in parts_of(topic)),
-                "internal": topic.is_internal,
+                "internal": is_internal(topic),
             }
             for topic in found
         ]
+
+
+def is_internal(topic: "TopicDescription") -> bool:
+    """The log's own, or what pipelines keep in it for themselves."""
+    from pipelines.journal.internal_topics import INTERNAL
+
+    return topic.is_internal or topic.name in INTERNAL
 
 
 def parts_of(topic: "TopicDescription") -> "list[TopicPartition]":
@@ -140,7 +149,7 @@ def describe(output: Output, topic: str, data: Path | None, bootstrap: str | Non
     facts = {
         "topic": found.name,
         "id": str(found.topic_id),
-        "internal": found.is_internal,
+        "internal": is_internal(found),
         "config": config,
         "partitions": rows,
     }

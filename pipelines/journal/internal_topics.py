@@ -9,6 +9,8 @@ COMMITS = "__headwater_commits"
 SCHEMAS = "__headwater_schemas"
 CONTROL = "__headwater_control"
 
+INTERNAL = frozenset({POSITIONS, COMMITS, SCHEMAS, CONTROL})
+
 PARTITIONS = 16
 SEGMENT_BYTES = 4 << 20
 """Small, since whoever starts reads them whole and only closed segments are compacted."""

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 
+from pipelines.journal.internal_topics import POSITIONS
 from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.running import PATIENCE_S, address_of, end, running, start_broker
@@ -54,6 +55,23 @@ def records(headwater: Headwater, data: Path, topic: str, *options: object) -> l
     )
     found = [json.loads(line)["data"] for line in ran.data.splitlines()]
     return [f"{each['key']}={each['value']}" for each in found]
+
+
+def test_topics_that_pipelines_keep_for_themselves_are_listed_when_asked_for(
+    headwater: Headwater, data: Path, topic: str
+) -> None:
+    assert headwater("topics", "create", POSITIONS, "--data", data).code == exit_codes.OK
+
+    plain = headwater("topics", "ls", "--json", "--data", data).envelope["data"]
+    listed = headwater("topics", "ls", "--internal", "--json", "--data", data).envelope["data"]
+    described = headwater("topics", "describe", POSITIONS, "--json", "--data", data)
+    deleted = headwater("topics", "delete", POSITIONS, "--yes", "--data", data)
+
+    assert topic in {each["topic"] for each in plain}
+    assert POSITIONS not in {each["topic"] for each in plain}
+    assert {each["topic"]: each["internal"] for each in listed}[POSITIONS] is True
+    assert described.envelope["data"]["internal"] is True
+    assert deleted.code == exit_codes.OK
 
 
 def test_a_topic_is_created_listed_described_and_deleted(

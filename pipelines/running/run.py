@@ -1,7 +1,6 @@
 """`headwater run`: owns the log and runs pipelines over it, or joins the process that does."""
 
 import asyncio
-import base64
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -10,8 +9,6 @@ from pathlib import Path
 from random import SystemRandom
 from subprocess import Popen
 from typing import Any
-
-import orjson
 
 from core_log import errors
 from core_log.clock import SystemClock
@@ -24,6 +21,7 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.reports import Moved, Report, State
 from pipelines.running.agreeing import agree
 from pipelines.running.claim import COMING, Claim, claim, join_broker
+from pipelines.running.handing_over import body_of, handed_over
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
@@ -203,10 +201,9 @@ class _Run:
 
     async def _take_over_file(self, body: bytes) -> Mapping[str, object]:
         """What another `headwater run` was given to run."""
-        given = orjson.loads(body)
-        loaded = [LoadedPipeline.from_wire(base64.b64decode(each)) for each in given["pipelines"]]
+        loaded, until_end = handed_over(body)
         self._wanted.keep_unsaid(loaded)
-        applied = await self._pipelines.apply(loaded, until_end=given["until_end"])
+        applied = await self._pipelines.apply(loaded, until_end=until_end)
         for word, units in applied.as_json().items():
             if units and word != "unchanged":
                 logger.info("another run has %s %s", word, ", ".join(units))
@@ -248,8 +245,7 @@ async def attend(
 
     assert endpoint.http and endpoint.token, "an owner with a console has both"
     owner = Owner(endpoint.http, endpoint.token)
-    wires = [base64.b64encode(each.to_wire()).decode() for each in loaded]
-    body = orjson.dumps({"pipelines": wires, "until_end": wanted.once})
+    body = body_of(loaded, until_end=wanted.once)
 
     async def look() -> Snapshot:
         return await asyncio.to_thread(owner.status)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
@@ -16,7 +17,7 @@ from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.terminal.table_names import find_table
 from pipelines.watching.http_api import Answering
-from pipelines.watching.http_guard import App
+from pipelines.watching.http_guard import App, Receive, Scope, Send
 from pipelines.watching.log_ends import read_ends
 from pipelines.watching.metrics import exposition
 from pipelines.watching.unit_status import SOURCE
@@ -45,6 +46,9 @@ STATUS_BY_ERROR: dict[type[HeadwaterError], int] = {
     DirectoryInUse: 409,
     Fenced: 409,
 }
+
+
+NOT_SERVED = {404: "there is nothing here", 405: "this is asked for by another method"}
 
 
 class Served(NamedTuple):
@@ -110,12 +114,23 @@ ROUTES = (
 def routes_of(answering: Answering) -> App:
     """An ASGI application without a guard of its own."""
     routes = _Routes(answering)
-    return Router(
+    router = Router(
         [
             Route(each.path, _safe(getattr(routes, each.handler)), methods=[each.method])
             for each in ROUTES
         ]
     )
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await router({**scope, "app": app}, receive, send)  # or it answers by itself, in text
+        except HTTPException as error:
+            told = _told("NotFound", NOT_SERVED[error.status_code], hint="docs/http-api.md")
+            response = _json(told, status=error.status_code)
+            response.headers.update(error.headers or {})
+            await response(scope, receive, send)
+
+    return app
 
 
 class _Routes:
@@ -222,25 +237,23 @@ def _safe(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except HeadwaterError as error:
-            status = _status_of(error)
-            told = {
-                "kind": type(error).__name__,
-                "problem": error.problem,
-                "hint": error.hint or None,
-                "facts": error.facts,
-            }
-            return _json({"error": told}, status=status)
+            return _json(
+                _told(type(error).__name__, error.problem, hint=error.hint, facts=error.facts),
+                status=_status_of(error),
+            )
         except Exception:
             logger.exception("%s %s failed", request.method, request.url.path)
-            problem = {
-                "kind": "InternalError",
-                "problem": "a bug of ours",
-                "hint": "the log of the process that runs the pipelines has its traceback",
-                "facts": {},
-            }
-            return _json({"error": problem}, status=500)
+            hint = "the log of the process that runs the pipelines has its traceback"
+            return _json(_told("InternalError", "a bug of ours", hint=hint), status=500)
 
     return answer
+
+
+def _told(
+    kind: str, problem: str, *, hint: str, facts: Mapping[str, object] | None = None
+) -> Mapping[str, object]:
+    said = {"kind": kind, "problem": problem, "hint": hint or None, "facts": facts or {}}
+    return {"error": said}
 
 
 def _status_of(error: HeadwaterError) -> int:

@@ -175,10 +175,13 @@ async def test_the_api_listens_on_loopback_only(served: Served) -> None:
 
 
 async def test_a_route_that_is_not_there_is_said_to_those_who_may_ask(served: Served) -> None:
-    missing, _, _ = await served.raw("GET", "/nothing-is-here", served.good)
-    wrong, _, _ = await served.raw("DELETE", "/status", served.good)
+    missing, said, _ = await served.raw("GET", "/nothing-is-here", served.good)
+    wrong, said_of_it, headers = await served.raw("DELETE", "/status", served.good)
 
     assert (missing, wrong) == (404, 405)
+    assert json.loads(said)["error"]["problem"] == "there is nothing here"
+    assert json.loads(said_of_it)["error"]["problem"] == "this is asked for by another method"
+    assert set(headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
 async def test_status_says_how_many_records_a_sink_has_still_to_apply(served: Served) -> None:

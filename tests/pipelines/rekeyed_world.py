@@ -129,7 +129,7 @@ class KeyedSink(MemorySink):
 
 
 class RekeyedWorld(MigratingWorld):
-    """Its one table is told apart by `id`, and by `value` from `rekey` on."""
+    """Its one table is told apart by `id`, and by `value` from `migrate` on."""
 
     def __init__(self, script: Sequence[Transaction], *, partitions: int = 1) -> None:
         super().__init__(script, partitions=partitions)
@@ -143,10 +143,10 @@ class RekeyedWorld(MigratingWorld):
         self.log.fuse = fuse
         await deliver(self.delivery(KeyedSink(self.keyed, fuse), records=records), until_end=True)
 
-    async def rekey(
-        self, fuse: Fuse, *, partitions: int = 1, value: ValueFormat = "debezium-json"
+    async def migrate(
+        self, partitions: int, fuse: Fuse, *, value: ValueFormat = "debezium-json"
     ) -> None:
-        """Nothing is done where it has been done."""
+        """To the other key. Nothing is done where it has been done."""
         self.log.fuse = fuse
         await self.log.writer(f"headwater.{PIPELINE}")  # ends what a crash has left open
         first, former = self.rules.first_name_of(BY_VALUE.table), await self.topic()

@@ -7,36 +7,16 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from core_log.log import TopicPartition
 from core_log.rows.settings import ValueFormat
 from pipelines.journal.decided import read_decided
-from pipelines.journal.schemas import topics_of
 from pipelines.proving.as_of import AsOf, PositionAsOf, TimeAsOf
 from pipelines.proving.moments import moment_of
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Transaction
+from tests.pipelines.migration_histories import FORMATS, HISTORIES, History
 from tests.pipelines.migrations import TABLE, MigratingWorld, Seen, expected, flattened
-
-NUMBERS = iter(range(10_000_000))
-CHANGE = st.tuples(
-    st.just(TABLE), st.sampled_from("cuuudt"), st.integers(1, 4), st.text("ab", max_size=2)
-)
-SCRIPTS = st.lists(
-    st.lists(st.lists(CHANGE, min_size=1, max_size=3), min_size=1, max_size=2), max_size=6
-)
-FORMATS: list[ValueFormat] = ["debezium-json", "flat-json"]
-
-
-def numbered(script: Sequence[Transaction]) -> list[Transaction]:
-    """Every value is another one, so that changes can be told apart."""
-    count = iter(range(1_000))
-    return [
-        [[(table, letter, key, f"{value}{next(count)}") for table, letter, key, value in batch]
-         for batch in transaction]
-        for transaction in script
-    ]  # fmt: skip
 
 
 def by_key(seen: Sequence[Seen]) -> dict[int | None, list[str | None]]:
@@ -55,77 +35,16 @@ def in_order(script: Sequence[Transaction]) -> dict[int | None, list[str | None]
     return found
 
 
-async def history(
-    world: MigratingWorld,
-    *,
-    switch_at: int,
-    to: int,
-    value: ValueFormat,
-    crash: tuple[int, bool],
-    sink_first: bool,
-    sink_between: bool,
-) -> None:
-    """Every step is crashed once, at the same count of its operations, and then done."""
-
-    async def twice(step: str) -> None:
-        for fuse in (Fuse(crash[0], after=crash[1]), Fuse()):
-            with suppress(Crash):
-                if step == "read":
-                    await world.read(switch_at, fuse)
-                elif step == "rest":
-                    await world.read(len(world.script), fuse)
-                elif step == "migrate":
-                    await world.migrate(to, fuse, value=value)
-                else:
-                    await world.write(fuse)
-
-    await twice("read")
-    if not await topics_of(world.log, PIPELINE):
-        return
-    if sink_first:
-        await twice("write")
-    await twice("migrate")
-    if sink_between:
-        await twice("write")
-    await twice("rest")
-    await twice("write")
-
-
 @settings(deadline=None, max_examples=15)
-@given(
-    script=SCRIPTS,
-    switch_at=st.integers(1, 5),
-    partitions=st.sampled_from([1, 1, 2, 3]),
-    to=st.integers(1, 3),
-    value=st.sampled_from(FORMATS),
-    crash=st.tuples(st.integers(1, 40), st.booleans()),
-    sink_first=st.booleans(),
-    sink_between=st.booleans(),
-)
-def test_an_append_table_has_every_change_once_whatever_crashed(
-    script: list[Transaction],
-    switch_at: int,
-    partitions: int,
-    to: int,
-    value: ValueFormat,
-    crash: tuple[int, bool],
-    sink_first: bool,
-    sink_between: bool,
-) -> None:
-    script = numbered(script)
-    world = MigratingWorld(script, partitions=partitions)
+@given(HISTORIES)
+def test_an_append_table_has_every_change_once_whatever_crashed(history: History) -> None:
+    world = MigratingWorld(history.script, partitions=history.partitions)
 
-    asyncio.run(
-        history(
-            world, switch_at=switch_at, to=to, value=value, crash=crash, sink_first=sink_first,
-            sink_between=sink_between,
-        )
-    )  # fmt: skip
+    asyncio.run(history.live(world))
 
-    if not world.counting.seen and not flattened(script[:switch_at]):
-        return
-    assert Counter(world.counting.seen) == expected(script)
-    assert by_key(world.counting.seen) == in_order(script)
+    if world.counting.seen or history.has_topic:
+        assert Counter(world.counting.seen) == expected(history.script)
+        assert by_key(world.counting.seen) == in_order(history.script)
 
 
 SCRIPT: list[Transaction] = [

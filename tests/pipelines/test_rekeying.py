@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from core_log.errors import ConfigError
 from core_log.log import TopicPartition
 from core_log.rows.settings import ValueFormat
 from pipelines.journal.decided import read_decided
 from pipelines.journal.positions import load_positions
-from pipelines.journal.schemas import topics_of
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Transaction, fold
-from tests.pipelines.migrations import TABLE, Seen, expected, flattened
+from tests.pipelines.migration_histories import FORMATS, HISTORIES, History
+from tests.pipelines.migrations import TABLE, Seen, expected
 from tests.pipelines.rekeyed_world import RekeyedWorld, by_value
-from tests.pipelines.test_migrating import FORMATS, SCRIPTS, numbered
 
 NEXT = "shop.public.orders.g2"
 SCRIPT: list[Transaction] = [
@@ -48,76 +46,15 @@ def events(script: Sequence[Transaction], *, since: int) -> Counter[Seen]:
     return Counter(told)
 
 
-async def history(
-    world: RekeyedWorld,
-    *,
-    switch_at: int,
-    to: int,
-    value: ValueFormat,
-    crash: tuple[int, bool],
-    sink_first: bool,
-    sink_between: bool,
-) -> None:
-    """Every step is crashed once, at the same count of its operations, and then done."""
-
-    async def twice(step: str) -> None:
-        for fuse in (Fuse(crash[0], after=crash[1]), Fuse()):
-            with suppress(Crash):
-                if step == "read":
-                    await world.read(switch_at, fuse)
-                elif step == "rest":
-                    await world.read(len(world.script), fuse)
-                elif step == "rekey":
-                    await world.rekey(fuse, partitions=to, value=value)
-                else:
-                    await world.write(fuse)
-
-    await twice("read")
-    if not await topics_of(world.log, PIPELINE):
-        return
-    if sink_first:
-        await twice("write")
-    await twice("rekey")
-    if sink_between:
-        await twice("write")
-    await twice("rest")
-    await twice("write")
-
-
 @settings(deadline=None, max_examples=20)
-@given(
-    script=SCRIPTS,
-    switch_at=st.integers(1, 5),
-    partitions=st.sampled_from([1, 1, 2, 3]),
-    to=st.integers(1, 3),
-    value=st.sampled_from(FORMATS),
-    crash=st.tuples(st.integers(1, 40), st.booleans()),
-    sink_first=st.booleans(),
-    sink_between=st.booleans(),
-)
-def test_a_mirror_is_equal_to_the_source_whatever_crashed(
-    script: list[Transaction],
-    switch_at: int,
-    partitions: int,
-    to: int,
-    value: ValueFormat,
-    crash: tuple[int, bool],
-    sink_first: bool,
-    sink_between: bool,
-) -> None:
-    script = numbered(script)
-    world = RekeyedWorld(script, partitions=partitions)
+@given(HISTORIES)
+def test_a_mirror_is_equal_to_the_source_whatever_crashed(history: History) -> None:
+    world = RekeyedWorld(history.script, partitions=history.partitions)
 
-    asyncio.run(
-        history(
-            world, switch_at=switch_at, to=to, value=value, crash=crash, sink_first=sink_first,
-            sink_between=sink_between,
-        )
-    )  # fmt: skip
+    asyncio.run(history.live(world))
 
-    if not flattened(script[:switch_at]):
-        return
-    assert told(world) == rows_of(script)
+    if history.has_topic:
+        assert told(world) == rows_of(history.script)
 
 
 @pytest.mark.parametrize("value", FORMATS)
@@ -128,8 +65,8 @@ def test_a_crash_at_any_step_of_it_repeats_nothing(value: ValueFormat) -> None:
         await world.write(Fuse())
         fuse = Fuse(at, after=after)
         with suppress(Crash):
-            await world.rekey(fuse, partitions=2, value=value)
-        await world.rekey(Fuse(), partitions=2, value=value)
+            await world.migrate(2, fuse, value=value)
+        await world.migrate(2, Fuse(), value=value)
         await world.read(len(SCRIPT), Fuse())
         await world.write(Fuse())
         assert await world.topic() == NEXT
@@ -151,7 +88,7 @@ def test_only_what_rows_are_now_goes_over(partitions: int) -> None:
     async def live() -> tuple[list[bytes], RekeyedWorld]:
         world = RekeyedWorld(SCRIPT, partitions=partitions)
         await world.read(BEFORE, Fuse())
-        await world.rekey(Fuse())
+        await world.migrate(1, Fuse())
         filled = [
             key
             async for columns in read_decided(world.log, TopicPartition(NEXT, 0))
@@ -184,7 +121,7 @@ def test_a_key_that_does_not_tell_rows_apart_is_refused_before_anything_is_chang
         await world.read(len(script), Fuse())
         before = await load_positions(world.log, PIPELINE)
         with pytest.raises(ConfigError) as caught:
-            await world.rekey(Fuse())
+            await world.migrate(1, Fuse())
         assert await load_positions(world.log, PIPELINE) == before
         return world, caught.value
 
@@ -201,7 +138,7 @@ def test_rows_that_shared_a_value_once_and_no_longer_do_are_no_hindrance() -> No
     async def live() -> RekeyedWorld:
         world = RekeyedWorld(script)
         await world.read(len(script), Fuse())
-        await world.rekey(Fuse())
+        await world.migrate(1, Fuse())
         await world.write(Fuse())
         return world
 

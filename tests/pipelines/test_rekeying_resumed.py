@@ -24,7 +24,7 @@ async def live(at: int, *, after: bool) -> tuple[RekeyedWorld, int]:
     fuse = Fuse(at, after=after)
     crashed = False
     try:
-        await world.rekey(fuse)
+        await world.migrate(1, fuse)
     except Crash:
         crashed = True
     world.log.fuse = Fuse()
@@ -32,7 +32,7 @@ async def live(at: int, *, after: bool) -> tuple[RekeyedWorld, int]:
     if crashed and await world.topic() == "shop.public.orders":
         world.is_rekeyed = False  # the edit is taken back
         await world.read(4, Fuse())
-    await world.rekey(Fuse())
+    await world.migrate(1, Fuse())
     await world.read(len(SCRIPT), Fuse())
     await world.write(Fuse())
     return world, fuse.count

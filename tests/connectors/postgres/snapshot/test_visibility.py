@@ -41,7 +41,7 @@ async def test_rows_that_the_snapshot_of_a_slot_shows_are_of_transactions_it_see
     """About one in eighty slots, made while users write, has a snapshot that ends before it
     begins, and shows rows of transactions between."""
     guest.execute(*ORDERS, *AUDIT)
-    make = b"CREATE_REPLICATION_SLOT made%d TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
+    make = b"CREATE_REPLICATION_SLOT made%d TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
 
     with (
         psycopg.connect(f"{guest.owner}?replication=database", autocommit=True) as line,

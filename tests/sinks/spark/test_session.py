@@ -64,6 +64,7 @@ def test_a_process_that_counts_as_dead_only_later_is_forgotten_by_the_next_attem
     process = subprocess.Popen(["true"])
     process.wait()
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+    monkeypatch.setattr(SparkContext, "_jvm", None)  # another test's Spark may run in here
 
     with pytest.raises(ConfigError):
         open_session(SessionChoices(master="local[1]", scratch=tmp_path))

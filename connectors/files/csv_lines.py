@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from connectors.files.contents import BOM, BrokenFile
 from connectors.files.settings import CsvSettings
 from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import NoRow
+from connectors.files.whole_numbers import digits_lost, has_large, loses
 
 WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
 UNFIT = re.compile(r"In CSV column #(\d+).*conversion error to ([\w\[\](), ]+?):", re.DOTALL)
@@ -19,6 +21,8 @@ PADDED = r"^[+-]?0[0-9]"
 """A number that would lose its zeros, such as a postal code."""
 LONG = r"^[+-]?[0-9]{16,}$"
 """A whole number that would lose its last digits where no integer holds it."""
+WHOLE = r"^\s*[+-]?[0-9]{8,}\s*$"
+"""A number that a column of floats may not keep."""
 HEADERS_MAX = 64
 """First lines that are remembered."""
 
@@ -48,6 +52,10 @@ class CsvLines:
         if fresh:
             shape.add(self._inferred(block, names, fresh))
         rows = self._read(block, names, shape.types, list(shape.types))
+        large = [name for name, kind in shape.types.items() if has_large(rows.column(name), kind)]
+        if large:
+            texts = self._read(block, names, dict.fromkeys(large, pa.string()), large)
+            check_whole_numbers(texts, shape.types)
         block = bytes(block)
         if self._single_line_quote and self._single_line_quote in block:
             # Where every row ends with the only kind of line end, their number tells as well,
@@ -145,6 +153,14 @@ def check_line_ends(rows: pa.Table) -> None:
     for column in rows.columns:
         if pa.types.is_string(column.type) and pc.any(pc.match_substring(column, "\n")).as_py():
             raise NoRow("a quote is not closed")
+
+
+def check_whole_numbers(texts: pa.Table, types: Mapping[str, pa.DataType]) -> None:
+    for name in texts.column_names:
+        column = texts.column(name)
+        whole = column.filter(pc.match_substring_regex(column, WHOLE))
+        if any(loses(types[name], Decimal(text)) for text in whole.to_pylist()):
+            raise NoRow(f"column {name} {digits_lost(types[name])}")
 
 
 def loses_digits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:

@@ -11,13 +11,14 @@ from pyarrow import json
 
 from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import NoRow
+from connectors.files.whole_numbers import check_objects, widened_types
 from core_log.rows.column_types import type_text
 
 OBJECT = re.compile(rb"\s*\{")
 BRACE, DEPTH_MAX = ord("{"), 60
 LINE_ENDS = (ord("\n"), ord("\r"))
 CHANGED = re.compile(r"Column\((/.*)\) changed from (\w+) to (\w+)", re.DOTALL)
-UNFIT = re.compile(r"Failed to convert JSON to ([\w()\[\], ]+),")
+UNFIT = re.compile(r"Failed to convert JSON to (\w+(?:\(\d+, -?\d+\))?)")
 
 
 class JsonLines:
@@ -39,6 +40,7 @@ class JsonLines:
             raise NoRow("the object is empty")
         if all(column.null_count for column in columns.values()):
             check_beginnings(block)
+        check_objects(block, columns)
         return pa.table(columns)
 
     def _read_known(self, block: bytes, shape: Shape) -> pa.Table | None:
@@ -53,12 +55,11 @@ class JsonLines:
     def _read_new(self, block: bytes, shape: Shape) -> pa.Table:
         check_depth(block)  # it follows unknown fields as deep as they go
         rows = read(block, shape, unknown="infer")
-        unknown = {field for field in rows.schema if field.name not in shape.types}
-        empty = {field.name for field in unknown if pa.types.is_null(field.type)}
+        unknown = rows.select([name for name in rows.column_names if name not in shape.types])
+        empty = {field.name for field in unknown.schema if pa.types.is_null(field.type)}
         fresh = {
-            field.name: inferred_type(field.type)
-            for field in rows.schema
-            if field in unknown and field.name not in empty
+            name: inferred_type(kind)
+            for name, kind in widened_types(block, unknown.drop_columns([*empty])).items()
         }
         self._always_null = empty
         if not fresh:

@@ -88,6 +88,9 @@ class FilesSettings(YamlSettings):
     and stay: lines that do not fit them go to the dead-letter topic, columns that show up later
     are added. A column of CSV in which the block has one value that is no number is text from
     then on, and so is one whose numbers begin with zeros, or are whole and longer than any integer.
+    A column of JSON that is whole and needs more than 64 bits is a `decimal(38,0)`. Numbers with a
+    point or an exponent are floats of 64 bits: give their columns as decimals where more than 15
+    digits matter. A whole number of which such a column would lose digits sets its line aside.
     Columns of JSON that hold objects or lists keep them as they are; a field that such an object
     did not have in the first block is a reason to set its line aside. Where that matters, give
     `columns`. A Parquet file that cannot be cast to its table is set aside from that row on.

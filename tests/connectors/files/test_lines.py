@@ -401,6 +401,62 @@ def test_numbers_that_no_integer_holds_keep_their_digits(tmp_path: Path) -> None
     assert [row["id"] for row in reader.rows()] == ["12345678901234567890", "12345678901234567891"]
 
 
+def test_whole_numbers_of_json_that_no_integer_holds_are_decimals(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"id":12345678901234567890,"in":[{"n":18446744073709551617},{"n":null}],"x":1.5}\n'
+        b'{"id":-1,"in":null,"x":1e300}\n'
+        b'{"id":99999999999999999999999999999999999999}\n'
+    )
+    later = b'{"id":0.5}\n{"id":123456789012345678901234567890123456789}\n'
+
+    reader = read(tmp_path, "b.jsonl", later)
+
+    assert types_of(reader) == {
+        "id": "decimal(38,0)",
+        "in": "list<struct<n:decimal(38,0)>>",
+        "x": "float64",
+    }
+    assert [row["id"] for row in reader.rows()] == [12345678901234567890, -1, 10**38 - 1]
+    assert reader.rows()[0]["in"] == [{"n": Decimal(18446744073709551617)}, {"n": None}]
+    assert told(reader) == [
+        ("b.jsonl#0", "a field holds no decimal128(38, 0)"),
+        ("b.jsonl#1", "a field holds no decimal128(38, 0)"),
+    ]
+
+
+def test_a_whole_number_of_which_a_float_would_lose_digits_is_named(tmp_path: Path) -> None:
+    x = [b"0.5", b"9007199254740993", b"9007199254740992", b"1" + b"0" * 400]
+    x += [b"123456789012345680000"]  # as JavaScript writes the float
+    lines = [b'{"x":%s,"in":{"y":[0.5]},"note":"9007199254740993, 1"}\n' % each for each in x]
+    lines += [b'{"x":1e18,"in":{"y":[1,-9007199254740993]}}\r\n']
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
+    beside = {"x": "float32", "n": "int64"}
+
+    mixed = read(tmp_path, "a.jsonl", b"".join(lines))
+    short = read(
+        tmp_path, "a.jsonl", b'{"x":16777217,"n":16777217}\n{"x":16777218}\n', columns=beside
+    )
+
+    assert [row["x"] for row in mixed.rows()] == [0.5, 9007199254740992, 123456789012345680000.0]
+    assert told(mixed) == [
+        ("a.jsonl#1", "field /x holds a whole number of which float64 loses digits"),
+        ("a.jsonl#3", "field /x holds a whole number of which float64 loses digits"),
+        ("a.jsonl#5", "field /in/y holds a whole number of which float64 loses digits"),
+    ]
+    assert short.rows() == [{"x": 16777218, "n": None}]
+
+
+def test_a_whole_number_that_a_later_line_of_csv_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,x\n1,0.5\n")
+    later = b"id,x\n2,9007199254740993\n3, 9007199254740992\n4,1e18\n"
+
+    reader = read(tmp_path, "b.csv", later)
+
+    assert [row["id"] for row in reader.rows()] == [1, 3, 4]
+    problem = "column x holds a whole number of which float64 loses digits"
+    assert told(reader) == [("b.csv#0", problem)]
+
+
 def test_a_parquet_file_of_other_columns_is_set_aside(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"other": [1, 2]}), tmp_path / "a.parquet")
     reader = Reader(tmp_path, {"table": "t", "columns": {"id": "int64"}})

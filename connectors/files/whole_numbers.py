@@ -1,0 +1,117 @@
+"""Whole numbers that a column of floats would not keep to the last digit."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.files.sifting import NoRow
+from core_log.rows.column_types import type_text
+
+LONG = re.compile(rb"(?<![.\d])\d{8,}(?![.\deE])")
+"""What lines of smaller numbers do not have; others may have it as well."""
+EXACT_MAX = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
+"""Up to here every whole number is one of the type."""
+WIDE = pa.decimal128(38, 0)
+
+
+def widened_types(block: bytes, rows: pa.Table) -> dict[str, pa.DataType]:
+    """The types of the columns, as decimals where all numbers are whole and a float would lose
+    digits of one of them."""
+    types = {field.name: field.type for field in rows.schema}
+    large = {name for name, kind in types.items() if has_large(rows.column(name), kind)}
+    if not large:
+        return types
+    objects = [loaded(line) for line in block.split(b"\n") if line.strip()]
+    return types | {
+        name: widened(types[name], (each.get(name) for each in objects)) for name in large
+    }
+
+
+def widened(kind: pa.DataType, values: Iterable[Any]) -> pa.DataType:
+    there = [value for value in values if value is not None]
+    if pa.types.is_list(kind):
+        return pa.list_(widened(kind.value_type, (item for value in there for item in value)))
+    if pa.types.is_struct(kind):
+        return pa.struct([
+            pa.field(each.name, widened(each.type, (value.get(each.name) for value in there)))
+            for each in kind
+        ])  # fmt: skip
+    is_whole = all(isinstance(value, int) and abs(value) < 10**38 for value in there)
+    is_float = pa.types.is_floating(kind)
+    return WIDE if is_float and is_whole and any(loses(kind, value) for value in there) else kind
+
+
+def check_objects(block: bytes, columns: Mapping[str, pa.ChunkedArray]) -> None:
+    """Raises `NoRow` when one of the lines has digits that its columns lost."""
+    types = {name: each.type for name, each in columns.items() if has_large(each, each.type)}
+    if not types:
+        return
+    for line in block.split(b"\n"):
+        if LONG.search(line):
+            for path, kind in lost(loaded(line), types):
+                raise NoRow(f"field {path} {digits_lost(kind)}")
+
+
+def lost(values: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Iterator[tuple[str, Any]]:
+    for name, kind in types.items():
+        yield from lost_of(values.get(name), kind, f"/{name}")
+
+
+def lost_of(value: Any, kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType]]:
+    if value is None:
+        return
+    if pa.types.is_list(kind):
+        for item in value:
+            yield from lost_of(item, kind.value_type, path)
+    elif pa.types.is_struct(kind):
+        for each in kind:
+            yield from lost_of(value.get(each.name), each.type, f"{path}/{each.name}")
+    elif pa.types.is_floating(kind) and isinstance(value, int) and loses(kind, value):
+        yield path, kind
+
+
+def has_large(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether a number of it may once have been another whole one."""
+    if pa.types.is_list(kind):
+        return has_large(pc.list_flatten(column), kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(
+            has_large(pc.struct_field(column, [at]), each.type) for at, each in enumerate(kind)
+        )
+    if kind not in EXACT_MAX:
+        return False
+    return bool(pc.any(pc.greater_equal(pc.abs(column), EXACT_MAX[kind])).as_py())
+
+
+def loses(kind: pa.DataType, number: int | Decimal) -> bool:
+    """Whether the shortest digits of the float, which events have, are those of another number."""
+    if -EXACT_MAX[kind] <= number <= EXACT_MAX[kind]:
+        return False
+    try:
+        kept = float(number)
+    except OverflowError:
+        return True
+    if kind == pa.float32():
+        with np.errstate(over="ignore"):
+            return Decimal(str(np.float32(kept))) != number
+    return Decimal(repr(kept)) != number
+
+
+def digits_lost(kind: pa.DataType) -> str:
+    return f"holds a whole number of which {type_text(kind)} loses digits"
+
+
+def loaded(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NoRow("the line is not JSON") from error
+    if not isinstance(found, dict):
+        raise NoRow("the line is no object")
+    return found

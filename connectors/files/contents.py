@@ -1,6 +1,5 @@
 """What a file holds once it is decompressed, read at any place but cheapest in order."""
 
-import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from connectors.files.settings import Compression, Format
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 GZIP_WINDOW = 31  # the widest window, with gzip's own header and checksum
+ZSTD_STEP_BYTES = 1 << 10
+"""How much of zstd is unpacked at once: it can become 32 thousand times larger."""
 
 FORMATS: dict[str, Format] = {
     "jsonl": "jsonl",
@@ -32,6 +33,10 @@ ROTATED = re.compile(r"[.-]\d[\d.-]*$")
 
 class BrokenFile(Exception):
     """What the file holds breaks its own format; the message says how, without any content."""
+
+
+class CutShort(BrokenFile):
+    """The file ends within a compressed stream: it is still written, or was not brought whole."""
 
 
 class Content(Protocol):
@@ -57,7 +62,8 @@ def content_of(raw: RawFile, compression: Compression) -> Content:
 
 
 class Unpacked:
-    """A compressed file from its start; going back means starting again."""
+    """A compressed file from its start; going back means starting again. `cut` says when what was
+    read came to an end that is none."""
 
     def __init__(self, raw: RawFile, compression: Compression) -> None:
         self._raw, self._compression = raw, compression
@@ -79,24 +85,30 @@ class Unpacked:
     def _restart(self) -> None:
         unpack = gunzip if self._compression == "gzip" else unzstd
         self._chunks, self._chunk, self._position = unpack(self._raw), b"", 0
+        self.cut: CutShort | None = None
 
     def _take(self, size: int) -> bytes:
         """Some of the next bytes; nothing only at the end."""
         if not self._chunk:
-            self._chunk = next((chunk for chunk in self._chunks if chunk), b"")
+            try:
+                self._chunk = next((chunk for chunk in self._chunks if chunk), b"")
+            except CutShort as cut:
+                self.cut = cut
         taken, self._chunk = self._chunk[:size], self._chunk[size:]
         self._position += len(taken)
         return taken
 
 
 def gunzip(raw: RawFile) -> Iterator[bytes]:
-    """Members one after the other. An end in the middle of one is where it is still written."""
+    """Members one after the other."""
     position, packed, stream = 0, b"", zlib.decompressobj(GZIP_WINDOW)
     try:
         while True:
             if not packed:
                 packed = raw.read(position, CHUNK_BYTES)
                 position += len(packed)
+            if not packed and position and not stream.eof:
+                raise CutShort("the file ends within its gzip stream")
             if not packed:
                 return
             if stream.eof:
@@ -116,27 +128,19 @@ def unzstd(raw: RawFile) -> Iterator[bytes]:
     """Frames one after the other."""
     import zstandard
 
-    reader = zstandard.ZstdDecompressor().stream_reader(
-        io.BufferedReader(InOrder(raw), CHUNK_BYTES), read_across_frames=True
-    )
+    position, frames = 0, zstandard.ZstdDecompressor()
+    stream = frames.decompressobj()
     try:
-        while chunk := reader.read(CHUNK_BYTES):
-            yield chunk
+        while packed := raw.read(position, CHUNK_BYTES):
+            position += len(packed)
+            for start in range(0, len(packed), ZSTD_STEP_BYTES):
+                piece = packed[start : start + ZSTD_STEP_BYTES]
+                while piece:
+                    if stream.eof:
+                        stream = frames.decompressobj()
+                    yield stream.decompress(piece)
+                    piece = stream.unused_data if stream.eof else b""
     except zstandard.ZstdError as error:
         raise BrokenFile("the zstd stream is damaged") from error
-
-
-class InOrder(io.RawIOBase):
-    """A file to be read once from its start to its end, as Python's own readers want it."""
-
-    def __init__(self, raw: RawFile) -> None:
-        self._raw, self._position = raw, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        content = self._raw.read(self._position, len(buffer))
-        buffer[: len(content)] = content
-        self._position += len(content)
-        return len(content)
+    if position and not stream.eof:
+        raise CutShort("the file ends within its zstd stream")

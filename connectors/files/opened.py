@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.files.blocks import Block, Blocks
-from connectors.files.contents import BOM, BrokenFile, content_of
+from connectors.files.contents import BOM, BrokenFile, CutShort, Unpacked, content_of
 from connectors.files.csv_lines import CsvLines
 from connectors.files.json_lines import JsonLines
 from connectors.files.place import Entry, RawFile
@@ -68,20 +68,21 @@ class OpenedFile:
                     state = portion.state
                     yield portion
         except BrokenFile as broken:
-            state = replace(state.opened(self.entry), problem=str(broken))
             if self._is_final:
-                state = replace(state, is_done=True)
+                # One that is flushed now and then ends in the middle again and again.
+                is_said = isinstance(broken, CutShort) and state.problem == str(broken)
+                state = replace(state.opened(self.entry), problem=str(broken), is_done=True)
                 reject = reject_of(
                     self._shape.table, self.entry, state.rows, problem=str(broken), content=NOTHING
                 )
-                yield Portion(None, [reject], state, 0)
+                yield Portion(None, [] if is_said else [reject], state, 0)
 
     def _resumed(self, state: FileState) -> FileState:
         if not state.position:
             return state.opened(self.entry)
         match verdict(state, self.entry, self._content, is_plain=self._is_plain):
             case Verdict.SAME:
-                return replace(state.opened(self.entry), problem="")
+                return state.opened(self.entry)
             case Verdict.SHORTER:
                 return state.opened(self.entry).again(is_repeat=False)
             case Verdict.REWRITTEN:
@@ -110,6 +111,7 @@ class OpenedFile:
         if header is not None and not header.endswith(b"\n"):
             # It may still grow, so it is not taken. That the file was cut has to be remembered.
             is_done = self._is_final or not self.entry.size
+            self._check_end()
             yield Portion(None, [], replace(state, is_done=is_done), 0)
             return
         if header and not state.position:
@@ -126,7 +128,7 @@ class OpenedFile:
             line_bytes_max=self._settings.line_bytes_max,
         )
         ahead = state  # of what is handed on, within a line that is too long
-        while (block := blocks.next(is_final=self._is_final)) is not None:
+        for block in self._taken(blocks):
             if block.is_piece:
                 ahead = ahead.taken(block.content, 0)
                 continue
@@ -134,9 +136,25 @@ class OpenedFile:
             portion = portion or self._portion(block, state, lines)
             ahead = state = portion.state
             yield portion
-        if not blocks.has_rest:
-            state = replace(state, is_done=True, is_repeat=False)
+        if not blocks.has_rest and self._cut is None:
+            state = replace(state, is_done=True, is_repeat=False, problem="")
         yield Portion(None, [], state, 0)
+
+    def _taken(self, blocks: Blocks) -> Iterator[Block]:
+        """A last line without its end only where nothing can come after it."""
+        while (block := blocks.next(is_final=False)) is not None:
+            yield block
+        self._check_end()
+        if self._is_final and (block := blocks.next(is_final=True)) is not None:
+            yield block
+
+    @property
+    def _cut(self) -> CutShort | None:
+        return self._content.cut if isinstance(self._content, Unpacked) else None
+
+    def _check_end(self) -> None:
+        if self._is_final and self._cut is not None:
+            raise self._cut
 
     def _late_line_end(self, position: int) -> bytes:
         """Of a line that was taken without one: it ends that line, and is none by itself."""

@@ -81,8 +81,10 @@ class FilesSettings(YamlSettings):
     A line that is no row of its table goes to the dead-letter topic with its place
     (`orders.csv#17`: the 18th line after the header, counted from 0), and the good lines around
     it go on. A compressed file is resumed by reading it from its start without parsing it, a
-    Parquet file at its row group. A log that is compressed after it was rotated is another file:
-    leave it outside `path`.
+    Parquet file at its row group. A compressed file that ends within its stream is waited for;
+    when it has settled so, its whole lines are rows, and one dead letter says where it ends.
+    Reading goes on there when the rest comes. A log that is compressed after it was rotated is
+    another file: leave it outside `path`.
 
     Types of columns that are not given are inferred from the first block that is read of a table,
     and stay: lines that do not fit them go to the dead-letter topic, columns that show up later
@@ -134,8 +136,8 @@ class FilesSettings(YamlSettings):
     with S3 at least every 5s."""
     settle_ms: DurationMs = 5_000
     """How long a local file has to be unchanged until its last line counts though no line end
-    follows, and until a Parquet file without a valid end counts as broken. Lines with their end
-    are read at once."""
+    follows, and until a Parquet file without a valid end, or a compressed one, counts as broken.
+    Lines with their end are read at once."""
     batch_bytes: SizeBytes = Field(2 << 20, ge=1 << 10)
     """How much of the files is parsed at a time and becomes readable together."""
     line_bytes_max: SizeBytes = Field(16 << 20, ge=1 << 10)

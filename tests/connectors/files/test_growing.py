@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -434,6 +435,56 @@ def test_a_compressed_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> No
 
     assert early in (["one", "two"], ["one", "two", "three"])
     assert reader.lines() == ["one", "two", "three"]
+
+
+PACKERS = {"gz": gzip.compress, "zst": zstandard.compress}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+@pytest.mark.parametrize("cut", [3, 60, -1])
+def test_an_archive_that_was_cut_is_said_and_read_on_when_the_rest_comes(
+    tmp_path: Path, ending: str, cut: int
+) -> None:
+    lines = [f"line {number} of many" for number in range(20)]
+    whole = PACKERS[ending]("\n".join(lines).encode())
+    file = tmp_path / f"a.log.{ending}"
+    file.write_bytes(whole[:cut])
+    reader = log_reader(tmp_path)
+    reader.now_ms = file.stat().st_mtime_ns // 1_000_000
+
+    reader.read_all()
+    early = [each.problem for each in reader.rejects()]
+    reader.now_ms += LATER_MS
+    reader.read_all()
+    so_far = reader.lines()
+    reader.look = None
+    reader.read_all()
+    told = [(each.at, each.problem) for each in reader.rejects()]
+    file.write_bytes(whole[: cut + 1] if cut > 0 else whole)
+    reader.read_all(is_last=True)
+    told_again = reader.rejects()[1:]
+    file.write_bytes(whole)
+    reader.read_all(is_last=True)
+
+    assert not early + told_again
+    name = "gzip" if ending == "gz" else "zstd"
+    assert told == [(f"a.log.{ending}#{len(so_far)}", f"the file ends within its {name} stream")]
+    assert so_far == lines[: len(so_far)] and len(so_far) < len(lines)
+    assert reader.lines() == lines
+    assert len(reader.rejects()) == 1
+
+
+def test_a_header_in_an_archive_that_was_cut_is_waited_for(tmp_path: Path) -> None:
+    file, whole = tmp_path / "a.csv.gz", gzip.compress(b"id,name\n1,a\n")
+    file.write_bytes(whole[:14])
+    reader = log_reader(tmp_path)
+    reader.read_all(is_last=True)
+    file.write_bytes(whole)
+
+    reader.read_all(is_last=True)
+
+    assert [each.at for each in reader.rejects()] == ["a.csv.gz#0"]
+    assert reader.rows() == [{"id": 1, "name": "a"}]
 
 
 def test_a_damaged_archive_is_set_aside_and_the_other_files_go_on(tmp_path: Path) -> None:

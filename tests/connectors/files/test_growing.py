@@ -3,6 +3,7 @@
 import gzip
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -437,7 +438,7 @@ def test_a_compressed_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> No
     assert reader.lines() == ["one", "two", "three"]
 
 
-PACKERS = {"gz": gzip.compress, "zst": zstandard.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "zst": zstandard.compress}
 
 
 @pytest.mark.parametrize("ending", PACKERS)

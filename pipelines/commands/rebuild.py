@@ -138,7 +138,7 @@ async def _rebuild(
         "swapped": bool(rebuilt.kept),
         "kept": rebuilt.kept or None,
         "paused": rebuilt.is_paused,
-        "verified": None if rebuilt.verdict is None else rebuilt.verdict.is_equal,
+        "verified": None if rebuilt.verdict is None else rebuilt.verdict.is_as_told,
     }
     return facts, list(_lines(rebuilding, options, rebuilt, facts))
 
@@ -181,8 +181,9 @@ def _lines(
     when = f" as of {facts['as_of']}" if options.as_of else ""
     yield f"{rebuilt.rows:,} changes replayed {where}{when}"
     verdict = rebuilt.verdict
-    if verdict is not None and verdict.is_equal:
+    if verdict is not None and verdict.is_as_told:
         yield f"the copy's {verdict.compared.rows:,} rows are equal to what the log tells"
+        yield from map(printable, verdict.unread_lines())
     elif verdict is not None:
         yield verdict.problem or f"{verdict.compared.differing:,} keys differ from the log"
         for each in verdict.named:

@@ -71,7 +71,7 @@ def verify(
             lines=lines,
             hint="" if repair else f"headwater verify {target} --repair mends them",
         )
-    if any(each.problem for each in verdicts):
+    if any(each.problem or each.unread for each in verdicts):
         raise DependencyMissing("not everything could be compared", data=facts, lines=lines)
     output.result(facts, lines)
 
@@ -142,6 +142,10 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
         },
         "left_out": sorted(verdict.left_out),
         "problem": verdict.problem or None,
+        "unread": [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in verdict.unread
+        ],
         "mended": verdict.mended,
         "took_ms": verdict.took_ms,
     }
@@ -158,7 +162,9 @@ def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
             "-" if each.problem else printable(each.moment.meant),
             None if each.problem else each.compared.rows,
             None if each.problem else each.compared.log_rows,
-            "not compared" if each.problem else each.compared.differing or "equal",
+            "not compared"
+            if each.problem
+            else each.compared.differing or ("equal" if each.is_equal else "not all compared"),
         )
         for each in verdicts
     ]
@@ -173,6 +179,8 @@ def _details(verdict: "Verdict") -> Iterator[str]:
     name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
     if verdict.problem:
         yield f"{name}: {verdict.problem}"
+    for line in verdict.unread_lines():
+        yield f"{name}: {printable(line)}"
     if verdict.mended:
         yield f"{name}: {counted(verdict.mended, 'row')} mended"
     if verdict.left_out:

@@ -110,7 +110,7 @@ class Fold:
     def __init__(self, log: Log, shape: Shape, *, after_log: AfterLog, fetch_bytes: int) -> None:
         self._log, self._shape = log, shape
         self._after_log, self._fetch_bytes = after_log, fetch_bytes
-        self._skipped: dict[TopicPartition, set[int]] = {}
+        self.skipped: dict[TopicPartition, set[int]] = {}
         """Records that no reader could decode, and that no target therefore has."""
 
     async def states(
@@ -126,7 +126,7 @@ class Fold:
                 await self._read(tallies, tell)
             except RecordsRejected as error:
                 place = TopicPartition(error.topic, error.partition)
-                self._skipped.setdefault(place, set()).update(error.reasons)
+                self.skipped.setdefault(place, set()).update(error.reasons)
             else:
                 return [_state(tallies, ends) for ends in moments]
 
@@ -137,7 +137,7 @@ class Fold:
             self._log,
             after_log=self._after_log,
             fetch_bytes=self._fetch_bytes,
-            skipped=lambda: self._skipped,
+            skipped=lambda: self.skipped,
         )
         part = Slice(
             log=self._log,

@@ -73,7 +73,7 @@ class LogBag:
         self._log, self._shape, self._ends = log, shape, ends
         self._after_log, self._fetch_bytes = after_log, fetch_bytes
         self._partitions = sorted(ends)
-        self._skipped: dict[TopicPartition, set[int]] = {}
+        self.skipped: dict[TopicPartition, set[int]] = {}
         """Records that no reader could decode, and that no target therefore has."""
 
     async def read(self, *, as_rows: bool) -> Bag:
@@ -85,7 +85,7 @@ class LogBag:
                 await self._read(bag, as_rows=as_rows)
             except RecordsRejected as error:
                 place = TopicPartition(error.topic, error.partition)
-                self._skipped.setdefault(place, set()).update(error.reasons)
+                self.skipped.setdefault(place, set()).update(error.reasons)
             else:
                 return bag
 
@@ -98,7 +98,7 @@ class LogBag:
             self._log,
             after_log=self._after_log,
             fetch_bytes=self._fetch_bytes,
-            skipped=lambda: self._skipped,
+            skipped=lambda: self.skipped,
         )
         part = Slice(
             log=self._log,

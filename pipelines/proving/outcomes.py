@@ -1,7 +1,7 @@
 """What verifying has found, kept in the log, so that `status` knows it after any restart."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from core_log.clock import Clock
 from core_log.log import Log
@@ -27,10 +27,16 @@ async def remember(log: Log, pipeline: str, verdicts: Sequence[Verdict], *, cloc
 
 def _options(verdicts: Iterable[Verdict]) -> Mapping[str, str]:
     found = list(verdicts)
-    problem = next((f"{each.side}: {each.problem}" for each in found if each.problem), "")
+    problems = (f"{each.side}: {text}" for each in found for text in _problems(each))
     return {
         "differing": str(sum(each.compared.differing for each in found)),
         "rows": str(max(each.compared.log_rows for each in found)),
         "sides": ",".join(each.side for each in found if not each.problem),
-        "problem": problem.partition("\n")[0][:PROBLEM_LETTERS_MAX],
+        "problem": next(problems, "").partition("\n")[0][:PROBLEM_LETTERS_MAX],
     }
+
+
+def _problems(verdict: Verdict) -> Iterator[str]:
+    if verdict.problem:
+        yield verdict.problem
+    yield from verdict.unread_lines()

@@ -120,7 +120,7 @@ async def rebuild(
                 )
             if wanted.verifies:
                 rebuilt.verdict = await verified(rebuilding, shadow, log, clock=clock)
-                if not rebuilt.verdict.is_equal:
+                if not rebuilt.verdict.is_as_told:
                     return rebuilt
             if wanted.swaps and wanted.as_of is None:
                 await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)

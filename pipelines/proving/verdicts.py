@@ -1,16 +1,17 @@
 """What was compared, and what came of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core_log.errors import HeadwaterError
-from pipelines.proving.comparing import Compared
+from pipelines.proving.comparing import Compared, Place
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Moment
 from pipelines.proving.subjects import Subject
 
 SOURCE = "source"
+UNREAD_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,24 @@ class Verdict:
     took_ms: int = 0
     mended: int = 0
     """Rows that were written anew before this comparison."""
+    unread: Sequence[Place] = ()
+    """Records of the log that nobody can decode, and that nothing has replaced: whether their rows
+    are equal is not known."""
+
+    @property
+    def is_as_told(self) -> bool:
+        """Whether all that the log tells is there."""
+        return not self.problem and not self.compared.differing
 
     @property
     def is_equal(self) -> bool:
-        return not self.problem and not self.compared.differing
+        return self.is_as_told and not self.unread
+
+    def unread_lines(self) -> Iterator[str]:
+        for (topic, partition), offset in self.unread[:UNREAD_NAMED]:
+            yield f"{topic}-{partition} has a record at offset {offset:,} that cannot be decoded"
+        if len(self.unread) > UNREAD_NAMED:
+            yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be decoded"
 
 
 def failed(subject: Subject, side: str, error: HeadwaterError) -> Verdict:

@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError, PositionLost, RecordsRejected, SinkRejected
+from core_log.errors import (
+    DecodeError,
+    HeadwaterError,
+    PositionLost,
+    RecordsRejected,
+    SinkRejected,
+)
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
@@ -28,6 +34,7 @@ from pipelines.proving.repairing import TargetRepair, check_few, repair_target
 from pipelines.proving.source_repair import SourceRepair, repair_log
 from pipelines.proving.source_side import SnapshotableSource, SourceSide
 from pipelines.proving.subjects import Subject
+from pipelines.proving.unread import still_unread
 from pipelines.proving.verdicts import SOURCE, Sides, Verdict, failed
 from pipelines.transforms.after_log import AfterLog
 from sinks.sink import Comparable, Contents, Sink
@@ -278,6 +285,7 @@ class Verifier:
                     await beside(partial(_put, theirs, shape, batch), batch.nbytes)
                 if (lost := await self._lost(moment)) is not None:
                     raise lost
+                unread = await still_unread(self._log, told.skipped, moment.ends)
             except HeadwaterError as error:
                 verdicts.append(failed(subject, name, error))
                 continue
@@ -286,7 +294,9 @@ class Verifier:
                 compared = _without_missing(compared)
             left_out = tuple(set(subject.schema.names) - set(columns))
             took_ms = self._clock.monotonic_ms() - began_ms
-            verdict = Verdict(subject, name, shape, moment, compared, (), left_out, "", took_ms)
+            verdict = Verdict(
+                subject, name, shape, moment, compared, (), left_out, "", took_ms, unread=unread
+            )
             verdicts.append(replace(verdict, named=await self._named(verdict)))
         return verdicts
 
@@ -301,9 +311,10 @@ class Verifier:
     ) -> list[Verdict]:
         began_ms = self._clock.monotonic_ms()
         ends = [moment.ends for moment in moments.values()]
+        fold = self._fold(shape)
         try:
-            states = await self._fold(shape).states(ends)
-        except (PositionLost, SinkRejected) as error:
+            states = await fold.states(ends)
+        except (DecodeError, PositionLost, SinkRejected) as error:
             return [failed(subject, name, error) for name in moments]
         verdicts: list[Verdict] = []
         for (name, moment), state in zip(moments.items(), states, strict=True):
@@ -331,7 +342,10 @@ class Verifier:
                     continue
             left_out = tuple(set(subject.schema.names) - set(shape.columns))
             took_ms = self._clock.monotonic_ms() - began_ms
-            verdict = Verdict(subject, name, shape, moment, compared, (), left_out, "", took_ms)
+            unread = await still_unread(self._log, fold.skipped, moment.ends)
+            verdict = Verdict(
+                subject, name, shape, moment, compared, (), left_out, "", took_ms, unread=unread
+            )
             verdicts.append(replace(verdict, named=await self._named(verdict)))
         return verdicts
 

@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from core_log import records
+from core_log.batch import Batch
+from core_log.log import FetchLimit, Isolation, TopicPartition
+from core_log.plain_records import PlainRecord, encode_batch
+from core_log.record_headers import header_column
+from core_log.rows.codec import SCHEMA_HEADER
 from pipelines.proving.comparing import Kind
 from pipelines.proving.verdicts import Sides, Verdict
 from tests.databases import database_in
@@ -209,3 +215,60 @@ def test_the_command_names_the_keys_and_ends_in_four(
     assert (mended.code, again.code) == (0, 0)
     assert "1 row mended" in mended.data
     assert {each["equal"] for each in again.envelope["data"]["tables"]} == {True}
+
+
+async def append_again(world: World, *, at: int, value: bytes | None = None) -> None:
+    """Once more the record that stands there, with another value where one is given."""
+    place = TopicPartition("copy.t", 0)
+    [fetched] = await world.log.fetch(
+        {place: at}, limit=FetchLimit(bytes_max=1), isolation=Isolation.COMMITTED
+    )
+    columns = records.decode(fetched.data, from_offset=at)
+    schema = header_column(columns.headers, SCHEMA_HEADER)[0].as_py()
+    record = PlainRecord(
+        columns.keys[0].as_py(),
+        value or columns.values[0].as_py(),
+        headers=[(SCHEMA_HEADER, schema)],
+        timestamp_ms=1,
+    )
+    data = encode_batch([record])
+    await world.log.append(place, Batch(data, 1))
+
+
+def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
+    tmp_path: Path, headwater: Any
+) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+
+    async def story(world: World) -> Any:
+        execute(source, "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+                "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")  # fmt: skip
+        await world.run()
+        await append_again(world, at=2, value=b"no event")
+        await append_again(world, at=1)
+        await world.run("sql")
+        first = await world.verified()
+        execute(target, "UPDATE t SET v = 'x'")
+        mended = await world.verified(sides=Sides(source=False), mends=True)
+        return first, mended
+
+    first, mended = tell(tmp_path, POLLED, story)
+    ran = headwater("verify", "copy", "--json", "-f", tmp_path / "pipeline.yaml")
+
+    async def replaced(world: World) -> Any:
+        execute(source, "UPDATE t SET v = 'e' WHERE id = 2")
+        await world.run()
+        return await world.verified()
+
+    after = tell(tmp_path, POLLED, replaced)
+
+    [(place, offset)] = first["t", "sql"].unread
+    assert (place.topic, place.partition) == ("copy.t", 0)
+    for each in (first["t", "source"], first["t", "sql"], mended["t", "sql"]):
+        assert each.unread == [(place, offset)] and not each.is_equal and each.is_as_told
+    assert mended["t", "sql"].mended == 3
+    assert ran.code == 3
+    assert ran.envelope["data"]["tables"][1]["unread"] == [
+        {"topic": "copy.t", "partition": 0, "offset": offset}
+    ]
+    assert all(each.is_equal for each in after.values()), after

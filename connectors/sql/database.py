@@ -11,6 +11,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from connectors.sql.columns import batch_of, columns_of, unhex
+from connectors.sql.lag import check_lag
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.types import Reading, reading_of
 from core_log.database_address import engine_at
@@ -198,6 +199,10 @@ class Database:
         ):
             # No text means bytes to every database: such a table is read in one piece.
             order = cursor = ()
+        if cursor:
+            kind = schema.column(cursor[0]).type
+            declared = str(there.columns[cursor[0]].type)
+            check_lag(self._settings, cursor[0], kind, declared=declared, table=str(table))
         return Table(schema, there, readings, cursor, order)
 
     def _unquoted(self, name: str) -> str:

@@ -39,7 +39,8 @@ class SqlSourceSettings(Schedule):
     """Table to the columns that tell its rows apart, where it has no primary key."""
     lag_ms: DurationMs = Field(0, examples=["30s"])
     """How far back from the newest row a cursor of times or days is read again, since a transaction
-    may commit rows that are older than others'. Rows that have not changed do not come again."""
+    may commit rows that are older than others'. Rows that have not changed do not come again. A
+    cursor of another type than times, days and whole numbers is refused beside a lag."""
     lag_count: int = Field(0, ge=0, examples=[1000])
     """The same for a cursor of numbers."""
     every_ms: DurationMs = 10_000

@@ -173,7 +173,22 @@ class SqlSource:
                     is_fatal=False,
                 )
             )
+        found += self._lags_without_effect(table)
         return found
+
+    def _lags_without_effect(self, table: "Table") -> Iterator[Finding]:
+        """Each of the settings is for the cursors of one kind, and a source may have both."""
+        from connectors.sql.lag import given_lags, lag_of
+
+        given = given_lags(self._settings)
+        if table.cursor and given:
+            own = lag_of(table.schema.column(table.cursor[0]).type)
+            if own not in given:
+                yield Finding(
+                    f"`{given[0]}` has no effect on {table.id}, whose cursor is {table.cursor[0]}",
+                    f"set `{own}` if rows may be committed late there too",
+                    is_fatal=False,
+                )
 
     def _pause_s(self) -> float:
         """Until the next round."""

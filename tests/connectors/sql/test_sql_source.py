@@ -42,6 +42,34 @@ async def test_rows_beyond_the_cursor_come_once_and_ties_are_told_apart(shop: Sh
     assert not nothing
 
 
+@pytest.mark.parametrize("kind", ["VARCHAR(20)", "DOUBLE PRECISION"])
+@pytest.mark.parametrize("lag", [{"lag_ms": 30_000}, {"lag_count": 5}])
+async def test_a_lag_that_a_cursor_cannot_have_is_refused(
+    shop: Shop, kind: str, lag: dict[str, int]
+) -> None:
+    shop.execute(f"CREATE TABLE log (id INTEGER PRIMARY KEY, at_ {kind} NOT NULL)")
+    chosen: dict[str, Any] = {"cursor": {"log": ["at_"]}, **lag}
+
+    (finding,) = await shop.source(**chosen).examine()
+
+    assert finding.is_fatal and "can have no effect" in finding.problem
+    assert "column='at_'" in finding.problem
+    with pytest.raises(SourceRejected, match="can have no effect"):
+        await one_round(shop.source(**chosen))
+    assert not await shop.source(cursor=chosen["cursor"]).examine()
+
+
+async def test_a_lag_for_cursors_of_another_kind_is_a_remark(shop: Shop) -> None:
+    shop.execute("CREATE TABLE log (id INTEGER PRIMARY KEY)")
+    cursor = {"log": ["id"]}
+
+    (finding,) = await shop.source(cursor=cursor, lag_ms=30_000).examine()
+
+    assert not finding.is_fatal and "whose cursor is id" in finding.problem
+    assert "lag_count" in finding.cure
+    assert not await shop.source(cursor=cursor, lag_ms=30_000, lag_count=1).examine()
+
+
 async def test_a_row_that_commits_late_comes_within_the_lag_and_the_others_do_not_again(
     shop: Shop,
 ) -> None:

@@ -158,6 +158,34 @@ class ChangeBatch:
     notices: tuple[Notices, ...] = ()
 
 
+def joined(parts: Sequence[TableChanges]) -> TableChanges:
+    """Changes of one table under one schema as they are read back from the log, one behind the
+    other."""
+    if len(parts) == 1:
+        return parts[0]
+    offsets = [each.log_offsets for each in parts if each.log_offsets is not None]
+    return replace(
+        parts[0],
+        rows=pa.Table.from_batches([each.rows for each in parts]).combine_chunks().to_batches()[0],
+        operations=pa.concat_arrays([each.operations for each in parts]),
+        source={"ts_us": pa.concat_arrays([each.committed_us for each in parts])},
+        before=_joined_images(parts),
+        log_offsets=pa.concat_arrays(offsets) if offsets else None,
+    )
+
+
+def _joined_images(parts: Sequence[TableChanges]) -> pa.StructArray | None:
+    known = [each.before for each in parts if each.before is not None]
+    if not known:
+        return None
+    return pa.concat_arrays(
+        [
+            pa.nulls(len(each), known[0].type) if each.before is None else each.before
+            for each in parts
+        ]
+    )
+
+
 def source_times(committed_us: int | pa.Int64Array) -> dict[str, Cell]:
     """The three spellings of one commit time in Debezium's `source` block."""
     if isinstance(committed_us, int):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import Operation, TableChanges
+from core_log.changes import Operation, TableChanges, joined
 from core_log.errors import DecodeError
 from core_log.rows.avro_bytes import spread
 from core_log.rows.avro_rows import fit, row_columns
@@ -67,20 +67,7 @@ def in_order(parts: Sequence[Part], forms: RowForms) -> TableChanges:
     if len(parts) == 1:
         return parts[0][1]
     order = pa.array(np.argsort(np.concatenate([places for places, _ in parts])))
-    changes = [each for _, each in parts]
-    images = [each.before or pa.nulls(len(each), _image_type(forms)) for each in changes]
-    whole = TableChanges(
-        forms.schema,
-        pa.Table.from_batches([each.rows for each in changes]).combine_chunks().to_batches()[0],
-        pa.concat_arrays([each.operations for each in changes]),
-        {"ts_us": pa.concat_arrays([each.committed_us for each in changes])},
-        before=pa.concat_arrays(images) if any(each.before for each in changes) else None,
-    )
-    return whole.take(order)
-
-
-def _image_type(forms: RowForms) -> pa.DataType:
-    return pa.struct(list(forms.schema.arrow))
+    return joined([each for _, each in parts]).take(order)
 
 
 def _members(column: pa.Array, *, needed: Sequence[str]) -> dict[str, pa.Array]:

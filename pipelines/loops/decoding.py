@@ -145,6 +145,26 @@ class Decoder:
         return found
 
 
+def neighbours(pieces: Sequence[Decoded], *, bytes_max: int) -> Iterator[Sequence[Decoded]]:
+    """Pieces that can be worked on as one, in their order."""
+    together: list[Decoded] = []
+    for piece in pieces:
+        if together and not _belong_together(together, piece, bytes_max):
+            yield together
+            together = []
+        together.append(piece)
+    if together:
+        yield together
+
+
+def _belong_together(pieces: Sequence[Decoded], last: Decoded, bytes_max: int) -> bool:
+    return (
+        pieces[0].changes.schema is last.changes.schema
+        and not (pieces[0].changes.is_truncate or last.changes.is_truncate)
+        and sum(each.bytes for each in (*pieces, last)) <= bytes_max
+    )
+
+
 def _wanted(found: Located, *, end: int, skipped: Set[int]) -> Located:
     if len(found) and found.offsets[-1] >= end:
         found = found.pick(slice(0, int(np.searchsorted(found.offsets, end))))

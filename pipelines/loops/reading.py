@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from core_log.changes import TableChanges
+from core_log.changes import TableChanges, joined
 from core_log.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.loops.busy_work import beside, one_ahead
-from pipelines.loops.decoding import Decoded, Decoder
+from pipelines.loops.decoding import PART_BYTES, Decoded, Decoder, neighbours
 from pipelines.loops.standing import check_reached, check_same_topics
 from pipelines.loops.truncates import Barrier, Range, find_barriers
 from sinks.aged_deletes import check_no_delete_was_missed
@@ -21,6 +21,8 @@ from sinks.sink import Count, Slice, Stands
 Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""
 NOTHING: frozenset[int] = frozenset()
+JOINED_BYTES_MAX = 2 * PART_BYTES
+"""Records whose changes are computed at once: DuckDB takes as long for a few as for thousands."""
 Check = Callable[[], Awaitable[None]]
 """Made once everything has been fetched, while the last of it is worked on."""
 
@@ -29,6 +31,10 @@ class AfterLog(Protocol):
     """What a pipeline does to changes on their way out: filters, added columns, table routes."""
 
     def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]: ...
+
+    def prepare(self) -> None:
+        """Begins to load what it computes with. What fails is told to who asks first."""
+        ...
 
     @property
     def is_sql(self) -> bool:
@@ -59,6 +65,7 @@ class SliceReader:
         self._limit = FetchLimit(bytes_max=fetch_bytes)
         self._decoder = Decoder(log, is_alone=is_alone)
         self._may_leave_loop = is_alone and after_log.is_sql
+        self._joined_bytes_max = JOINED_BYTES_MAX if after_log.is_sql else 0
         self.counts: dict[TableId, Count] = {}
         """By table of the source, since it was last emptied: what the last slice brought."""
         self.feeds: dict[TableId, set[str]] = {}
@@ -67,6 +74,7 @@ class SliceReader:
     async def read(self, part: Slice) -> AsyncIterator[TableChanges]:
         """Every change of the slice once. Within a partition in the order of its offsets; a
         truncate once for all partitions, after what was before it in any of them."""
+        self._after_log.prepare()
         ends = {
             partition: stand.next_offset
             for partition, stand in part.end.items()
@@ -131,8 +139,8 @@ class SliceReader:
         """While more is decoded, and while what came before is written."""
         async with aclosing(one_ahead(self._pieces(ends, begun, check))) as pieces:
             async for piece in pieces:
-                for each in piece:
-                    size = each.bytes if self._may_leave_loop else 0
+                for each in neighbours(piece, bytes_max=self._joined_bytes_max):
+                    size = sum(one.bytes for one in each) if self._may_leave_loop else 0
                     yield await beside(partial(self._route, each, begun.cleaned), size)
 
     async def _pieces(
@@ -182,14 +190,15 @@ class SliceReader:
             begun.decided[part] = held.stable
         return gone
 
-    def _route(self, decoded: Decoded, cleaned: Mapping[TopicPartition, int]) -> list[TableChanges]:
-        changes = decoded.changes
+    def _route(
+        self, decoded: Sequence[Decoded], cleaned: Mapping[TopicPartition, int]
+    ) -> list[TableChanges]:
+        changes = joined([each.changes for each in decoded])
         partition, offsets = changes.log_partition, changes.log_offsets
         assert partition is not None and offsets is not None, "what was read knows its place"
         committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        read = Count(
-            changes.schema.table, partition.topic, len(changes), decoded.bytes, committed_ms
-        )
+        size = sum(each.bytes for each in decoded)
+        read = Count(changes.schema.table, partition.topic, len(changes), size, committed_ms)
         self.hear([read])
         may_have_gaps = offsets[0].as_py() < cleaned[partition]
         routed = self._after_log.apply(changes, may_have_gaps=may_have_gaps)

@@ -1,10 +1,11 @@
 """The transforms that come after the log: changing them is a replay, and no new snapshot."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 import pyarrow as pa
 
@@ -48,6 +49,17 @@ class AfterLog:
         self._routes = Routes(routes)
         self._plans = BySchema(self._plan)
         self._busy = Lock()
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Loads DuckDB in a thread, while the first changes are fetched and decoded."""
+        if not self._is_prepared and any(rule.filter or rule.add for _, rule in self._rules):
+            Thread(target=self._load, name="expressions").start()
+        self._is_prepared = True
+
+    def _load(self) -> None:
+        with self._busy, suppress(Exception):  # whoever computes first is told
+            _ = self._expressions
 
     @property
     def is_sql(self) -> bool:

@@ -283,5 +283,8 @@ class Untouched:
 class Unrouted:
     is_sql = filters = False
 
+    def prepare(self) -> None:
+        pass
+
     def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]:
         return [changes]

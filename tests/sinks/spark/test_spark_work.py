@@ -125,6 +125,9 @@ async def slices(served: ServedLog, start: Stands | None, topic: str) -> AsyncIt
 class AsItIs:
     is_sql = filters = False
 
+    def prepare(self) -> None:
+        pass
+
     def apply(self, changes: Any, *, may_have_gaps: bool) -> list[Any]:
         return [changes]
 

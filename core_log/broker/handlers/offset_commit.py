@@ -12,6 +12,7 @@ from core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_c
 from core_log.groups.group_coordinator import Committer
 from core_log.groups.offsets import CommittedOffset
 from core_log.log import TopicPartition
+from core_log.measures import LARGEST
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -36,7 +37,7 @@ async def handle_offset_commit(
     topics = [find_topic(broker, each.name, each.topic_id, by_id=by_id) for each in request.topics]
     expires_ms = -1
     if request.retention_time_ms >= 0:
-        expires_ms = broker.clock.now_ms() + request.retention_time_ms
+        expires_ms = min(broker.clock.now_ms() + request.retention_time_ms, LARGEST)
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic, wanted in zip(topics, request.topics, strict=True):
         if topic.error is ErrorCode.NONE:

@@ -97,6 +97,12 @@ async def commit(broker: Broker, version: int, offset: int, **fields: Any) -> An
     return await ask(broker, OffsetCommitRequest(group_id="g", topics=(topic,), **fields), version)
 
 
+async def test_an_offset_may_be_kept_for_ever(broker: Broker) -> None:
+    answer = await commit(broker, 4, 5, retention_time_ms=2**63 - 1)
+
+    assert codes(answer.topics[0].partitions)[0] is ErrorCode.NONE
+
+
 def codes(partitions: Sequence[Any]) -> list[ErrorCode]:
     return [ErrorCode(each.error_code) for each in partitions]
 

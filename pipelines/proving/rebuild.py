@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +17,7 @@ from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.build import delivery_of, make_sink
 from pipelines.loops.deliver import deliver
+from pipelines.proving.alone import alone_with
 from pipelines.proving.moments import Moment, check_exact, newest_moment
 from pipelines.proving.replaying import Tell, replay
 from pipelines.proving.subjects import Subject, subject_of, subjects_of
@@ -100,36 +102,35 @@ async def rebuild(
 ) -> Rebuilt:
     """The live table goes on meanwhile. For the swap it is paused where it stands, the copy comes
     up to it, and whoever runs the pipeline is told to read anew where its tables stand."""
-    live = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
-    try:
+    loaded, part = rebuilding.loaded, rebuilding.part
+    async with AsyncExitStack() as stack:
+        stack.enter_context(alone_with(loaded, part, rebuilding.target))
+        live = make_sink(loaded, part, clock=clock)
+        stack.push_async_callback(live.close)
         if not isinstance(live, RebuildableSink):
             raise ConfigError(
                 "this kind of sink cannot make a second copy of a table",
                 hint="drop the pipeline's data there and run again: everything is delivered anew",
-                sink=rebuilding.part.name,
-                type=rebuilding.part.kind,
+                sink=part.name,
+                type=part.kind,
             )
         shadow = await live.shadow(_recipe(rebuilding, wanted))
-        try:
-            rebuilt = Rebuilt()
-            if wanted.as_of is None:
-                await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
-            else:
-                rebuilt.rows = await _fill_to(
-                    rebuilding, shadow, log, wanted.as_of, clock=clock, tell=tell_replay
-                )
-            if wanted.verifies:
-                rebuilt.verdict = await verified(rebuilding, shadow, log, clock=clock)
-                if not rebuilt.verdict.is_as_told:
-                    return rebuilt
-            if wanted.swaps and wanted.as_of is None:
-                await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
-            elif wanted.swaps:
-                await _put_back(rebuilding, live, log, rebuilt, is_running, clock)
-        finally:
-            await shadow.close()
-    finally:
-        await live.close()
+        stack.push_async_callback(shadow.close)
+        rebuilt = Rebuilt()
+        if wanted.as_of is None:
+            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+        else:
+            rebuilt.rows = await _fill_to(
+                rebuilding, shadow, log, wanted.as_of, clock=clock, tell=tell_replay
+            )
+        if wanted.verifies:
+            rebuilt.verdict = await verified(rebuilding, shadow, log, clock=clock)
+            if not rebuilt.verdict.is_as_told:
+                return rebuilt
+        if wanted.swaps and wanted.as_of is None:
+            await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
+        elif wanted.swaps:
+            await _put_back(rebuilding, live, log, rebuilt, is_running, clock)
     return rebuilt
 
 

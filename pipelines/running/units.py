@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from core_log.clock import Clock
-from core_log.errors import HeadwaterError
 from core_log.log import Log
 from pipelines.journal.control import RESTART, VERIFIED, Desired, DesiredState, Wish, control_topic
-from pipelines.journal.inventory import tables_of
-from pipelines.reports import VERIFY, Known, Reporter, State, Verified
+from pipelines.reports import VERIFY, Reporter, State, Verified
 from pipelines.running.retrying import Patience
 from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
 
@@ -169,7 +167,6 @@ class _Unit:
 
             beside = [tasks.create_task(self._follow(desired))]
             if self._job.is_source:
-                beside.append(tasks.create_task(self._tell_known(log)))
                 beside.append(tasks.create_task(self._tell_verified(desired)))
             while await self._supervise(live, desired, tasks):
                 pass
@@ -211,18 +208,6 @@ class _Unit:
             await desired.follow()
         except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
             logger.exception("%s no longer hears of pauses and restarts", self._job.unit)
-
-    async def _tell_known(self, log: Log) -> None:
-        """Of tables to which nothing happens nobody else would ever say that they are there."""
-        await self._is_informed.wait()
-        pipeline = self._job.loaded.name
-        try:
-            tables = await tables_of(log, pipeline)
-        except HeadwaterError as error:  # its tables are shown when something happens to them
-            logger.warning("%s does not know its tables yet: %s", self._job.unit, error)
-            return
-        for table in sorted(tables):
-            self._listeners.report(Known(pipeline, self._job.name, table))
 
     async def _tell_verified(self, desired: DesiredState) -> None:
         """What was found last of each table, by whomever, and before whichever restart."""

@@ -6,7 +6,6 @@ from core_log.clock import Clock
 from pipelines.reports import (
     VERIFY,
     Gauged,
-    Known,
     Moved,
     Read,
     Remarked,
@@ -44,8 +43,9 @@ class StatusBoard:
         self._verified: dict[str, dict[str, Verified]] = {}
 
     def __call__(self, report: Report) -> None:
-        if isinstance(report, Known | Verified):
-            self._know(report)
+        if isinstance(report, Verified):
+            self._verified.setdefault(report.pipeline, {})[report.table] = report
+            self._unit(report.pipeline, SOURCE).know(report.table)
             return
         unit = self._unit(report.pipeline, report.unit)
         match report:
@@ -65,11 +65,6 @@ class StatusBoard:
                 unit.gauges[report.name] = report
             case Remarked():
                 unit.remark(report)
-
-    def _know(self, report: Known | Verified) -> None:
-        self._unit(report.pipeline, SOURCE).know(report.table)
-        if isinstance(report, Verified):
-            self._verified.setdefault(report.pipeline, {})[report.table] = report
 
     def forget(self, pipeline: str) -> None:
         """A pipeline that was dropped, or taken out of the file."""

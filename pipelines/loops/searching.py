@@ -18,7 +18,8 @@ from core_log.plain_records import encode_varint, iterate_batches
 from core_log.record_cells import Scratch
 from pipelines.loops.standing import check_reached
 
-LIMIT = FetchLimit(bytes_max=8 << 20)
+LIMIT = FetchLimit(bytes_max=4 << 20)
+"""Larger answers would lie in memory that the system makes anew for each, page by page."""
 THREADS = 2
 """Decompressing and searching let go of the interpreter."""
 

@@ -34,7 +34,7 @@ from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
 from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
-from pipelines.loops.busy_work import THREAD_BYTES_MIN, beside, pieces_of
+from pipelines.loops.busy_work import beside, pieces_of
 from pipelines.loops.inexpressible import encoded_or_set_aside, sized
 from pipelines.loops.topics import TopicRules, partitions_for
 
@@ -120,12 +120,12 @@ class Encoder:
         self._turns: dict[str, int] = {}  # of tables without a key, which go round
 
     def begin(self, batch: ChangeBatch, *, now_ms: int) -> None:
-        """Has a large batch encoded while others are appended. `encode` will be asked for the same
-        changes, in the order in which they were begun; what belongs to a table that nothing is
-        known of yet, or that has another form by then, is made there and then."""
+        """Has a batch encoded while others are appended, or committed. `encode` will be asked for
+        the same changes, in the order in which they were begun; what belongs to a table that
+        nothing is known of yet, or that has another form by then, is made there and then."""
         for changes in batch.tables:
-            if changes.rows.nbytes < THREAD_BYTES_MIN:
-                continue
+            if not len(changes):
+                continue  # nobody will ask for it
             kept = self._before_log.apply(changes)
             stored = self._stored.get(kept.schema.table)
             if stored is not None and stored.schema == declared(kept.schema):

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 
 from core_log import records
 from core_log.batch import seal
@@ -24,9 +25,10 @@ WIDER = replace(SCHEMA, columns=(*SCHEMA.columns, Column("more", pa.int64())))
 
 
 def changes(first: int, schema: TableSchema = SCHEMA, *, rows: int = ROWS) -> TableChanges:
-    """Large enough for a thread."""
-    ids = pa.array(range(first, first + rows))
-    columns = [ids, pa.array([f"{each:0100}" for each in range(rows)]), ids]
+    """Large enough for a thread, unless it is to be small."""
+    ids = pa.array(range(first, first + rows), pa.int64())
+    texts = pa.array([f"{each:0100}" for each in range(rows)], pa.string())
+    columns = [ids, texts, ids]
     return TableChanges(
         schema,
         pa.RecordBatch.from_arrays(columns[: len(schema.columns)], schema=schema.arrow),
@@ -76,12 +78,13 @@ async def test_what_was_begun_comes_as_it_would_have_come() -> None:
     assert keys(found[1]) == keys_of(third)
 
 
-async def test_what_was_begun_is_made_only_once() -> None:
+@pytest.mark.parametrize("rows", [1, ROWS])
+async def test_what_was_begun_is_made_only_once(rows: int) -> None:
     encoder = World([]).encoder()
-    first, second = changes(0), changes(5_000)
+    first, none, second = changes(0), changes(0, rows=0), changes(5_000, rows=rows)
     await portions(encoder, first)
 
-    encoder.begin(batch(second), now_ms=NOW_MS + 7)
+    encoder.begin(batch(none, second), now_ms=NOW_MS + 7)
     found = await portions(encoder, second)
 
     assert {each.batch.max_timestamp for each in found} == {NOW_MS + 7}

@@ -43,10 +43,13 @@ async def run_unit(
     clock: Clock,
     report: Reporter,
     until_end: bool = False,
+    has_topics: bool = False,
 ) -> None:
-    """One life of a unit: the source, or the sink of that name."""
+    """One life of a unit: the source, or the sink of that name. `has_topics`: somebody has just
+    seen that the log's own are there."""
     if unit == UNIT:
-        await ensure_topics(loaded, log)
+        if not has_topics:
+            await ensure_topics(loaded, log)
         await unless_paused(
             lambda: _run_source(
                 loaded, log, desired=desired, clock=clock, report=report, until_end=until_end

@@ -47,6 +47,7 @@ def checked_first() -> RunUnit:
         report: Reporter,
         until_end: bool = False,
     ) -> None:
+        has_topics = False
         if unit == SOURCE and (wire := loaded.to_wire()) not in checked:
             source = make_source(loaded, clock=clock)
             if isinstance(source, Preparing):
@@ -60,6 +61,7 @@ def checked_first() -> RunUnit:
                 asked = await asked_of_topics(loaded, log, clock=clock)
             check_needs_no_migration(asked.differences)
             checked.add(wire)
+            has_topics = True
         if unit == VERIFY:
             # Late, since most pipelines have no such unit.
             from pipelines.proving.scheduling import run_verifying
@@ -67,7 +69,14 @@ def checked_first() -> RunUnit:
             await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
             return
         await run_unit(
-            loaded, unit, log, desired=desired, clock=clock, report=report, until_end=until_end
+            loaded,
+            unit,
+            log,
+            desired=desired,
+            clock=clock,
+            report=report,
+            until_end=until_end,
+            has_topics=has_topics,
         )
 
     return run

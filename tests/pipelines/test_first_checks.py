@@ -8,7 +8,7 @@ from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.errors import Fenced
 from core_log.log import TopicPartition
-from core_log.settings import BrokerSettings
+from core_log.settings import BrokerSettings, TopicSettings
 from pipelines.file.loading import load
 from pipelines.journal.control import Desired
 from pipelines.journal.internal_topics import SCHEMAS, internal_topics
@@ -60,4 +60,34 @@ async def test_a_source_does_not_wait_for_what_was_left_open_by_one_that_was_kil
     with pytest.raises(Fenced):
         await transaction.__aexit__(None, None, None)
     await killed.close()
+    await log.close()
+
+
+async def test_the_topics_of_the_log_are_seen_to_once_before_a_source_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "pipeline.yaml").write_text(FILE)
+    [loaded] = load(tmp_path / "pipeline.yaml", environment={})
+    settings = BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0", internal_partitions=1)
+    log, seen_to, run = await EmbeddedLog.open(settings), list[str](), checked_first()
+    plain = log.ensure_topic
+
+    async def noted(topic: TopicSettings) -> None:
+        seen_to.append(topic.name)
+        await plain(topic)
+
+    monkeypatch.setattr(log, "ensure_topic", noted)
+    for _ in range(2):  # and of a source that begins again
+        await run(
+            loaded,
+            "source",
+            log,
+            desired=lambda: Desired("shop"),
+            clock=SystemClock(),
+            report=lambda _: None,
+            until_end=True,
+        )
+
+    assert seen_to.count(SCHEMAS) == 2
     await log.close()

@@ -11,6 +11,8 @@ from core_log.protocol.error_codes import ErrorCode
 
 DELETED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
+INTERNAL = "__"
+
 OnEnded = Callable[[Partition, int, bool], None]
 """Told of every marker: the partition it is in, the producer, and whether it commits."""
 
@@ -55,7 +57,7 @@ class LedTransactionPartitions:
         partitions: Collection[TopicPartition],
     ) -> Collection[TopicPartition]:
         left = []
-        for each in sorted(partitions):
+        for each in sorted(partitions, key=_by_who_waits):
             partition = self._led(*each)
             if partition is None:
                 if self._why_not_led(*each) not in DELETED:
@@ -74,6 +76,11 @@ class LedTransactionPartitions:
                 continue
             self._on_ended(partition, producer_id, commit)
         return left
+
+
+def _by_who_waits(partition: TopicPartition) -> tuple[bool, TopicPartition]:
+    """Topics of users before those that only tell of them."""
+    return partition.topic.startswith(INTERNAL), partition
 
 
 class _Countdown:

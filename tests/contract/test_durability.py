@@ -10,6 +10,7 @@ from threading import Event
 import pytest
 
 from core_log.batch import BatchHeader
+from core_log.broker import committer
 from core_log.broker.running import RunningBroker
 from core_log.embedded import EmbeddedLog
 from core_log.log import FetchLimit, Isolation, Log, TopicPartition
@@ -33,6 +34,12 @@ async def log_on(files: Files, seed: int = 0) -> AsyncIterator[EmbeddedLog]:
         yield log
     finally:
         await log.close()
+
+
+@pytest.fixture(autouse=True)
+def never_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the loop would wait for a disk that has been quick and is held."""
+    monkeypatch.setattr(committer, "QUICK_S", 0.0)
 
 
 class SlowDisk:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from core_log.broker.partition import Partition
 
 ZSTD_FROM = 7
+SMALL_BYTES = 64 << 10
+"""More than this comes to the disk with whatever else its transaction writes."""
 
 Answer = bytes | Reply | None
 
@@ -87,6 +89,8 @@ class Production:
         for place, part in enumerate(request.parts):
             code = refused[place] if refused else ErrorCode.NONE
             self.answers.append(self._append_part(part, code, now_ms, waits))
+        if request.transactional_id is not None and self._is_small:
+            self.broker.committer.hurry()  # its end, which waits for the disk, will come soon
         if acks == 0:
             if any(answer.error_code for answer in self.answers):
                 raise LogRejected("a batch sent without wanting an answer was refused")
@@ -134,6 +138,10 @@ class Production:
             raise BatchRejected("a transactional batch needs its request's transactional id")
         if self.broker.is_internal(topic):
             raise InternalTopic("internal topics are written by the broker only")
+
+    @property
+    def _is_small(self) -> bool:
+        return sum(len(part.records or b"") for part in self.request.parts) < SMALL_BYTES
 
     def _answer_all(self, code: ErrorCode) -> Answer:
         self.answers = [PartAnswer(code) for _ in self.request.parts]

@@ -1,5 +1,8 @@
 """One sync serves everybody who waits, and nobody's mistake leaves the others waiting."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from core_log.broker.running import RunningBroker
@@ -8,7 +11,7 @@ from core_log.log import TopicPartition
 from core_log.settings import BrokerSettings, TopicSettings
 from core_log.storage.files import OsFiles
 from tests.contract.records import batch_of
-from tests.fakes import FaultyFiles
+from tests.fakes import FaultyFiles, MemoryFiles
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -75,4 +78,51 @@ async def test_the_marker_of_a_transaction_goes_along_with_the_next_sync(tmp_pat
 
     # One for each, and a few more where the machine is so busy that each seems to be the last.
     assert 20 <= synced.count("orders-0") < 30
+    await log.close()
+
+
+async def on_a_disk(data: Path, fault: Callable[[str, Path], None]) -> EmbeddedLog:
+    """Nothing but what waits for the disk is synced there."""
+    files = FaultyFiles(MemoryFiles())
+    settings = BrokerSettings(data=data, listen="127.0.0.1:0", flush_wait_ms_max=60_000)
+    log = EmbeddedLog(await RunningBroker.start(settings, files=files))
+    await log.ensure_topic(TopicSettings(name="orders"))
+    files.fault = fault
+    return log
+
+
+async def test_a_quick_disk_is_synced_by_the_loop_and_a_slow_one_by_threads(tmp_path: Path) -> None:
+    were_by_the_loop, seconds = list[bool](), 0.0
+
+    def note(operation: str, path: Path) -> None:
+        if operation == "sync" and path.parent.name == "orders-0":
+            were_by_the_loop.append(threading.current_thread() is threading.main_thread())
+            time.sleep(seconds)
+
+    log = await on_a_disk(tmp_path, note)
+    for number in range(20):
+        await log.append(ORDERS, batch_of(f"order {number}"))
+    quick, seconds = were_by_the_loop[:], 0.005
+    were_by_the_loop.clear()
+    for number in range(20):
+        await log.append(ORDERS, batch_of(f"order {number}"))
+
+    assert sum(quick) > 10, "but for moments at which the machine is busy"
+    assert sum(were_by_the_loop) <= 1, "the first one is not known to be slow"
+    await log.close()
+
+
+async def test_a_quick_disk_has_a_transaction_before_its_end_asks_for_it(tmp_path: Path) -> None:
+    log = await on_a_disk(tmp_path, lambda operation, path: None)
+    partition = log.running.broker.partition(*ORDERS)
+    assert partition is not None
+    writer, were_settled = await log.writer("w"), list[bool]()
+
+    for number in range(20):
+        async with writer.transaction() as transaction:
+            await transaction.append(ORDERS, batch_of(f"order {number}"))
+            await log.bounds([ORDERS])  # a turn of the loop later
+            were_settled.append(partition.log.settled_offset == partition.log.end_offset)
+
+    assert sum(were_settled) > 10, "but for moments at which the machine is busy"
     await log.close()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from connectors.source import Source
 from core_log.batch import Batch
@@ -17,6 +18,7 @@ from pipelines.journal.notices import NoticeTopics
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.letters.letters import encode_rejects
 from pipelines.loops.encoding import Encoder, Portion, begun_early
+from pipelines.loops.foreseeing import Displaced, Foresight, Touched, stretch_of
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
 from pipelines.loops.relaying import Controls, relaying
 from pipelines.loops.spacing import Spacing
@@ -26,6 +28,8 @@ UNIT = "source"
 HELD_MS_MAX = 50
 """How long a transaction of the log stays open for what is there already, when more always is:
 nobody reads a change before its transaction ends."""
+KEPT_BYTES_MAX = 1 << 20
+"""Of a transaction of the log: more than this is not kept for a second attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,26 @@ async def ingest(
         read_ahead(begun_early(source.changes(resume_from), encoder, clock)) as batches,
         relaying(source, controls, resume_from),
     ):
+        begun = partial(
+            _Filling, pipeline, encoder, notices, clock, limits, spacing, topic_ids, Foresight()
+        )
         while (first := await batches.next()) is not None:
-            filling = _Filling(pipeline, encoder, notices, clock, limits, spacing, topic_ids)
-            async with writer.transaction() as transaction, filling:
-                batch: ChangeBatch | None = first
-                while batch is not None:
-                    await filling.append(transaction, batch)
-                    batch = await filling.following(batches)
-                spacing.begun(clock.monotonic_ms())
-                await filling.close(transaction)
+            filling = begun()
+            try:
+                async with writer.transaction() as transaction, filling:
+                    batch: ChangeBatch | None = first
+                    while batch is not None:
+                        await filling.append(transaction, batch)
+                        batch = await filling.following(batches)
+                    spacing.begun(clock.monotonic_ms())
+                    await filling.close(transaction)
+            except Displaced:
+                again, filling = filling.batches, begun()
+                async with writer.transaction() as transaction, filling:
+                    for batch in again:
+                        await filling.append(transaction, batch)
+                    await filling.close(transaction)
+            filling.foresight.committed(filling.touched)
             await source.acknowledge(filling.positions)
             for each in filling.told():
                 report(each)
@@ -116,6 +131,7 @@ class _Filling:
     limits: IngestLimits
     spacing: Spacing
     topic_ids: "TopicIds"
+    foresight: Foresight
     positions: dict[str, str] = field(default_factory=dict)
     touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
@@ -123,9 +139,14 @@ class _Filling:
     set_aside: list[SetAside] = field(default_factory=list)
     is_at_boundary: bool = False
     bytes: int = 0
+    batches: list[ChangeBatch] = field(default_factory=list)
+    """What it is made of, as long as that is little."""
     opened_ms: int = field(init=False)
+    _kept_bytes: int = field(default=0, init=False)
     _landing: asyncio.Future[None] | None = field(default=None, init=False)
     """The last appends of data while they are under way, so that the next can be made meanwhile."""
+    _under_way: Sequence[Portion] = field(default=(), init=False)
+    """What those append."""
 
     def __post_init__(self) -> None:
         self.opened_ms = self.clock.monotonic_ms()
@@ -141,6 +162,7 @@ class _Filling:
                 self._landing.exception()
 
     async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
+        self._keep(batch)
         for changes in batch.tables:
             if len(changes):
                 await self._append_table(transaction, changes)
@@ -177,23 +199,43 @@ class _Filling:
             return None
         return await batches.next_within(left_ms)
 
+    def _keep(self, batch: ChangeBatch) -> None:
+        self._kept_bytes += sum(changes.rows.nbytes for changes in batch.tables)
+        self._kept_bytes += sum(each.keys.nbytes + each.values.nbytes for each in batch.notices)
+        if batch.rejects:  # of any size
+            self._kept_bytes += KEPT_BYTES_MAX
+        if self._kept_bytes < KEPT_BYTES_MAX:
+            self.batches.append(batch)
+        else:
+            self.batches.clear()
+
     async def close(self, transaction: Transaction) -> None:
         """Position and boundary come last, so that nobody waits for them behind a long
-        transaction. Only the boundary says where the data is, and has to wait until it is there."""
-        now_ms = self.clock.now_ms()
-        home = positions_home(self.pipeline)
+        transaction. Only the boundary says where the data is. It waits until that is there, or is
+        written by where it will be, if it can be written anew should that turn out to be wrong."""
+        foreseen = self.foresight.of(self.touched, self._under_way) if self.batches else None
+        boundary = [] if foreseen is None else await self._boundary(foreseen)
+        home, now_ms = positions_home(self.pipeline), self.clock.now_ms()
         positions = encode_positions(self.pipeline, self.positions, now_ms=now_ms)
-        await together([self._landed(), *(_append(transaction, home, each) for each in positions)])
+        appends = [(home, each) for each in positions] + boundary
+        await together([self._landed(), *(_append(transaction, *each) for each in appends)])
+        if foreseen is not None:
+            self.foresight.check(foreseen, self.touched)
+            return
+        for each in await self._boundary(self.touched):
+            await _append(transaction, *each)
+
+    async def _boundary(self, touched: Touched) -> list[tuple[TopicPartition, Batch]]:
         commit = Commit(
             pipeline=self.pipeline,
             committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
             positions=self.positions,
-            touched=self.touched,
-            topic_ids=await self.topic_ids.of({each.topic for each in self.touched}),
+            touched=touched,
+            topic_ids=await self.topic_ids.of({each.topic for each in touched}),
             truncated=frozenset(self.truncated),
         )
-        for batch in encode_commit(commit, now_ms=now_ms):
-            await transaction.append(commits_home(self.pipeline), batch)
+        batches = encode_commit(commit, now_ms=self.clock.now_ms())
+        return [(commits_home(self.pipeline), each) for each in batches]
 
     def told(self) -> list[Report]:
         now_ms = self.clock.now_ms()
@@ -211,6 +253,7 @@ class _Filling:
             changes, positions=self.positions, now_ms=self.clock.now_ms()
         ):
             await self._landed()
+            self._under_way = portions
             self._landing = asyncio.ensure_future(self._land(transaction, portions))
             for portion in portions:
                 if portion.is_data:
@@ -226,10 +269,10 @@ class _Filling:
         )
         for portion, size, first in zip(portions, sizes, firsts, strict=True):
             if portion.is_data:
-                count = portion.batch.record_count
-                stretch = Stretch(first, first + count, count, size)
+                stretch = stretch_of(portion.batch.record_count, size, first)
                 earlier = self.touched.get(portion.partition)
                 self.touched[portion.partition] = earlier.joined(stretch) if earlier else stretch
+        self._under_way = ()
 
     async def _landed(self) -> None:
         if self._landing is not None:

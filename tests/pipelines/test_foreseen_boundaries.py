@@ -1,0 +1,164 @@
+"""A boundary that is written before the log has said where its data is, says the truth."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from core_log import records
+from core_log.batch import Batch
+from core_log.changes import ChangeBatch, Positions
+from core_log.embedded import EmbeddedLog
+from core_log.log import TopicPartition
+from core_log.settings import BrokerSettings
+from pipelines.journal.commits import Stretch, commits_home, decode_commits
+from pipelines.journal.decided import read_decided
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.small_batches import small_batch
+from pipelines.loops import ingest
+from tests.memory_log import Entry, Fuse, MemoryTransaction
+from tests.pipelines.flow import PIPELINE, ScriptedSource, World
+
+ORDERS = TopicPartition("shop.public.orders", 0)
+SCRIPT = [[[("orders", "c", number, "new")]] for number in range(4)]
+NONE, ALL = Fuse(), len(SCRIPT)
+
+
+class OneByOne(ScriptedSource):
+    """Each transaction has come into the log before the next one is made."""
+
+    def __init__(self, between: Callable[[int], Awaitable[object]]) -> None:
+        super().__init__(SCRIPT, NONE)
+        self._between, self._has_come = between, asyncio.Event()
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        async for batch in super().changes(resume_from):
+            self._has_come.clear()
+            yield batch
+            await self._has_come.wait()
+            await self._between(self.acknowledged)
+
+    async def acknowledge(self, positions: Positions) -> None:
+        await super().acknowledge(positions)
+        self._has_come.set()
+
+
+def entries(world: World, *, is_committed: bool) -> list[Entry]:
+    return [
+        each
+        for each in world.log.partitions[ORDERS].entries
+        if each.transaction is not None and each.transaction.outcome is is_committed
+    ]
+
+
+def told(world: World) -> list[Stretch]:
+    """Where the data is, by the boundaries."""
+    committed = [
+        each.data
+        for each in world.log.partitions[commits_home(PIPELINE)].entries
+        if each.transaction is not None and each.transaction.outcome
+    ]
+    return [
+        commit.touched[ORDERS]
+        for data in committed
+        for _, commit in decode_commits(records.decode(data), PIPELINE)
+    ]
+
+
+async def prepared() -> World:
+    world = World([])
+    await world.run(NONE)
+    return world
+
+
+async def nothing(number: int) -> None:
+    pass
+
+
+def watch_answers(monkeypatch: pytest.MonkeyPatch, world: World) -> list[bool]:
+    """Per append of data: whether its transaction's boundary was appended before the answer."""
+    plain, found = MemoryTransaction.append, list[bool]()
+
+    async def late(self: MemoryTransaction, partition: TopicPartition, batch: Batch) -> int:
+        first = await plain(self, partition, batch)
+        if partition == ORDERS:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            home = world.log.partitions[commits_home(PIPELINE)]
+            found.append(any(each.transaction is self for each in home.entries))
+        return first
+
+    monkeypatch.setattr(MemoryTransaction, "append", late)
+    return found
+
+
+async def test_a_boundary_is_written_beside_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await prepared()
+    were_beside = watch_answers(monkeypatch, world)
+
+    await world.ingest_from(OneByOne(nothing))
+
+    assert were_beside == [False, True, True, True], "of the first one nothing is known yet"
+    places = [(each.first, each.end) for each in entries(world, is_committed=True)]
+    assert [(each.first, each.end) for each in told(world)] == places
+    assert len(places) == ALL
+
+
+async def test_data_that_lies_elsewhere_is_written_anew_with_its_boundary() -> None:
+    world = await prepared()
+
+    async def somebody_else_appends(number: int) -> None:
+        if number >= 2:
+            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
+                await world.log.append(ORDERS, batch)
+
+    await world.ingest_from(OneByOne(somebody_else_appends))
+
+    places = [(each.first, each.end) for each in entries(world, is_committed=True)]
+    assert [(each.first, each.end) for each in told(world)] == places
+    assert len(places) == ALL
+    assert len(entries(world, is_committed=False)) == 1, "it is not foreseen there any more"
+
+
+async def test_what_is_too_much_to_be_kept_waits_for_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await prepared()
+    were_beside = watch_answers(monkeypatch, world)
+    monkeypatch.setattr(ingest, "KEPT_BYTES_MAX", 0)
+
+    await world.ingest_from(OneByOne(nothing))
+
+    assert were_beside == [False] * ALL
+    places = [(each.first, each.end) for each in entries(world, is_committed=True)]
+    assert [(each.first, each.end) for each in told(world)] == places
+
+
+async def test_a_broker_is_told_the_truth_as_well(tmp_path: Path) -> None:
+    """With the markers of its own transactions, among what others append and abort."""
+    settings = BrokerSettings(data=tmp_path, listen="127.0.0.1:0", internal_partitions=1)
+    log, world = await EmbeddedLog.open(settings), World([])
+    world.log = log  # type: ignore[assignment]
+    for topic in internal_topics(history_ms=1_000):
+        await log.ensure_topic(topic)
+
+    async def somebody_else_appends(number: int) -> None:
+        if number == 2:
+            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
+                await log.append(ORDERS, batch)
+
+    await world.ingest_from(OneByOne(somebody_else_appends))
+
+    found = [each async for each in read_decided(log, ORDERS)]
+    keys = [(each.offsets.tolist(), each.keys.to_pylist()) for each in found]
+    ours = [
+        offset
+        for offsets, theirs in keys
+        for offset, key in zip(offsets, theirs, strict=True)
+        if key != b"theirs"
+    ]
+    boundaries = [each async for each in read_decided(log, commits_home(PIPELINE))]
+    commits = [commit for each in boundaries for _, commit in decode_commits(each, PIPELINE)]
+    assert [each.touched[ORDERS].first for each in commits] == ours == [0, 2, 7, 9]
+    await log.close()

@@ -202,12 +202,15 @@ class _Filling:
     def _keep(self, batch: ChangeBatch) -> None:
         self._kept_bytes += sum(changes.rows.nbytes for changes in batch.tables)
         self._kept_bytes += sum(each.keys.nbytes + each.values.nbytes for each in batch.notices)
-        if batch.rejects:  # of any size
-            self._kept_bytes += KEPT_BYTES_MAX
-        if self._kept_bytes < KEPT_BYTES_MAX:
-            self.batches.append(batch)
+        if batch.rejects or self._kept_bytes >= KEPT_BYTES_MAX:  # rejects are of any size
+            self._keep_nothing()
         else:
-            self.batches.clear()
+            self.batches.append(batch)
+
+    def _keep_nothing(self) -> None:
+        """It is written once, and so its boundary waits until it is known where."""
+        self._kept_bytes = KEPT_BYTES_MAX
+        self.batches.clear()
 
     async def close(self, transaction: Transaction) -> None:
         """Position and boundary come last, so that nobody waits for them behind a long
@@ -256,7 +259,9 @@ class _Filling:
             self._under_way = portions
             self._landing = asyncio.ensure_future(self._land(transaction, portions))
             for portion in portions:
-                if portion.is_data:
+                if not portion.is_data:
+                    self._keep_nothing()  # the encoder believes by now that the log has it
+                else:
                     if changes.is_truncate:
                         self.truncated.add(portion.partition.topic)
                     tally.bytes += len(portion.batch.data)

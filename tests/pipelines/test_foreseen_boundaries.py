@@ -2,19 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from core_log import records
 from core_log.batch import Batch
-from core_log.changes import ChangeBatch, Positions
+from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.embedded import EmbeddedLog
 from core_log.log import TopicPartition
 from core_log.settings import BrokerSettings
+from core_log.table_schema import Column
 from pipelines.journal.commits import Stretch, commits_home, decode_commits
 from pipelines.journal.decided import read_decided
 from pipelines.journal.internal_topics import internal_topics
+from pipelines.journal.schemas import SchemaReader
 from pipelines.journal.small_batches import small_batch
 from pipelines.loops import ingest
 from tests.memory_log import Entry, Fuse, MemoryTransaction
@@ -119,6 +123,41 @@ async def test_data_that_lies_elsewhere_is_written_anew_with_its_boundary() -> N
     assert [(each.first, each.end) for each in told(world)] == places
     assert len(places) == ALL
     assert len(entries(world, is_committed=False)) == 1, "it is not foreseen there any more"
+
+
+class Changing(OneByOne):
+    """The third transaction brings a new column."""
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        number = 0
+        async for batch in super().changes(resume_from):
+            number += bool(batch.tables)
+            wider = tuple(map(with_column, batch.tables)) if number >= 3 else batch.tables
+            yield replace(batch, tables=wider)
+
+
+def with_column(changes: TableChanges) -> TableChanges:
+    schema = replace(changes.schema, columns=(*changes.schema.columns, Column("more", pa.int64())))
+    rows = changes.rows.append_column("more", pa.nulls(len(changes), pa.int64()))
+    return replace(changes, schema=schema, rows=rows)
+
+
+async def test_a_transaction_with_a_new_schema_is_never_written_twice() -> None:
+    """The second time the schema would be missing, as it counts as written."""
+    world = await prepared()
+
+    async def somebody_else_appends(number: int) -> None:
+        if number == 2:
+            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
+                await world.log.append(ORDERS, batch)
+
+    await world.ingest_from(Changing(somebody_else_appends))
+
+    places = [(each.first, each.end) for each in entries(world, is_committed=True)]
+    assert [(each.first, each.end) for each in told(world)] == places
+    assert len(places) == ALL
+    stored = await SchemaReader(world.log).find(ORDERS.topic, 2)
+    assert "more" in stored.schema.names
 
 
 async def test_what_is_too_much_to_be_kept_waits_for_the_answer(

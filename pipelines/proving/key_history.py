@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log import records
 from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError
 from core_log.log import Log, TopicPartition
 from core_log.murmur2 import partition_of
+from core_log.record_cells import Scratch, locate
 from core_log.record_headers import header_column
 from core_log.records import Columns
 from core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
@@ -64,13 +64,14 @@ async def key_history(
     log: Log, stored: StoredSchema, keys: Collection[bytes], *, end: int | None = None
 ) -> AsyncIterator[KeyChange]:
     """From the oldest change that the log still holds to the newest below `end`."""
+    decoder = Decoder(log)
     for place in await _places(log, stored.topic, keys):
         bounds = (await log.bounds([place]))[place]
         start, stop = bounds.start, bounds.stable if end is None else min(end, bounds.stable)
         truncated = await History(log, stored.pipeline).truncated({place: start}, {place: stop})
         wanted = [*keys, *([TRUNCATE_KEY] if truncated else [])]
         async for columns in _hits(log, place, wanted, start=start, end=stop):
-            for change in await _told(log, place, columns):
+            for change in await _told(decoder, place, columns):
                 yield change
 
 
@@ -88,7 +89,7 @@ async def newest_change(
             async for columns in _hits(log, place, wanted, start=start, end=end):
                 last = columns
             if last is not None:
-                return (await _told(log, place, last))[-1]
+                return (await _told(Decoder(log), place, last))[-1]
             end, window = start, window * 4
     return None
 
@@ -102,34 +103,22 @@ async def _hits(
     log: Log, place: TopicPartition, keys: Collection[bytes], *, start: int, end: int
 ) -> AsyncIterator[Columns]:
     """Records of these keys, tombstones left out; in order."""
-    wanted = pa.array([*keys], pa.binary())
-    found = batches_with(log, place, keys, start=start, end=end)
-    async with aclosing(found) as batches:
+    wanted, scratch = pa.array([*keys], pa.binary()), Scratch()
+    async with aclosing(batches_with(log, place, keys, start=start, end=end)) as batches:
         async for batch in batches:
-            columns = _chosen(records.decode(batch, from_offset=start), wanted, end)
-            if len(columns):
-                yield columns
+            found = locate(batch, scratch, from_offset=start)
+            mask = np.asarray(pc.is_in(found.keys.column(), value_set=wanted))
+            mask &= (found.offsets < end) & (found.values.lengths >= 0)
+            if mask.any():
+                yield found.pick(mask).columns()
 
 
-def _chosen(columns: Columns, wanted: pa.BinaryArray, end: int) -> Columns:
-    mask = np.asarray(pc.is_in(columns.keys, value_set=wanted))
-    mask &= (columns.offsets < end) & np.asarray(columns.values.is_valid())
-    chosen = pa.array(mask)
-    return Columns(
-        columns.offsets[mask],
-        columns.timestamps_ms[mask],
-        columns.keys.filter(chosen),
-        columns.values.filter(chosen),
-        columns.headers.filter(chosen),
-    )
-
-
-async def _told(log: Log, place: TopicPartition, columns: Columns) -> list[KeyChange]:
+async def _told(decoder: Decoder, place: TopicPartition, columns: Columns) -> list[KeyChange]:
     at = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
     appended = dict(zip(columns.offsets.tolist(), columns.timestamps_ms.tolist(), strict=True))
     commits = dict(zip(columns.offsets.tolist(), at, strict=True))
     found: list[KeyChange] = []
-    for decoded in await Decoder(log).decode_records(place, columns):
+    for decoded in await decoder.decode_records(place, columns):
         changes = decoded.changes
         assert changes.log_offsets is not None, "what was read knows its place"
         for offset, operation, committed_us, row in zip(

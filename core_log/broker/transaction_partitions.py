@@ -12,6 +12,7 @@ from core_log.protocol.error_codes import ErrorCode
 DELETED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 INTERNAL = "__"
+"""How topics begin that no user reads: the broker's own, and what pipelines keep for themselves."""
 
 OnEnded = Callable[[Partition, int, bool], None]
 """Told of every marker: the partition it is in, the producer, and whether it commits."""

@@ -1,7 +1,7 @@
 """A boundary that is written before the log has said where its data is, says the truth."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +80,17 @@ async def nothing(number: int) -> None:
     pass
 
 
+def appending(world: World, after: Set[int]) -> Callable[[int], Awaitable[object]]:
+    """Somebody else appends to the same topic after these of our transactions."""
+
+    async def append(number: int) -> None:
+        if number in after:
+            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
+                await world.log.append(ORDERS, batch)
+
+    return append
+
+
 def watch_answers(monkeypatch: pytest.MonkeyPatch, world: World) -> list[bool]:
     """Per append of data: whether its transaction's boundary was appended before the answer."""
     plain, found = MemoryTransaction.append, list[bool]()
@@ -112,12 +123,7 @@ async def test_a_boundary_is_written_beside_its_data(monkeypatch: pytest.MonkeyP
 async def test_data_that_lies_elsewhere_is_written_anew_with_its_boundary() -> None:
     world = await prepared()
 
-    async def somebody_else_appends(number: int) -> None:
-        if number >= 2:
-            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
-                await world.log.append(ORDERS, batch)
-
-    await world.ingest_from(OneByOne(somebody_else_appends))
+    await world.ingest_from(OneByOne(appending(world, {2, 3, 4})))
 
     places = [(each.first, each.end) for each in entries(world, is_committed=True)]
     assert [(each.first, each.end) for each in told(world)] == places
@@ -146,12 +152,7 @@ async def test_a_transaction_with_a_new_schema_is_never_written_twice() -> None:
     """The second time the schema would be missing, as it counts as written."""
     world = await prepared()
 
-    async def somebody_else_appends(number: int) -> None:
-        if number == 2:
-            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
-                await world.log.append(ORDERS, batch)
-
-    await world.ingest_from(Changing(somebody_else_appends))
+    await world.ingest_from(Changing(appending(world, {2})))
 
     places = [(each.first, each.end) for each in entries(world, is_committed=True)]
     assert [(each.first, each.end) for each in told(world)] == places
@@ -182,12 +183,7 @@ async def test_a_broker_is_told_the_truth_as_well(tmp_path: Path) -> None:
     for topic in internal_topics(history_ms=1_000):
         await log.ensure_topic(topic)
 
-    async def somebody_else_appends(number: int) -> None:
-        if number == 2:
-            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
-                await log.append(ORDERS, batch)
-
-    await world.ingest_from(OneByOne(somebody_else_appends))
+    await world.ingest_from(OneByOne(appending(world, {2})))
 
     found = [each async for each in read_decided(log, ORDERS)]
     keys = [(each.offsets.tolist(), each.keys.to_pylist()) for each in found]

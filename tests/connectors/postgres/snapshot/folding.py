@@ -1,5 +1,6 @@
 """A log of one table in memory, which sees batches as the pipeline's log makes them readable."""
 
+from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,12 +95,11 @@ async def until_equal(folded: Folded, guest: Guest, **settings: Any) -> None:
     await live(folded, source_of(guest, until_end=True, **settings))
 
 
-def differing(folded: Folded, guest: Guest, table: str) -> list[tuple[dict[str, Any], bool]]:
-    """Rows that only one of both has, and whether that is the log."""
-    ours, theirs = folded.rows(table), in_table(guest, table)
-    return [(row, True) for row in ours if row not in theirs] + [
-        (row, False) for row in theirs if row not in ours
-    ]
+def differing(folded: Folded, guest: Guest, table: str) -> dict[str, int]:
+    """Rows that one of both has more often than the other: positive where that is the log."""
+    found = Counter(map(repr, folded.rows(table)))
+    found.subtract(map(repr, in_table(guest, table)))
+    return {row: more for row, more in found.items() if more}
 
 
 def in_table(guest: Guest, table: str) -> list[dict[str, Any]]:

@@ -103,6 +103,15 @@ class Remarked:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """The log holds changes of a table, whether or not anything happens to it now."""
+
+    pipeline: str
+    unit: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
     """A table was compared: at its source, in the log and in the targets."""
 
@@ -118,5 +127,5 @@ class Verified:
     """Why something could not be compared; empty where everything was."""
 
 
-Report = StateChanged | Moved | Read | Stood | SetAside | Gauged | Remarked | Verified
+Report = StateChanged | Moved | Read | Stood | SetAside | Gauged | Remarked | Known | Verified
 Reporter = Callable[[Report], None]

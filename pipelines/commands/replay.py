@@ -79,6 +79,11 @@ async def _replay(
     part, redaction = sink_of_words(
         into, taken={each.name for each in loaded.sinks}, environment=dict(os.environ)
     )
+    if part.kind == "console" and output.as_json:
+        raise ConfigError(
+            "the console's rows go where --json puts its envelope",
+            hint="leave out --json; rows as JSON: --into '{type: console, format: json}'",
+        )
     scrub = output.scrub
     output.scrub = lambda text: redaction.scrub(scrub(text))
     running = await running_pipelines(address)

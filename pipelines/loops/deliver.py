@@ -26,7 +26,7 @@ from pipelines.loops.quarantine import Quarantine
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import Slicer
-from pipelines.reports import Moved, Reporter, State, StateChanged, Stood
+from pipelines.reports import Known, Moved, Reporter, State, StateChanged, Stood
 from sinks.sink import Sink, Slice, Stand, Stands
 
 logger = logging.getLogger(__name__)
@@ -114,6 +114,10 @@ async def _remembered(delivery: Delivery) -> Stands | None:
     """Where the target says that it stands; None when it cannot."""
     stored = await every_topic_of(delivery.log, delivery.pipeline)
     generations = await load_generations(delivery.log, delivery.pipeline, stored)
+    for topic, schema in stored.items():
+        if topic not in generations.hidden:
+            table = str(schema.schema.table)
+            delivery.report(Known(delivery.pipeline, delivery.unit, table))
     topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
     return await delivery.sink.applied(topics)
 

@@ -8,6 +8,7 @@ import orjson
 from core_log.errors import DecodeError
 from pipelines.reports import (
     Gauged,
+    Known,
     Moved,
     Read,
     Remarked,
@@ -21,7 +22,7 @@ from pipelines.reports import (
 
 KINDS: dict[str, type[Report]] = {
     kind.__name__: kind
-    for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged, Remarked, Verified)
+    for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged, Remarked, Known, Verified)
 }
 
 

@@ -6,6 +6,7 @@ from core_log.clock import Clock
 from pipelines.reports import (
     VERIFY,
     Gauged,
+    Known,
     Moved,
     Read,
     Remarked,
@@ -43,9 +44,8 @@ class StatusBoard:
         self._verified: dict[str, dict[str, Verified]] = {}
 
     def __call__(self, report: Report) -> None:
-        if isinstance(report, Verified):
-            self._verified.setdefault(report.pipeline, {})[report.table] = report
-            self._unit(report.pipeline, SOURCE).know(report.table)
+        if isinstance(report, Known | Verified):
+            self._know(report)
             return
         unit = self._unit(report.pipeline, report.unit)
         match report:
@@ -65,6 +65,11 @@ class StatusBoard:
                 unit.gauges[report.name] = report
             case Remarked():
                 unit.remark(report)
+
+    def _know(self, report: Known | Verified) -> None:
+        self._unit(report.pipeline, SOURCE).know(report.table)
+        if isinstance(report, Verified):
+            self._verified.setdefault(report.pipeline, {})[report.table] = report
 
     def forget(self, pipeline: str) -> None:
         """A pipeline that was dropped, or taken out of the file."""

@@ -18,7 +18,7 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver import deliver
 from pipelines.loops.ingest import HELD_MS_MAX
 from pipelines.loops.reading import SliceReader
-from pipelines.reports import Moved, State, StateChanged, Stood
+from pipelines.reports import Known, Moved, State, StateChanged, Stood
 from sinks.sink import Heard, Slice, Stand, Stands, Truncate
 from tests.memory_log import Crash, Fuse, MemoryLog
 from tests.pipelines.flow import (
@@ -291,3 +291,15 @@ def test_a_fresh_target_is_no_sleeper() -> None:
 
 def without_empty(tables: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
     return {name: rows for name, rows in tables.items() if rows}
+
+
+def test_a_sink_that_finds_nothing_new_tells_the_tables_of_the_log_all_the_same() -> None:
+    world = World([[[("orders", "c", 1, "a"), ("customers", "c", 1, "b")]]])
+    asyncio.run(world.run(Fuse()))
+    world.reports.clear()
+
+    asyncio.run(world.deliver(Fuse()))
+
+    assert not [each for each in world.reports if isinstance(each, Moved)]
+    told = {each.table for each in world.reports if isinstance(each, Known)}
+    assert told == {"public.orders", "public.customers"}

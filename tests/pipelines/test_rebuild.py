@@ -220,6 +220,7 @@ def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -
         "{type: files, path: out, format: jsonl}", "-f", file, "--json",
     )  # fmt: skip
     taken = headwater("replay", "shop/orders", "--into", "sql", "-f", file)
+    mixed = headwater("replay", "shop/orders", "--into", "console", "-f", file, "--json")
 
     assert planned.code == 0
     assert "leave the table paused" in planned.data
@@ -229,3 +230,5 @@ def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -
     assert replayed.envelope["data"]["changes"] == 10
     assert read_files(str(tmp_path / "out"), "crm.purchases").num_rows == 10
     assert (taken.code, "fed already" in taken.remarks) == (2, True)
+    assert (mixed.code, mixed.envelope["ok"]) == (2, False)
+    assert "format: json" in mixed.envelope["error"]["hint"]

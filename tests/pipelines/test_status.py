@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.reports import (
     Gauged,
+    Known,
     Moved,
     Read,
     Remarked,
@@ -126,6 +127,14 @@ def test_the_last_comparison_is_told_of_a_table_of_which_nothing_has_moved_since
     assert watched.orders["state"] == "streaming"
     assert watched.orders["verified"]["differing"] == 3
     assert watched.orders["lag_ms"] is None
+
+
+def test_a_table_of_which_nothing_has_moved_since_the_start_is_there(watched: Watched) -> None:
+    watched.say(StateChanged("shop", "source", "", State.RUNNING))
+    watched.say(Known("shop", "source", ORDERS))
+
+    assert watched.orders["state"] == "streaming"
+    assert watched.orders["verified"] is None
 
 
 def test_the_last_comparison_of_a_table_is_told_with_when_it_was(watched: Watched) -> None:

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import ModelSchema
+
+from core_log.settings import explanations_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = {"type": "string", "pattern": r"\$\{"}
@@ -24,7 +27,7 @@ def pipeline_schema(
         *{each for kinds in (sources, sinks) for some in kinds.values() for each in some},
     ]
     names, definitions = models_json_schema(
-        [(model, "validation") for model in models], by_alias=True
+        [(model, "validation") for model in models], by_alias=True, schema_generator=_Explained
     )
     defined: dict[str, Any] = definitions["$defs"]
 
@@ -60,6 +63,18 @@ def pipeline_schema(
         "$defs": defined | parts,
     }
     return {"$schema": DIALECT, **_with_references(content)}
+
+
+class _Explained(GenerateJsonSchema):
+    """With what the docstrings of the fields say."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        model: type[BaseModel] = schema["cls"]
+        found = super().model_schema(schema)
+        for name, text in explanations_of(model).items():
+            key = model.model_fields[name].alias or name
+            found["properties"][key]["description"] = text
+        return found
 
 
 def _part(kind: str, schemas: list[dict[str, Any]], *, is_source: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from config.model_keys import annotation_of, fields_of, is_model, members, origin_of
 from config.yaml_words import default_words, type_words, value_words
+from core_log.settings import explanations_of
 
 WIDTH = 88
 
@@ -55,13 +56,14 @@ def _bare(path: str) -> str:
 
 def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
     """Every key of a model and of those inside it, in the order of their declaration."""
-    for name, field in fields_of(model).items():
+    texts = explanations_of(model).values()
+    for (name, field), text in zip(fields_of(model).items(), texts, strict=True):
         yield Key(
             prefix + name,
             type_words(field),
             default_words(field),
             field.is_required(),
-            one_line(field.description or ""),
+            one_line(text),
             tuple(value_words(each) for each in field.examples or ()),
         )
         for infix, inner in inner_models(field):
@@ -108,20 +110,16 @@ def commented_yaml(
     """A model as YAML: what is required with an example, the rest commented out with its default,
     each below its explanation. Taking away signs without a space after them leaves YAML."""
     lines: list[str] = []
-    for name, field in fields_of(model).items():
+    texts = explanations_of(model).values()
+    for (name, field), text in zip(fields_of(model).items(), texts, strict=True):
         if name in leaving_out:
             continue
-        found = _explained(field, indent)
+        found = [f"{' ' * indent}# {line}" for line in wrap(one_line(text), WIDTH - indent)]
         found += _sample_lines(name, field, indent)
         if not indent:
             found.append("")
         lines += found if field.is_required() else [_commented(line) for line in found]
     return lines
-
-
-def _explained(field: FieldInfo, indent: int) -> list[str]:
-    text = one_line(field.description or "")
-    return [f"{' ' * indent}# {line}" for line in wrap(text, WIDTH - indent)]
 
 
 def _sample_lines(name: str, field: FieldInfo, indent: int) -> list[str]:

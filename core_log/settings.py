@@ -1,10 +1,13 @@
 """Base class of every YAML-facing model, and the settings of the log itself."""
 
-import os
+import ast
+import inspect
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -22,15 +25,11 @@ from core_log.errors import ConfigError
 from core_log.measures import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 from core_log.patterns import Pattern, Patterns
 
-IS_DOCUMENTED = os.environ.get("HEADWATER_SETTINGS") != "bare"
-"""The docstrings of fields are read from the sources, which takes as long as all else of them: a
-process that shows them to nobody can do without."""
-
 
 class Settings(BaseModel):
-    """Frozen, closed, and documented: every field carries a docstring."""
+    """Frozen, closed, and documented: every field carries a docstring, see `explanations_of`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=IS_DOCUMENTED)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class YamlSettings(Settings):
@@ -42,6 +41,37 @@ class YamlSettings(Settings):
         populate_by_name=True,
         validate_default=True,
     )
+
+
+@cache
+def explanations_of(model: type[BaseModel]) -> Mapping[str, str]:
+    """What each field is for, by its name: its docstring, or the description that it has.
+
+    They are read from the sources when somebody wants to know. To do so when the classes are made
+    takes as long as all else of them, in every process and for every command.
+    """
+    told: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if issubclass(each, Settings):
+            told.update(_docstrings(each))
+    fields = model.model_fields.items()
+    return {name: field.description or told.get(name, "") for name, field in fields}
+
+
+def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    try:
+        source = inspect.getsource(model)
+    except (OSError, TypeError):
+        return  # it came without its source, or was made without any
+    [definition] = ast.parse(dedent(source)).body
+    assert isinstance(definition, ast.ClassDef), "the source of a class defines it"
+    for field, text in pairwise(definition.body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                yield name, inspect.cleandoc(words)
 
 
 def as_list(value: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, SecretStr
 
 from connectors import SOURCES
+from core_log.settings import explanations_of
 from sinks import SINKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,7 +98,7 @@ def settings_table(model: type[BaseModel]) -> str:
             value = field.get_default(call_default_factory=True)
             is_shown = value not in ({}, None, "") and not isinstance(value, BaseModel | SecretStr)
             default = f"`{value}`" if is_shown else ""
-        rows.append((f"`{name}`", default, field.description or ""))
+        rows.append((f"`{name}`", default, explanations_of(model)[name]))
     return table(("Setting", "Default", "What it does"), rows)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from core_log.replication.config_keys import ConfigSource, ConfigType
 from core_log.replication.topic_config import TOPIC_KEYS, ConfigSynonym, TopicConfigs
-from core_log.settings import BrokerSettings
+from core_log.settings import BrokerSettings, explanations_of
 
 STRING, INT, BOOLEAN = ConfigType.STRING, ConfigType.INT, ConfigType.BOOLEAN
 
@@ -83,5 +83,4 @@ def _own(settings: BrokerSettings, name: str, kind: ConfigType, field: str) -> B
     text = str(value).lower() if isinstance(value, bool) else str(value)
     is_set = field in settings.model_fields_set
     source = ConfigSource.STATIC_BROKER_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
-    documentation = BrokerSettings.model_fields[field].description or ""
-    return BrokerConfigEntry(name, kind, text, source, documentation)
+    return BrokerConfigEntry(name, kind, text, source, explanations_of(BrokerSettings)[field])

@@ -48,6 +48,7 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
 def _list_all(output: Output) -> None:
     from config.model_keys import fields_of
     from config.reference import one_line
+    from core_log.settings import explanations_of
     from pipelines.file.reference import kinds
     from pipelines.file.spec import PipelineSpec
     from pipelines.terminal.output import table
@@ -58,8 +59,10 @@ def _list_all(output: Output) -> None:
         for kind in kinds(is_source=is_source)
     ]
     rows += [
-        ("key", name, one_line(field.description or ""))
-        for name, field in fields_of(PipelineSpec).items()
+        ("key", name, one_line(text))
+        for name, text in zip(
+            fields_of(PipelineSpec), explanations_of(PipelineSpec).values(), strict=True
+        )
     ]
     answer = [dict(zip(("kind", "name", "summary"), row, strict=True)) for row in rows]
     output.result(answer, table(("KIND", "NAME", "SUMMARY"), rows))

@@ -19,9 +19,6 @@ fixed threshold glibc gives large blocks back, which halves a worker. Pages that
 time: what is needed again and again is kept by `used_memory`. Who sets one of these before the
 start has the say."""
 
-BARE_SETTINGS = {"HEADWATER_SETTINGS": "bare"}
-"""A worker explains no settings to anybody, and reading their docstrings takes it long."""
-
 
 def spawn(command: Sequence[str] = COMMAND, *, level: int) -> "subprocess.Popen[bytes]":
     """It has a process group of its own, because Ctrl-C is for the owner only; what its sinks
@@ -37,7 +34,7 @@ def spawn(command: Sequence[str] = COMMAND, *, level: int) -> "subprocess.Popen[
             stderr=subprocess.PIPE,
             pass_fds=(stdout,),
             process_group=0,
-            env={**MEMORY, **os.environ, **BARE_SETTINGS},
+            env={**MEMORY, **os.environ},
         )
     finally:
         os.close(stdout)

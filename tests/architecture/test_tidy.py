@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel
 
+from core_log.settings import explanations_of
 from tests.architecture.sources import (
     CODE,
     PRODUCT,
@@ -112,8 +113,8 @@ def test_every_setting_is_documented() -> None:
         for path in modules
         for model in vars(importlib.import_module(module_of(path))).values()
         if isinstance(model, type) and issubclass(model, BaseModel)
-        for name, field in model.model_fields.items()
-        if not field.description
+        for name, text in explanations_of(model).items()
+        if not text
     ]
 
     assert modules and not silent

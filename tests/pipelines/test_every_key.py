@@ -12,7 +12,7 @@ from config.document import parse_document, plain
 from config.model_keys import annotation_of, fields_of, nested_models, unit_of
 from config.yaml_words import default_words, duration_words, size_words, value_words
 from core_log.measures import parse_duration_ms, parse_size_bytes
-from core_log.settings import YamlSettings
+from core_log.settings import YamlSettings, explanations_of
 from pipelines.file.loaded_parts import settings_of
 from pipelines.file.reference import our_components
 from pipelines.file.spec import PipelineSpec, SinkUnit, SourceUnit
@@ -47,7 +47,7 @@ def test_what_may_be_set_of_a_type_is_what_its_class_wants() -> None:
 
 
 def test_every_key_is_explained() -> None:
-    silent = [(model, key) for model, key, _, field in fields() if not field.description]
+    silent = [(model, key) for model, key, name, _ in fields() if not explanations_of(model)[name]]
 
     assert not silent
 

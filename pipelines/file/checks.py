@@ -8,7 +8,7 @@ from core_log.errors import ConfigError
 from core_log.listen_address import parse_address, refuse_unsafe
 from core_log.patterns import Pattern
 from core_log.settings import SecuritySettings
-from pipelines.file.spec import LogSettings
+from pipelines.file.log_settings import LogSettings
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline

@@ -13,15 +13,12 @@ from config.model_keys import fields_of
 from config.redaction import Redaction
 from config.substitution import Substituted, substitute
 from config.validation import Keys, Validator
-from core_log.errors import ConfigError
 from core_log.settings import SecuritySettings
 from pipelines.file.checks import problems_between, problems_within, remarks_between, remarks_within
+from pipelines.file.finding import files_at
 from pipelines.file.loaded_parts import SOURCE, load_part, named_parts, part_again, without
 from pipelines.file.loaded_parts import LoadedPart as LoadedPart
 from pipelines.file.spec import PipelineSpec
-
-SUFFIXES = (".yaml", ".yml")
-FILES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +133,6 @@ def check(
         files=tuple(each.path for each in readings),
         names=tuple(each.name for each in readings if each.name),
     )
-
-
-def files_at(path: Path) -> list[Path]:
-    """The file itself, or a directory's pipeline files in the order of their names."""
-    if not path.is_dir():
-        return [path]
-    found = sorted(
-        each for each in path.iterdir() if each.suffix in SUFFIXES and not each.name.startswith(".")
-    )
-    if not found:
-        raise ConfigError(
-            "the directory holds no pipeline file", directory=str(path), hint="headwater init"
-        )
-    if len(found) > FILES_MAX:
-        raise ConfigError(
-            "the directory holds too many pipeline files", files=len(found), at_most=FILES_MAX
-        )
-    return found
 
 
 def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:

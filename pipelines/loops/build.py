@@ -13,7 +13,7 @@ from core_log.preparing import Preparing
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
-from pipelines.file.spec import LogSettings
+from pipelines.file.log_settings import LogSettings
 from pipelines.journal.control import Desired
 from pipelines.journal.generations import NONE, Generations
 from pipelines.journal.internal_topics import internal_topics

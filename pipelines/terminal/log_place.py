@@ -22,7 +22,7 @@ class LogPlace(NamedTuple):
 
 def place_in(path: Path) -> LogPlace:
     """Of one file, or of a directory of files that share a log."""
-    from pipelines.file.loading import files_at
+    from pipelines.file.finding import files_at
 
     files = files_at(path)
     places = {_place_of(each): each for each in files}
@@ -36,11 +36,14 @@ def place_in(path: Path) -> LogPlace:
 
 
 def _place_of(path: Path) -> LogPlace:
-    from config.document import MappingNode, read_document
-    from config.mistakes import MistakesFound
-    from config.substitution import substitute
-    from config.validation import Validator
-    from pipelines.file.spec import LogSettings
+    from core_log.importing import all_of_it_stays
+
+    with all_of_it_stays():
+        from config.document import MappingNode, read_document
+        from config.mistakes import MistakesFound
+        from config.substitution import substitute
+        from config.validation import Validator
+        from pipelines.file.log_settings import LogSettings
 
     document = substitute(read_document(path), os.environ).document
     settings = LogSettings()

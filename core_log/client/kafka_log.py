@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from core_log.batch import Batch, seal
 from core_log.client.appending import ALL_IN_SYNC, append_plainly
@@ -11,18 +12,18 @@ from core_log.client.cluster import Cluster
 from core_log.client.connection import connect
 from core_log.client.coordinators import Coordinators
 from core_log.client.fetching import Fetching
-from core_log.client.group_admin import GroupAdmin
-from core_log.client.groups import commit_offsets, committed_offsets
 from core_log.client.link import Dial
 from core_log.client.offsets import LogOffsets
 from core_log.client.retrying import Patience
 from core_log.client.settings import KafkaSettings
-from core_log.client.topic_admin import TopicAdmin
 from core_log.client.topics import ensure_topic, partition_count
-from core_log.client.transactions import TransactionCoordinator
-from core_log.client.writer import KafkaWriter
 from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
 from core_log.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from core_log.client.group_admin import GroupAdmin
+    from core_log.client.topic_admin import TopicAdmin
+    from core_log.client.writer import KafkaWriter
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,11 @@ DEFAULT_LIMIT = FetchLimit()
 
 
 class KafkaLog:
-    """Connects on first use and needs no task of its own. Batches pass through unread."""
+    """Connects on first use and needs no task of its own. Batches pass through unread.
+
+    What only few clients do is imported by those who do it: half of the messages are declared for
+    administration and for writers, and every command would wait for them.
+    """
 
     def __init__(
         self, settings: KafkaSettings, *, dial: Dial | None = None, random: Random | None = None
@@ -44,8 +49,18 @@ class KafkaLog:
         self._coordinators = Coordinators(self._cluster)
         self._offsets = LogOffsets(self._cluster)
         self._fetching = Fetching(self._cluster, self._offsets)
-        self.topics = TopicAdmin(self._cluster)
-        self.groups = GroupAdmin(self._cluster, self._coordinators)
+
+    @cached_property
+    def topics(self) -> "TopicAdmin":
+        from core_log.client.topic_admin import TopicAdmin
+
+        return TopicAdmin(self._cluster)
+
+    @cached_property
+    def groups(self) -> "GroupAdmin":
+        from core_log.client.group_admin import GroupAdmin
+
+        return GroupAdmin(self._cluster, self._coordinators)
 
     @property
     def bootstrap(self) -> Sequence[str]:
@@ -61,8 +76,11 @@ class KafkaLog:
     async def topic_id(self, topic: str) -> str:
         return str((await self.topics.describe(topic)).topic_id)
 
-    async def writer(self, name: str) -> KafkaWriter:
+    async def writer(self, name: str) -> "KafkaWriter":
         """The name is the cluster's transactional.id; whoever held it before is fenced."""
+        from core_log.client.transactions import TransactionCoordinator
+        from core_log.client.writer import KafkaWriter
+
         renews_epochs = await self.is_exactly_once()
         if not renews_epochs:
             logger.warning(
@@ -110,9 +128,13 @@ class KafkaLog:
         return await self._offsets.at(partitions, timestamp_ms=timestamp_ms)
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
+        from core_log.client.groups import commit_offsets
+
         await commit_offsets(self._coordinators, group, offsets)
 
     async def committed_offsets(self, group: str) -> Offsets:
+        from core_log.client.groups import committed_offsets
+
         return await committed_offsets(self._coordinators, group)
 
     async def close(self) -> None:

@@ -96,8 +96,11 @@ class LogAddress:
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
-        from core_log.client import KafkaLog, KafkaSettings
-        from core_log.settings import SecuritySettings
+        from core_log.importing import all_of_it_stays
+
+        with all_of_it_stays():
+            from core_log.client import KafkaLog, KafkaSettings
+            from core_log.settings import SecuritySettings
 
         address = self.find()
         security = self._security or SecuritySettings()

@@ -187,6 +187,32 @@ def test_the_broker_loads_nothing_heavy() -> None:
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
+def test_a_command_that_looks_at_the_log_loads_nothing_that_only_others_need(
+    tmp_path: Path,
+) -> None:
+    """Whoever typed it waits for all of it."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("pipeline: shop\nlog: {type: kafka, bootstrap: 'kafka:9092'}\n")
+    unneeded = {
+        "core_log.client.group_admin",
+        "core_log.client.topic_admin",
+        "core_log.client.writer",
+        "pipelines.file.loading",
+        "pipelines.file.spec",
+    }
+    program = (
+        "import pathlib, sys, core_log.client, pipelines.terminal.log_place as log_place\n"
+        f"place = log_place.place_in(pathlib.Path({str(file)!r}))\n"
+        f"print(*place.bootstrap, *sorted({unneeded!r} & sys.modules.keys()))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "kafka:9092", "")
+
+
 def test_who_owns_a_run_loads_nothing_heavy_either(tmp_path: Path) -> None:
     """Its workers do: what it loads itself, every run waits for, and keeps in memory twice."""
     file = tmp_path / "pipeline.yaml"

@@ -6,6 +6,7 @@ from core_log import records
 from core_log.errors import PositionLost
 from core_log.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.records import Columns
+from pipelines.journal.internal_topics import PARTITIONS
 
 LIMIT = FetchLimit()
 
@@ -33,3 +34,9 @@ async def read_decided(
             columns = records.decode(part.data, from_offset=offset)
             offset = part.next_offset
             yield columns
+
+
+async def filled_partitions(log: Log, topic: str) -> list[TopicPartition]:
+    """Those of one of our own topics that hold anything, in their order, by one question."""
+    bounds = await log.bounds([TopicPartition(topic, each) for each in range(PARTITIONS)])
+    return sorted(each for each, found in bounds.items() if found.end > found.start)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import orjson
 
 from core_log.errors import LogRejected
-from core_log.log import Log, TopicPartition
+from core_log.log import Log
 from pipelines.journal.control import DROPPED
-from pipelines.journal.decided import read_decided
-from pipelines.journal.internal_topics import CONTROL, PARTITIONS, POSITIONS, SCHEMAS
+from pipelines.journal.decided import filled_partitions, read_decided
+from pipelines.journal.internal_topics import CONTROL, POSITIONS, SCHEMAS
 from pipelines.journal.notices import KINDS, notice_topic
 from pipelines.journal.schemas import StoredSchema, every_topic_of, read_schemas, topics_of
 from pipelines.letters.letters import dead_letter_topic
@@ -78,22 +78,24 @@ async def leavings_of(log: "KafkaLog", pipeline: str) -> Leavings:
 async def _owners(log: Log, topic: str) -> set[str]:
     """Pipelines by the keys of a compacted topic: each begins with its pipeline's name."""
     standing: set[bytes] = set()
-    for number in range(PARTITIONS):
-        try:
-            async for columns in read_decided(log, TopicPartition(topic, number)):
-                keys, values = columns.keys.to_pylist(), columns.values.to_pylist()
-                for key, value in zip(keys, values, strict=True):
-                    (standing.discard if value is None else standing.add)(key)
-        except LogRejected:
-            return set()  # the topic is not there, so no pipeline has ever run
+    try:
+        homes = await filled_partitions(log, topic)
+    except LogRejected:
+        return set()  # the topic is not there, so no pipeline has ever run
+    for home in homes:
+        async for columns in read_decided(log, home):
+            keys, values = columns.keys.to_pylist(), columns.values.to_pylist()
+            for key, value in zip(keys, values, strict=True):
+                (standing.discard if value is None else standing.add)(key)
     named = [orjson.loads(key) for key in standing]
     return {name for name, *rest in named if topic != CONTROL or rest[-1] != DROPPED}
 
 
 async def _schemas(log: Log) -> AsyncIterator[StoredSchema]:
-    for number in range(PARTITIONS):
-        try:
-            async for stored in read_schemas(log, TopicPartition(SCHEMAS, number)):
-                yield stored
-        except LogRejected:
-            return
+    try:
+        homes = await filled_partitions(log, SCHEMAS)
+    except LogRejected:
+        return
+    for home in homes:
+        async for stored in read_schemas(log, home):
+            yield stored

@@ -12,9 +12,9 @@ from core_log.log import Log, TopicPartition
 from core_log.rows.schema_text import schema_from_json, schema_to_json
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableSchema
-from pipelines.journal.decided import read_decided
+from pipelines.journal.decided import filled_partitions, read_decided
 from pipelines.journal.generations import load_generations
-from pipelines.journal.internal_topics import PARTITIONS, SCHEMAS, home_of
+from pipelines.journal.internal_topics import SCHEMAS, home_of
 from pipelines.journal.small_batches import small_batch
 
 FORMAT_VERSION = 1
@@ -78,8 +78,7 @@ async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
 async def every_topic_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
     """The same with those that another one has taken the place of."""
     newest: dict[str, StoredSchema] = {}
-    bounds = await log.bounds([TopicPartition(SCHEMAS, number) for number in range(PARTITIONS)])
-    for home in sorted(each for each, found in bounds.items() if found.end > found.start):
+    for home in await filled_partitions(log, SCHEMAS):
         async for stored in read_schemas(log, home):
             if stored.pipeline == pipeline:
                 newest[stored.topic] = stored

@@ -55,9 +55,9 @@ async def running_pipelines(address: LogAddress) -> Mapping[str, Any]:
 async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, Any]) -> None:
     """A log knows the pipelines that have left something there, and who runs them those that have
     not yet."""
-    from pipelines.journal.inventory import pipelines_in
+    from pipelines.journal.inventory import every_schema_of, pipelines_in
 
-    if pipeline in running:
+    if pipeline in running or await every_schema_of(log, pipeline):
         return
     known = await pipelines_in(log)
     if pipeline not in known:

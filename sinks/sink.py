@@ -107,6 +107,8 @@ class Slice:
     """For sinks whose own processes read the log; None where the log has no address."""
     heard: Heard = lambda _: None
     """Told by these sinks what they have read of the slice, once that is in the target."""
+    is_whole: bool = True
+    """Whether it brings every table to the cut: none is paused, quarantined or lost meanwhile."""
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """The stretch decoded, transformed and routed, in the order of offsets within each

@@ -70,6 +70,8 @@ class Slicer:
         self._are_ends_later = False
         """Whether they were read after `_decided_at` was, so that every commit below is of data
         below them."""
+        self._forgets = False
+        """Whether commits are left out that the log remembers."""
         self._dropped_before: dict[TopicPartition, int] = {}
         """Up to where deletes had aged out when this began."""
         self._truncated: set[str] = set()
@@ -143,7 +145,8 @@ class Slicer:
             resume_at = home.start
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
             self._truncated |= {partition.topic for partition in self._boundary}
-        if resume_at > home.start:  # of a table that was held, earlier commits may tell more
+        self._forgets = resume_at > home.start
+        if self._forgets:  # of a table that was held, earlier commits may tell more
             behind = [
                 part for part, each in bounds.items() if each.stable > self._stands.get(part, 0)
             ]
@@ -267,10 +270,13 @@ class Slicer:
         if self._decided and self._commits.next_offset >= self._decided_at:
             for partition, end in self._decided.items():
                 known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
-                if end > known + (1 if known else 0):  # every transaction ends with a marker
+                if self._is_beyond(end, known):
                     self._boundary[partition] = end
                     self._truncated.add(partition.topic)
             self._decided = {}
+
+    def _is_beyond(self, end: int, known: int) -> bool:
+        return end > known + (1 if known else 0)  # every transaction ends with a marker
 
     def _moves(self, held: Collection[str]) -> dict[TopicPartition, int]:
         return {
@@ -326,6 +332,18 @@ class Slicer:
             truncated=frozenset(self._truncated & topics),
             kept=kept,
             split_reader=self._split_reader,
+            is_whole=self._are_all_at_the_cut(moves),
+        )
+
+    def _are_all_at_the_cut(self, moves: Mapping[TopicPartition, int]) -> bool:
+        """Once the target stands where this leads; of what was held before this began it is only
+        known when every boundary of then is passed."""
+        stands = self._stands | moves
+        if self._lost or any(end > stands.get(part, 0) for part, end in self._boundary.items()):
+            return False
+        return not self._forgets or not any(
+            self._is_beyond(end, max(self._boundary.get(part, 0), stands.get(part, 0)))
+            for part, end in self._decided.items()
         )
 
     def _lose_what_aged_out(self, kept: Mapping[TopicPartition, Kept]) -> None:

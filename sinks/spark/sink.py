@@ -285,7 +285,8 @@ class SparkSink:
                 goes_on = before is not None and before.end == start
                 since = before.since if before and goes_on else start.next_offset
                 passed[each] = Passed(part.end[each], since)
-            versions = self._versions(head) if self._settings.consistent_cut else {}
+            belong_together = self._settings.consistent_cut and part.is_whole
+            versions = self._versions(head) if belong_together else {}
             entry = replace(
                 next_entry(head, writer=self._writer),
                 passed=passed,

@@ -1,0 +1,51 @@
+"""A record of versions that belong together names no table that was held back from their moment."""
+
+from pathlib import Path
+
+from core_log.table_schema import TableId
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
+from sinks.spark.cuts import TablesAt, tables_at
+from tests.pipelines.proving_world import World, tell
+
+ORDERS = TableId("shop", "orders")
+PIPELINE = """
+pipeline: shop
+source: {{type: generator, size: 1000, total: {total}, rate: 0, batch_rows: 200}}
+sink: {{type: spark, path: ./lake, consistent_cut: true, commit_every: 0s}}
+"""
+
+
+def newest(directory: Path) -> TablesAt:
+    return tables_at(str(directory / "lake"), pipeline="shop")
+
+
+async def run(world: World, *paused: str) -> None:
+    for unit in ("source", "spark"):
+        await run_unit(
+            world.loaded,
+            unit,
+            world.log,
+            desired=lambda: Desired("shop", paused_tables=frozenset(paused)),
+            clock=world.clock,
+            report=lambda _: None,
+            until_end=True,
+        )
+
+
+def test_while_a_table_is_paused_no_new_moment_is_told_of_all(tmp_path: Path) -> None:
+    async def to_its_end(world: World) -> TablesAt:
+        await run(world)
+        return newest(tmp_path)
+
+    async def paused(world: World) -> TablesAt:
+        await run(world, "shop.orders")
+        return newest(tmp_path)
+
+    before = tell(tmp_path, PIPELINE.format(total=4000), to_its_end)
+    meanwhile = tell(tmp_path, PIPELINE.format(total=8000), paused)
+    after = tell(tmp_path, PIPELINE.format(total=9000), to_its_end)
+
+    assert meanwhile == before
+    assert after.cut.offset > before.cut.offset
+    assert after.versions[ORDERS] == before.versions[ORDERS] + 1

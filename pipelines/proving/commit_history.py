@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 import numpy as np
 
 from core_log import records
-from core_log.changes import TableChanges
+from core_log.changes import Operation, TableChanges
 from core_log.errors import ConfigError, PositionLost
 from core_log.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from core_log.record_headers import header_column
@@ -49,12 +49,36 @@ class History:
         """Each partition ends where the first transaction after the moment begins to touch it.
 
         Of a moment that somebody has just come to, no topic that was there is gone."""
+        ends, bounds = await self._ends(as_of, partitions, is_recent=is_recent)
+        empty = [partition for partition, end in ends.items() if not end]
+        if empty and not is_recent:
+            await self._check_was_empty(as_of, ends, bounds)
+        return ends
+
+    async def begins(
+        self, as_of: TimeAsOf | PositionAsOf, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Where in each partition that begins which came after the moment. Before the first commit
+        of all there was nothing; before the oldest that is remembered nobody knows."""
+        home = (await self._log.bounds([self._home]))[self._home]
+        if home.start == 0 and await self._is_before_all(as_of):
+            bounds = await self._log.bounds(partitions)
+            return {partition: held.start for partition, held in bounds.items()}
+        return (await self._ends(as_of, partitions, is_recent=False))[0]
+
+    async def _ends(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        partitions: Collection[TopicPartition],
+        *,
+        is_recent: bool,
+    ) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
         bounds = await self._log.bounds(partitions)
         ids = {part.topic: await self._log.topic_id(part.topic) for part in partitions}
         ends = {partition: bounds[partition].stable for partition in partitions}
         first = await self._first_after(as_of)
         if first is not None:
-            if first == await self._oldest_commit() and not await self._holds_any(as_of, first[1]):
+            if await self._is_before_all(as_of):
                 raise await self._too_old(as_of, bounds)
             ends |= await self._begun_after(as_of, first[0], partitions, ids)
         else:
@@ -65,7 +89,15 @@ class History:
         empty = {partition.topic for partition, end in ends.items() if not end}
         if empty and not is_recent:
             await self._check_never_others(as_of, empty, ids)
-        return ends
+        return ends, bounds
+
+    async def _is_before_all(self, as_of: TimeAsOf | PositionAsOf) -> bool:
+        """Whether the oldest commit that can be compared with it comes later, as a whole."""
+        start, end = await self._start(), (await self._log.bounds([self._home]))[self._home].stable
+        oldest = await self._next_judged(as_of, start, end)
+        if oldest is None or not _is_after(as_of, oldest[1]):
+            return False
+        return not await self._holds_any(as_of, oldest[1])
 
     async def _begun_after(
         self,
@@ -99,6 +131,43 @@ class History:
         async for _, commit in self._commits(await self._start()):
             for topic in set(topics) & {partition.topic for partition in commit.touched}:
                 _check_same(as_of, topic, commit, ids)
+
+    async def _check_was_empty(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        ends: Mapping[TopicPartition, int],
+        bounds: Mapping[TopicPartition, Bounds],
+    ) -> None:
+        """A topic of which nothing is below the moment says that its table was empty then, or was
+        not there, unless it begins with rows that were there when it was first read."""
+        for topic in {partition.topic for partition in ends}:
+            theirs = [partition for partition in ends if partition.topic == topic]
+            if any(ends[partition] for partition in theirs):
+                continue
+            held = [part for part in theirs if bounds[part].stable > bounds[part].start]
+            if any([await self._begins_with_rows(part, bounds[part].start) for part in held]):
+                raise PositionLost(
+                    "the table's rows were read later than that: what it held then is not known",
+                    hint=f"the oldest possible is {await self._first_of(topic)}",
+                    asked=str(as_of),
+                    topic=topic,
+                )
+
+    async def _begins_with_rows(self, partition: TopicPartition, start: int) -> bool:
+        one_batch, isolation = FetchLimit(bytes_max=1), Isolation.COMMITTED
+        for part in await self._log.fetch({partition: start}, limit=one_batch, isolation=isolation):
+            decoded = await Decoder(self._log).decode(
+                part, from_offset=start, end=part.next_offset, skipped=frozenset()
+            )
+            for each in decoded:
+                return bool(each.changes.operations[0].as_py() == Operation.READ)
+        return False
+
+    async def _first_of(self, topic: str) -> str:
+        async for _, commit in self._commits(await self._start()):
+            if any(partition.topic == topic for partition in commit.touched):
+                return time_text(commit.committed_ms)
+        return "now"
 
     async def newest(self, offsets: int) -> AsyncIterator[Commit]:
         """Those at the end, oldest first: all within so many offsets."""

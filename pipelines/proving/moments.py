@@ -75,7 +75,7 @@ async def begun_at(
         start = (
             _given(as_of, partitions, bounds)
             if isinstance(as_of, OffsetsAsOf)
-            else await History(log, pipeline).ends(as_of, partitions)
+            else await History(log, pipeline).begins(as_of, partitions)
         )
     if holes := [part for part, at in start.items() if at < bounds[part].cleaned_to]:
         to = bounds[holes[0]].cleaned_to

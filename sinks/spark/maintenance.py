@@ -11,7 +11,6 @@ from sinks.spark.kept_table import KeptTable
 from sinks.spark.keyspace import Cell, DataFile
 from sinks.spark.lake import Shadow
 from sinks.spark.layout import OWN_COLUMNS, Layout
-from sinks.spark.parquet_files import ENDING
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
 from sinks.spark.table import Change, Overtaken, TableState
@@ -58,7 +57,7 @@ def _remove_unneeded(
     gone = [
         name
         for name in kept.lake.unneeded(older_than_ms=retain_ms, now_ms=now_ms)
-        if name.endswith(ENDING) and not name.startswith(f"{copy}/")
+        if not name.startswith(f"{copy}/")
     ]
     kept.place.store.remove(gone)
     return gone

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.errors import Fenced, HeadwaterError, SinkUnavailable
+from core_log.errors import ConfigError, Fenced, HeadwaterError, SinkUnavailable
 from core_log.finding import Finding
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
@@ -343,13 +343,17 @@ class SparkSink:
     def _maintain(self, tables: frozenset[str]) -> list[str]:
         from sinks.spark.maintenance import maintain
 
-        now_ms = self._context.clock.now_ms()
-        return [
-            line
-            for kept in self._known()
-            if not tables or tables & {str(kept.table), kept.table.name}
-            for line in maintain(kept, self._settings, now_ms=now_ms)
+        now_ms, known = self._context.clock.now_ms(), self._known()
+        chosen = [
+            kept for kept in known if not tables or tables & {str(kept.table), kept.table.name}
         ]
+        if tables and not chosen:
+            raise ConfigError(
+                "the lake has no such table",
+                table=", ".join(sorted(tables)),
+                hint="there is " + (", ".join(str(kept.table) for kept in known) or "none"),
+            )
+        return [line for kept in chosen for line in maintain(kept, self._settings, now_ms=now_ms)]
 
     def _tell_health(self, kept: KeptTable) -> None:
         state, chosen = kept.newest, self._settings.of(str(kept.table))

@@ -126,8 +126,8 @@ class LakeTable(Protocol):
         ...
 
     def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
-        """Files that no younger version needs, and that are themselves as old; older versions may
-        be forgotten for that."""
+        """Files, of rows and of what is known of them, that no younger version needs, and that are
+        themselves as old; older versions may be forgotten for that."""
         ...
 
     def forget(self) -> None:

@@ -9,6 +9,7 @@ from core_log.errors import SinkRejected, SinkUnavailable
 from sinks.spark.delta import actions
 from sinks.spark.identity import continued, identity_in, properties_of
 from sinks.spark.keyspace import Bound, DataFile, bounds_in, has_ranges
+from sinks.spark.parquet_files import ENDING
 from sinks.spark.place import Place
 from sinks.spark.table import (
     Change,
@@ -93,12 +94,14 @@ class DeltaLakeTable:
         table = self._newest()
         if table is None:
             return []
-        return table.vacuum(
+        self._forget_versions(table)
+        found = table.vacuum(
             retention_hours=-(-older_than_ms // HOUR_MS),
             dry_run=True,
             enforce_retention_duration=False,
             full=True,
         )
+        return [name for name in found if name.endswith(ENDING)]
 
     def forget(self) -> None:
         store = self._place.store
@@ -156,6 +159,17 @@ class DeltaLakeTable:
                 self._held.create_checkpoint()
         except (DeltaError, OSError):
             pass
+
+    def _forget_versions(self, table: "DeltaTable") -> None:
+        """Files of the log before the last checkpoint go once they are as old as Delta keeps them:
+        30 days, or what the table's `delta.logRetentionDuration` says."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            root = self._place.root
+            raise SinkUnavailable("the lake's store refuses", table=root, why=str(error)) from error
 
     def _state(self, table: "DeltaTable") -> TableState:
         metadata = table.metadata()

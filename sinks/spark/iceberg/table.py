@@ -12,6 +12,7 @@ from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
 from core_log.log import TopicPartition
 from sinks.spark.identity import PREFIX, continued, identity_in, properties_of
 from sinks.spark.keyspace import Bound, DataFile, bound_of, has_ranges
+from sinks.spark.parquet_files import ENDING
 from sinks.spark.place import Place
 from sinks.spark.table import (
     Change,
@@ -25,8 +26,11 @@ from sinks.spark.table import (
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import DataScan, Table, Transaction
 
+LISTS = ".avro"
+"""How the names of files end that say which files a version has."""
 SETTINGS = {
     # A commit that came too late is looked at by us, and never repeated blindly.
     "commit.retry.num-retries": "0",
@@ -57,9 +61,11 @@ class IcebergLakeTable:
 
         with self._failures():
             try:
-                return self._state(self._catalog.load_table(self._identifier))
+                table = self._catalog.load_table(self._identifier)
             except NoSuchTableError:
                 return None
+            self._check_place(table)
+            return self._state(table)
 
     def create(self, creation: Creation, change: Change) -> TableState:
         from pyiceberg.exceptions import (
@@ -93,17 +99,13 @@ class IcebergLakeTable:
 
         table, files = state.native
         like, feeds = continued(state, change)
-        if like.partition_by != state.partition_by:
-            raise SinkRejected(
-                "an Iceberg table that is divided in another way is made anew",
-                hint="drop it with `headwater drop --data`, and run again",
-                place=self._place.root,
-            )
         with self._failures():
             transaction = table.transaction()
             try:
                 if not like.schema.equals(state.schema):
                     _change_columns(transaction, state.schema, like.schema)
+                if like.partition_by != state.partition_by:
+                    _divide_otherwise(transaction, like.partition_by)
                 transaction.set_properties(properties_of(like, feeds))
                 self._stage(transaction, change, like, files)
                 transaction.commit_transaction()
@@ -142,15 +144,11 @@ class IcebergLakeTable:
         with self._failures():
             table.maintenance.expire_snapshots().older_than(moment).commit()
             table = self._catalog.load_table(self._identifier)
-            needed = {
-                self._relative(task.file.file_path)
-                for each in table.metadata.snapshots
-                for task in table.scan(snapshot_id=each.snapshot_id).plan_files()
-            }
+            needed = {self._relative(path) for path in _named_in(table)}
         return [
             name
             for name, modified_ms in self._place.files("")
-            if name not in needed and modified_ms < oldest_ms
+            if name.endswith((ENDING, LISTS)) and name not in needed and modified_ms < oldest_ms
         ]
 
     def forget(self) -> None:
@@ -194,6 +192,7 @@ class IcebergLakeTable:
         summary = {PREFIX + "at": json.dumps(said)}
         metadata = transaction.table_metadata
         with transaction.update_snapshot(snapshot_properties=summary).overwrite() as update:
+            _forget_removed(update)
             for each in change.removed:
                 update.delete_data_file(files[each.path])
             for each in change.added:
@@ -234,6 +233,17 @@ class IcebergLakeTable:
 
     def _files(self, scan: "DataScan") -> dict[str, "IcebergFile"]:
         return {self._relative(task.file.file_path): task.file for task in scan.plan_files()}
+
+    def _check_place(self, table: "Table") -> None:
+        """One catalog may be given for lakes at several places, and knows tables by name alone."""
+        if table.location().rstrip("/") != self._location:
+            raise SinkRejected(
+                "the catalog has a table of that name at another place",
+                hint="give the sink another `catalog: {namespace: ...}`",
+                name=".".join(self._identifier),
+                place=table.location(),
+                wanted=self._location,
+            )
 
     def _relative(self, path: str) -> str:
         return path.removeprefix(f"{self._location}/")
@@ -301,6 +311,39 @@ def _change_columns(transaction: "Transaction", held: pa.Schema, wanted: pa.Sche
             why=str(error).splitlines()[0],
             hint="`headwater drop --data`, and run again",
         ) from error
+
+
+def _named_in(table: "Table") -> Iterator[str]:
+    """All files of all versions that there are. Versions share most of what names their files."""
+    lists: dict[str, ManifestFile] = {}
+    for snapshot in table.metadata.snapshots:
+        yield snapshot.manifest_list
+        lists |= {each.manifest_path: each for each in snapshot.manifests(table.io)}
+    for path, each in lists.items():
+        yield path
+        for entry in each.fetch_manifest_entry(table.io, discard_deleted=True):
+            yield entry.data_file.file_path
+
+
+def _forget_removed(update: Any) -> None:
+    """A list that only names what its own commit removed says nothing to later ones. pyiceberg
+    hands it on all the same, and reads it for every commit: each would be slower than the last."""
+    held = update._existing_manifests
+    update._existing_manifests = lambda: [
+        each for each in held() if each.has_added_files() or each.has_existing_files()
+    ]
+
+
+def _divide_otherwise(transaction: "Transaction", columns: Sequence[str]) -> None:
+    """Files of before say themselves how they are divided."""
+    held = [field.name for field in transaction.table_metadata.spec().fields]
+    with transaction.update_spec() as spec:
+        for name in held:
+            if name not in columns:
+                spec.remove_field(name)
+        for name in columns:
+            if name not in held:
+                spec.add_identity(name)
 
 
 def _number(text: str | None) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from core_log.clock import SystemClock
-from core_log.errors import Fenced
+from core_log.errors import Fenced, SinkRejected
 from sinks.sink import Recipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
@@ -90,6 +90,62 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
     await sink.applied([topic.name])
     await sink.apply(topic.slice(start={0: 5}, without=[8]))
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize(("before", "after"), [("", "note"), ("note", ""), ("note", "id")])
+async def test_a_table_is_divided_otherwise_by_a_swap(
+    kind: str, before: str, after: str, tmp_path: Path
+) -> None:
+    tables = {"*": {"partition_by": before or []}}
+    bench, topic = bench_of(tmp_path, format=kind, tables=tables), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 3), ("c", {"id": 3, "note": "b"}))
+    await applied(bench, topic)
+    bench.chosen["tables"] = {"*": {"partition_by": after or []}}
+    sink = bench.sink()
+    shadow = await sink.shadow(Recipe(TABLE))
+    await shadow.applied([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+
+    await sink.swap(TABLE)
+    topic.append(ORDERS, ("u", {"id": 1, "note": "b"}), ("d", {"id": 2}))
+    await applied(bench, topic)
+
+    rows = by_id(await bench.rows("public.orders"))
+    assert [(row["id"], row["note"]) for row in rows] == [(0, "a"), (1, "b"), (3, "b")]
+    assert state_of(bench).partition_by == ((after,) if after else ())
+    assert len(await bench.sink().plan([ORDERS])) == 1, "it waits for no rebuild any more"
+
+
+async def test_a_commit_of_an_iceberg_table_reads_no_more_the_more_came_before(
+    tmp_path: Path,
+) -> None:
+    bench, topic = bench_of(tmp_path, format="iceberg"), ScriptedTopic()
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    for number in range(6):
+        topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
+        await sink.apply(topic.slice())
+
+    table, _ = state_of(bench).native
+
+    # What the last commit added, and what it removed.
+    assert len(table.current_snapshot().manifests(table.io)) == 2
+    assert [row["note"] for row in await bench.rows("public.orders")] == ["5"]
+
+
+async def test_a_lake_at_another_place_does_not_take_a_table_of_the_same_catalog_for_its_own(
+    tmp_path: Path,
+) -> None:
+    catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db"}
+    bench, topic = bench_of(tmp_path, format="iceberg", catalog=catalog), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 3))
+    await applied(bench, topic)
+
+    elsewhere = LakeBench(str(tmp_path / "elsewhere"), chosen=bench.chosen)
+
+    with pytest.raises(SinkRejected, match="at another place"):
+        await elsewhere.sink().apply(topic.slice(start={0: 0}))
 
 
 async def test_small_files_are_put_together_while_the_sink_goes_on(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from core_log.clock import SystemClock
+from core_log.errors import ConfigError
 from sinks.sink import Recipe
+from sinks.spark.delta.table import CHECKPOINT_EVERY
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.fakes import SimulatedClock
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
@@ -17,6 +19,7 @@ from tests.slices import ScriptedTopic
 KINDS = pytest.mark.parametrize("kind", ["delta", "iceberg"])
 RETAIN_S = 7_200
 LONG_AGO_S = 3 * RETAIN_S
+MONTHS_S = 60 * 86_400
 
 
 @pytest.fixture
@@ -38,14 +41,18 @@ async def filled(path: Path, kind: str, topic: ScriptedTopic) -> LakeBench:
     return bench
 
 
-def age(path: Path) -> None:
-    long_ago = time.time() - LONG_AGO_S
+def age(path: Path, by_s: int = LONG_AGO_S) -> None:
+    long_ago = time.time() - by_s
     os.utime(path, (long_ago, long_ago))
+
+
+def files(bench: LakeBench, pattern: str) -> set[Path]:
+    return set(Path(bench.address("public.orders")).glob(pattern))
 
 
 def data_files(bench: LakeBench) -> set[str]:
     root = Path(bench.address("public.orders"))
-    return {each.relative_to(root).as_posix() for each in root.rglob("*.parquet")}
+    return {each.relative_to(root).as_posix() for each in files(bench, "**/*.parquet")}
 
 
 def age_all(bench: LakeBench) -> None:
@@ -125,9 +132,21 @@ async def test_files_whose_place_was_taken_long_ago_go(
     bench.clock = SimulatedClock(int((time.time() + LONG_AGO_S) * 1_000))  # of Iceberg's snapshots
     said = await bench.sink().maintain()
 
-    assert said == ["public.orders: 1 files removed that no version needs"]
+    removed = 1 if kind == "delta" else 3  # what named it, too
+    assert said == [f"public.orders: {removed} files removed that no version needs"]
     assert data_files(bench) == {each.path for each in state_of(bench).files}
     assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == ["a", "b", "a", "a"]
+
+
+async def test_a_table_that_is_not_there_cannot_be_cared_for(
+    topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = await filled(tmp_path, "delta", topic)
+
+    with pytest.raises(ConfigError, match=r"there is public\.orders"):
+        await bench.sink().maintain(["public.order"])
+
+    assert await bench.sink().maintain(["orders"]) == []
 
 
 @KINDS
@@ -145,3 +164,50 @@ async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
     await bench.sink().swap(TABLE)
     assert state_of(bench).generation == 2
     assert len(await bench.rows("public.orders")) == 4
+
+
+async def test_the_log_of_a_delta_table_does_not_grow_for_ever(
+    topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, "delta")
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    for number in range(CHECKPOINT_EVERY + 3):
+        topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
+        await sink.apply(topic.slice())
+    for each in files(bench, "_delta_log/*"):
+        age(each, by_s=MONTHS_S)
+
+    await bench.sink().maintain()
+    topic.append(ORDERS, ("u", {"id": 2, "note": "last"}))
+    await applied(bench, topic)
+
+    kept = sorted(int(each.stem) for each in files(bench, "_delta_log/*.json"))
+    assert kept == list(range(CHECKPOINT_EVERY, CHECKPOINT_EVERY + 4))
+    notes = [row["note"] for row in by_id(await bench.rows("public.orders"))]
+    assert notes == ["a", str(CHECKPOINT_EVERY + 2), "last", "a"]
+
+
+async def test_what_iceberg_knows_of_forgotten_versions_goes(
+    topic: ScriptedTopic, tmp_path: Path
+) -> None:
+    bench = lake(tmp_path, "iceberg")
+    bench.clock = SimulatedClock(NOW_MS)
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    for number in range(5):
+        topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
+        await sink.apply(topic.slice())
+    before = files(bench, "metadata/*.avro")
+    for each in before:
+        age(each)
+
+    bench.clock = SimulatedClock(int((time.time() + LONG_AGO_S) * 1_000))  # of Iceberg's snapshots
+    await bench.sink().maintain()
+    topic.append(ORDERS, ("u", {"id": 2, "note": "last"}))
+    await applied(bench, topic)
+
+    assert len(before) >= 10, "two for every version at least"
+    assert len(before & files(bench, "metadata/*.avro")) <= 3
+    notes = [row["note"] for row in by_id(await bench.rows("public.orders"))]
+    assert notes == ["a", "4", "last", "a"]

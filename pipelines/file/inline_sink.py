@@ -1,7 +1,7 @@
 """A sink that is no part of a pipeline file: named on the command line, or another's elsewhere."""
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from config.document import ListNode, MappingNode, parse_document
 from config.mistakes import MistakesFound
@@ -24,6 +24,12 @@ def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
     if key is None:
         raise ConfigError(
             "this kind of sink has no place that could be another", sink=part.name, type=part.kind
+        )
+    if str(part.content[key]) == place or PurePath(str(part.content[key])) == PurePath(place):
+        raise ConfigError(
+            "that is where the live table is",
+            hint="--swap puts a copy in its place; --into wants another one",
+            sink=part.name,
         )
     return part_again(part.name, {**part.content, key: place}, is_source=False)
 

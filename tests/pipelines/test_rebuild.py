@@ -194,6 +194,18 @@ def test_a_copy_elsewhere_is_equal_and_leaves_the_live_table_alone(tmp_path: Pat
     assert rows_of(tmp_path, "purchases") != rows_of_arrow(truth(SETTINGS)[SOURCE])
 
 
+@pytest.mark.parametrize("place", ["./lake", "lake", "lake/"])
+def test_the_place_of_the_live_table_is_no_other_place(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        "{pipeline: shop, source: {type: generator}, sink: {type: spark, path: ./lake}}"
+    )
+    [loaded] = load(path, environment=os.environ)
+
+    with pytest.raises(ConfigError, match="where the live table is"):
+        sink_elsewhere(loaded.sinks[0], place)
+
+
 def test_a_copy_of_a_later_moment_is_not_turned_back(tmp_path: Path) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
         for offset in (120, 60):

@@ -9,7 +9,8 @@ from core_log.clock import Clock
 from core_log.errors import ConfigError, LogRejected
 from core_log.log import Bounds, Isolation, Log, TopicPartition
 from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
-from pipelines.proving.as_of import OffsetsAsOf, PositionAsOf, TimeAsOf, parse_as_of
+from pipelines.proving.as_of import AsOf, OffsetsAsOf, PositionAsOf, TimeAsOf, parse_as_of
+from pipelines.proving.commit_history import History
 from pipelines.proving.moments import moment_of
 from pipelines.spark_source.options import ReadOptions
 from sinks.sink import Stand, Stands
@@ -61,15 +62,13 @@ class Extent:
         return self.stands(await self._found("start", self._options.start, bounds))
 
     async def end(self) -> Stands:
-        bounds = await self._log.bounds(self.partitions)
         if self._options.as_of is None:
+            bounds = await self._log.bounds(self.partitions)
             return self.stands(await self._found("end", self._options.end, bounds))
         as_of = parse_as_of(self._options.as_of, now_ms=self._clock.now_ms())
-        [topic] = self._options.topics[:1]
-        moment = await moment_of(
-            self._log, await pipeline_of(self._log, topic), as_of, self.partitions
-        )
-        return self.stands(moment.ends)
+        if isinstance(as_of, OffsetsAsOf) and len(self._options.topics) > 1:
+            raise _not_of_every_partition("asOf", len(self.partitions))
+        return self.stands(await self._as_of(as_of))
 
     async def newest(self) -> Stands:
         bounds = await self._log.bounds(self.partitions)
@@ -92,12 +91,32 @@ class Extent:
             case TimeAsOf(at_ms):
                 found = await self._log.offsets_at(self.partitions, timestamp_ms=at_ms)
                 return {part: min(at, self._end_of(bounds[part])) for part, at in found.items()}
-            case PositionAsOf():
-                raise ConfigError(
-                    "a position of the source ends a batch by asOf, and begins none",
-                    option=option,
-                    given=text,
-                )
+            case PositionAsOf() as position if option == "start":
+                return await self._behind(position)
+            case PositionAsOf() as position:
+                return await self._as_of(position)
+
+    async def _as_of(self, as_of: AsOf) -> Mapping[TopicPartition, int]:
+        """What was true then; refused where compaction has passed it."""
+        found: dict[TopicPartition, int] = {}
+        for pipeline, partitions in (await self._by_pipeline()).items():
+            found |= (await moment_of(self._log, pipeline, as_of, partitions)).ends
+        return found
+
+    async def _behind(self, position: PositionAsOf) -> Mapping[TopicPartition, int]:
+        """Where that begins which the source committed later."""
+        found: dict[TopicPartition, int] = {}
+        for pipeline, partitions in (await self._by_pipeline()).items():
+            found |= await History(self._log, pipeline).begins(position, partitions)
+        return found
+
+    async def _by_pipeline(self) -> Mapping[str, Sequence[TopicPartition]]:
+        """Each knows of its own topics when the source committed what is in them."""
+        writers = {topic: await pipeline_of(self._log, topic) for topic in self._options.topics}
+        found: dict[str, list[TopicPartition]] = {}
+        for part in self.partitions:
+            found.setdefault(writers[part.topic], []).append(part)
+        return found
 
     def _given(
         self, option: str, offsets: Mapping[int, int], bounds: Mapping[TopicPartition, Bounds]
@@ -106,12 +125,7 @@ class Extent:
             offsets = {0: offsets[-1]}
         numbers = {part.partition for part in self.partitions}
         if len(self._options.topics) > 1 or offsets.keys() != numbers:
-            raise ConfigError(
-                "offsets are needed of every partition, and of one topic",
-                option=option,
-                partitions=len(self.partitions),
-                hint="write them as 0:42,1:7, or give a time: that is meant for all of them",
-            )
+            raise _not_of_every_partition(option, len(self.partitions))
         for part, held in bounds.items():
             if not held.start <= offsets[part.partition] <= self._end_of(held):
                 raise ConfigError(
@@ -125,13 +139,18 @@ class Extent:
         return {part: offsets[part.partition] for part in self.partitions}
 
 
+def _not_of_every_partition(option: str, partitions: int) -> ConfigError:
+    return ConfigError(
+        "offsets are needed of every partition, and of one topic",
+        option=option,
+        partitions=partitions,
+        hint="write them as 0:42,1:7, or give a time: that is meant for all of them",
+    )
+
+
 async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
     """Every schema of a topic, oldest first. Raises ConfigError where there is none."""
-    try:
-        every = [each async for each in read_schemas(log, schemas_home(topic))]
-    except LogRejected:  # no pipeline has ever written into this log
-        every = []
-    found = [each for each in every if each.topic == topic]
+    found = await _schemas(log, topic)
     if not found:
         raise ConfigError(
             "no pipeline writes this topic, so that nothing is known of its columns",
@@ -142,4 +161,20 @@ async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
 
 
 async def pipeline_of(log: Log, topic: str) -> str:
-    return (await stored_schemas(log, topic))[0].pipeline
+    """Whose commits say which moment of the source a record belongs to."""
+    found = await _schemas(log, topic)
+    if not found:
+        raise ConfigError(
+            "no pipeline writes this topic, so that its records are of no moment of a source",
+            hint="give offsets, or the time at which records were appended, in `start` and `end`",
+            topic=topic,
+        )
+    return found[0].pipeline
+
+
+async def _schemas(log: Log, topic: str) -> list[StoredSchema]:
+    try:
+        every = [each async for each in read_schemas(log, schemas_home(topic))]
+    except LogRejected:  # no pipeline has ever written into this log
+        every = []
+    return [each for each in every if each.topic == topic]

@@ -7,14 +7,14 @@ from core_log.errors import LogRejected, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.journal.generations import Generations, Switch, load_generations
 from pipelines.journal.schemas import every_topic_of
-from pipelines.spark_source.extent import pipeline_of
+from pipelines.spark_source.extent import stored_schemas
 from pipelines.spark_source.options import ReadOptions
 from sinks.sink import Stand, Stands
 
 
 async def generations_of(log: Log, topic: str) -> Generations:
     """Of the pipeline that writes it. Raises ConfigError where none does."""
-    pipeline = await pipeline_of(log, topic)
+    pipeline = (await stored_schemas(log, topic))[0].pipeline
     return await load_generations(log, pipeline, await every_topic_of(log, pipeline))
 
 

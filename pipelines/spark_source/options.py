@@ -19,8 +19,8 @@ KNOWN = {
     "data": "data directory of a running broker on this machine, instead of `bootstrap`",
     "topic": "what to read; several, separated by commas, for `columns` `raw`",
     "columns": "`typed`: before, after, op and so on; `raw`: key, value and headers",
-    "start": "where a batch, or a new stream, begins: earliest, latest, offsets or a time",
-    "end": "where a batch ends: stable, latest, offsets or a time",
+    "start": "where it begins: earliest, latest, offsets, a time, a position of the source",
+    "end": "where a batch ends: stable, latest, offsets, a time, a position of the source",
     "asOf": "where a batch ends, in a moment of the source: offsets, a time, a position",
     "isolation": "`committed`, or `uncommitted` for `raw` alone",
     "splitRecords": "how many offsets one task reads at most",
@@ -86,6 +86,16 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         split_records=_count(chosen, "splitRecords", 500_000),
         fetch_bytes=_count(chosen, "fetchBytes", FETCH_BYTES),
     )
+
+
+def endless(options: ReadOptions) -> ReadOptions:
+    """As a stream takes them. Raises ConfigError for an end, which would have no effect."""
+    if options.as_of is not None or options.end not in ("stable", "latest"):
+        raise ConfigError(
+            "a stream has no end",
+            hint="leave out end and asOf, or read a batch: spark.read instead of spark.readStream",
+        )
+    return options
 
 
 def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipelines.spark_source.options import ReadOptions, read_options
+from pipelines.spark_source.options import ReadOptions, endless, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class HeadwaterSource(DataSource):
         return HeadwaterReader(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> "HeadwaterStreamReader":  # noqa: N802
-        return HeadwaterStreamReader(read_options(self.options), schema)
+        return HeadwaterStreamReader(endless(read_options(self.options)), schema)
 
 
 class HeadwaterReader(DataSourceReader):

@@ -149,19 +149,12 @@ def test_another_topic_of_the_same_name_is_not_read(served: ServedLog) -> None:
         list(reader_of(served).read(stale, {first.partition: Stand("another", first.end)}))
 
 
-def test_splits_begin_where_the_log_begins_and_leave_out_its_own_topics(
-    served: ServedLog,
-) -> None:
-    part, own = TopicPartition(TOPIC, 0), TopicPartition("__headwater_commits", 3)
+def test_splits_begin_where_the_log_begins(served: ServedLog) -> None:
+    part = TopicPartition(TOPIC, 0)
     bounds = served.run(lambda: served.log.bounds([part]))
     here = Stand("id", bounds[part].start)
 
-    found = splits_of(
-        {part: Stand("id", -50), own: Stand("id", 0)},
-        {part: Stand("id", 10), own: Stand("id", 10)},
-        bounds,
-        records=4,
-    )
+    found = splits_of({part: Stand("id", -50)}, {part: Stand("id", 10)}, bounds, records=4)
 
     assert [(each.start, each.end) for each in found] == [(0, 3), (3, 6), (6, 10)]
     assert found[0].start == here.next_offset

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from core_log.log import Bounds, TopicPartition
 from sinks.sink import Stand, Stands
 
-INTERNAL = "__"
-"""How the names of the log's own topics begin."""
-
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -32,11 +29,10 @@ def splits_of(
     start: Stands, end: Stands, bounds: Mapping[TopicPartition, Bounds], *, records: int
 ) -> list[Split]:
     """Parts of at most so many offsets. `bounds` say what is still there: nothing is spent on
-    offsets below. The log's own topics, which hold no rows, are left out."""
+    offsets below."""
     return [
         split
         for partition in sorted(end)
-        if not partition.topic.startswith(INTERNAL)
         for split in _divided(
             partition,
             end[partition].topic_id,

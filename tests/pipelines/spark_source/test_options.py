@@ -7,7 +7,7 @@ import pytest
 from core_log.endpoint import Endpoint, encode_endpoint
 from core_log.errors import ConfigError
 from core_log.log import Isolation
-from pipelines.spark_source.options import KNOWN, read_options
+from pipelines.spark_source.options import KNOWN, endless, read_options
 
 LEAST = {"bootstrap": "a:1, b:2", "topic": "shop.public.orders"}
 
@@ -55,6 +55,14 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], said: str) -> No
         read_options(LEAST | given)
 
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"end": "5"}, {"asOf": "2024-01-31"}])
+def test_a_stream_that_is_given_an_end_is_refused(given: dict[str, str]) -> None:
+    endless(read_options(LEAST | {"end": "latest"}))
+
+    with pytest.raises(ConfigError, match="a stream has no end"):
+        endless(read_options(LEAST | given))
 
 
 def test_a_directory_without_a_broker_is_refused(tmp_path: Path) -> None:

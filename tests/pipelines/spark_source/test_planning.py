@@ -1,0 +1,83 @@
+"""What is asked for in words becomes stretches of the log, whoever wrote them."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from core_log.errors import ConfigError
+from pipelines.spark_source import planning
+from pipelines.spark_source.options import read_options
+from tests.served_log import ServedLog, served_log
+from tests.slices import changes_of, schema_of
+
+SCHEMA = schema_of(id=pa.int64())
+NOON_US = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
+    """Three transactions, an hour apart, of one pipeline, and as many of another."""
+    with served_log(tmp_path_factory.mktemp("log")) as served:
+        for pipeline, rows in (("shop", 2), ("farm", 5)):
+            served.write(
+                *(
+                    [
+                        replace(
+                            changes_of(
+                                SCHEMA,
+                                *[("c", {"id": rows * number + key}) for key in range(rows)],
+                                committed_us=NOON_US + number * HOUR_US,
+                            ),
+                            commits=str(number),
+                        )
+                    ]
+                    for number in range(3)
+                ),
+                pipeline=pipeline,
+            )
+        yield served
+
+
+def stretches(served: ServedLog, **options: str) -> dict[str, tuple[int, int]]:
+    given = {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
+    splits = asyncio.run(planning.batch(read_options(given | options)))
+    return {each.partition.topic: (each.start, each.end) for each in splits}
+
+
+def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> None:
+    whole = stretches(served)
+    first = stretches(served, end="stream=1")
+    second = stretches(served, start="stream=1", asOf="stream=2")
+    rest = stretches(served, start="stream=2")
+
+    assert first == stretches(served, asOf="stream=1") == {"shop.public.orders": (0, 2)}
+    assert second == {"shop.public.orders": (2, 4)}
+    assert rest == {"shop.public.orders": (4, whole["shop.public.orders"][1])}
+    assert stretches(served, start="stream=0") == whole
+    with pytest.raises(ConfigError, match="has not come to that position"):
+        stretches(served, start="stream=99")
+
+
+def test_topics_of_several_pipelines_end_at_one_moment(served: ServedLog) -> None:
+    both = "shop.public.orders,farm.public.orders"
+
+    found = stretches(served, topic=both, columns="raw", asOf="2023-11-14T22:30")
+
+    assert found == {"shop.public.orders": (0, 2), "farm.public.orders": (0, 5)}
+    with pytest.raises(ConfigError, match="of one topic"):
+        stretches(served, topic=both, columns="raw", asOf="0:1")
+
+
+def test_a_topic_that_no_pipeline_writes_is_of_no_moment(served: ServedLog) -> None:
+    with pytest.raises(ConfigError, match="of no moment of a source"):
+        stretches(served, topic="__headwater_commits", columns="raw", asOf="2023-11-14T22:30")
+
+
+def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
+    found = stretches(served, topic="__headwater_commits", columns="raw")
+
+    assert found.keys() == {"__headwater_commits"}

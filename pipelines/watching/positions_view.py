@@ -1,6 +1,7 @@
 """Where sources and sinks stand, and which position and time of the source each offset means."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core_log.log import Log, TopicPartition
@@ -48,11 +49,26 @@ async def versions_meant(
         versioned: Versioned = sink
         tables: dict[str, list[dict[str, Any]]] = {}
         for subject in await subjects_of(loaded, log):
-            versions = await versioned.versions(subject.target, newest=VERSIONS_SHOWN)
+            versions = [
+                await _told(log, loaded.name, each)
+                for each in await versioned.versions(subject.target, newest=VERSIONS_SHOWN)
+            ]
             if versions:
                 tables[str(subject.target)] = [version_facts(each) for each in versions]
         found[name] = tables
     return found
+
+
+async def _told(log: Log, pipeline: str, version: TableVersion) -> TableVersion:
+    """One that ends at no boundary, as a rebuilt copy does, holds at least the last one below."""
+    if version.committed_ms is not None:
+        return version
+    offsets = {part: stand.next_offset for part, stand in version.stands.items()}
+    told = (await told_below(log, pipeline, offsets)).values()
+    newest = max(told, key=lambda each: each.committed_ms, default=None)
+    if newest is None:
+        return version
+    return replace(version, committed_ms=newest.committed_ms, positions=newest.positions)
 
 
 def place_of(part: str, at: str) -> TopicPartition | None:

@@ -70,7 +70,8 @@ class SparkSettings(YamlSettings):
     format: Format = "delta"
     """`delta`, `iceberg` (wants the extra `headwater[iceberg]`), or `parquet`: plain files of
     changes (mode `append`), whose manifest is Delta's log. Who reads the files without it may see
-    some of a run that broke off."""
+    some of a run that broke off, and after a rebuild, or once a column has become wider, those of
+    before as well until `maintenance` removes them."""
     catalog: CatalogSettings = CatalogSettings()
     """The catalog of `format: iceberg`."""
     table: str = Field("{schema}.{table}", examples=["{schema}/{table}"], pattern=TABLE)

@@ -5,6 +5,8 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+WIDTH = "10 seconds"
+
 
 def changes(spark: SparkSession, address: str, topic: str) -> DataFrame:
     """`format("headwater")` needs no registering: Spark finds it where Headwater is installed."""
@@ -30,11 +32,12 @@ def by_processing_time(events: DataFrame, *, width: str) -> DataFrame:
 def main() -> None:
     address, topic = sys.argv[1:3]
     session = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "UTC")
-    with session.getOrCreate() as spark:
+    few = session.config("spark.sql.shuffle.partitions", "2")  # of 200, most would wait for a core
+    with few.getOrCreate() as spark:
         events = changes(spark, address, topic)
         for name, counts, mode in (
-            ("event time", by_event_time(events, width="1 minute", patience="1 minute"), "append"),
-            ("processing time", by_processing_time(events, width="1 minute"), "complete"),
+            ("event time", by_event_time(events, width=WIDTH, patience=WIDTH), "append"),
+            ("processing time", by_processing_time(events, width=WIDTH), "complete"),
         ):
             writing = counts.writeStream.format("console").queryName(name).outputMode(mode)
             writing.option("truncate", "false").trigger(processingTime="5 seconds").start()

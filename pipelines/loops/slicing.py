@@ -338,7 +338,7 @@ class Slicer:
     def _are_all_at_the_cut(self, moves: Mapping[TopicPartition, int]) -> bool:
         """Once the target stands where this leads; of what was held before this began it is only
         known when every boundary of then is passed."""
-        stands = self._stands | moves
+        stands = {**self._stands, **moves}
         if self._lost or any(end > stands.get(part, 0) for part, end in self._boundary.items()):
             return False
         return not self._forgets or not any(

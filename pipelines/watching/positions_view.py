@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from core_log.changes import Positions
 from core_log.log import Log, TopicPartition
+from pipelines.proving.as_of import STREAM, order_of, written
 from pipelines.proving.standing import Told, told_below
 from pipelines.proving.subjects import subjects_of
 from pipelines.terminal.output import printable, table
@@ -82,18 +84,25 @@ def told_facts(told: Told | None) -> dict[str, Any]:
         return {"committed": None, "position": None}
     return {
         "committed": time_text(told.committed_ms),
-        "position": ",".join(f"{part}={at}" for part, at in sorted(told.positions.items())),
+        "position": position_text(told.positions),
     }
 
 
 def version_facts(version: TableVersion) -> dict[str, Any]:
-    position = ",".join(f"{part}={at}" for part, at in sorted(version.positions.items()))
     return {
         "version": version.version,
         "offsets": offsets_text(version.stands),
         "committed": None if version.committed_ms is None else time_text(version.committed_ms),
-        "position": position or None,
+        "position": position_text(version.positions),
     }
+
+
+def position_text(positions: Positions) -> str | None:
+    """As `--as-of` takes it, where the source's history has an order; else all of its parts."""
+    stream = positions.get(STREAM, "")
+    if order_of(stream) is not None:
+        return written(stream)
+    return ",".join(f"{part}={at}" for part, at in sorted(positions.items())) or None
 
 
 def offsets_text(stands: Stands) -> str:

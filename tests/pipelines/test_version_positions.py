@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.loops.build import make_sink
+from pipelines.proving.as_of import parse_as_of
 from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
 from pipelines.watching.positions_view import versions_meant
 from tests.pipelines.proving_world import World, tell
@@ -36,4 +37,5 @@ def test_a_version_that_a_swap_has_made_holds_what_is_below_its_offsets(tmp_path
 
     assert swapped["offsets"] == before["offsets"]
     assert swapped["position"] == before["position"]
+    assert str(parse_as_of(before["position"], now_ms=0)).startswith("position ")
     assert swapped["committed"] == before["committed"] is not None

@@ -97,8 +97,8 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
 async def test_a_table_is_divided_otherwise_by_a_swap(
     kind: str, before: str, after: str, tmp_path: Path
 ) -> None:
-    tables = {"*": {"partition_by": before or []}}
-    bench, topic = bench_of(tmp_path, format=kind, tables=tables), ScriptedTopic()
+    bench, topic = bench_of(tmp_path, format=kind), ScriptedTopic()
+    bench.chosen["tables"] = {"*": {"partition_by": before or []}}
     topic.append(ORDERS, *many(0, 3), ("c", {"id": 3, "note": "b"}))
     await applied(bench, topic)
     bench.chosen["tables"] = {"*": {"partition_by": after or []}}

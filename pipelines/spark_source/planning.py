@@ -1,6 +1,7 @@
 """What the driver asks of the log before executors read it: columns, offsets, splits."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -31,12 +32,27 @@ async def columns(options: ReadOptions) -> StructType:
     return from_arrow_schema(typed.arrow, prefer_timestamp_ntz=True)
 
 
-async def batch(options: ReadOptions) -> list[Split]:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task reads, and what must not have gone from the log until it is through."""
+
+    split: Split
+    start: int
+    """Where the reading of the whole partition begins."""
+    deletes_dropped_to: int
+    """As it was when that began."""
+    is_state: bool
+    """Whether a moment of the past is read, which compaction makes another one once it passes."""
+    end: int
+    """Where the reading of the whole partition ends."""
+
+
+async def batch(options: ReadOptions) -> list[Part]:
     async with open_log(options) as log:
         extent = await _extent(log, options)
         start, end = await extent.start(), await extent.end()
         bounds = await log.bounds(end)
-    return splits_of(start, end, bounds, records=options.split_records)
+    return _parts(start, end, bounds, options, is_state=options.as_of is not None)
 
 
 async def first_offsets(options: ReadOptions) -> dict[str, Any]:
@@ -53,7 +69,7 @@ async def _extent(log: Log, options: ReadOptions) -> Extent:
     return await Extent.of(log, await in_present(log, options), clock=SystemClock())
 
 
-async def between(options: ReadOptions, start: Said, end: Said) -> list[Split]:
+async def between(options: ReadOptions, start: Said, end: Said) -> list[Part]:
     """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
     first, last = _stands(start), _stands(end)
     async with open_log(options) as log:
@@ -63,7 +79,49 @@ async def between(options: ReadOptions, start: Said, end: Said) -> list[Split]:
     for partition, stand in last.items():
         _check_goes_on(partition, first.get(partition), stand, bounds[partition])
     begin = {part: first.get(part, Stand(stand.topic_id, 0)) for part, stand in last.items()}
-    return splits_of(begin, last, bounds, records=options.split_records)
+    return _parts(begin, last, bounds, options, is_state=False)
+
+
+def _parts(
+    start: Stands,
+    end: Stands,
+    bounds: Mapping[TopicPartition, Bounds],
+    options: ReadOptions,
+    *,
+    is_state: bool,
+) -> list[Part]:
+    return [
+        Part(
+            each,
+            start[each.partition].next_offset,
+            bounds[each.partition].deletes_dropped_to,
+            is_state,
+            end[each.partition].next_offset,
+        )
+        for each in splits_of(start, end, bounds, records=options.split_records)
+    ]
+
+
+async def check_was_whole(options: ReadOptions, part: Part) -> None:
+    """When a task is through: tasks read at different times, and compaction goes on meanwhile."""
+    partition = part.split.partition
+    async with open_log(options) as log:
+        held = (await log.bounds([partition]))[partition]
+    if part.is_state and held.cleaned_to > part.end:
+        problem = "compaction has passed that moment while it was being read"
+    elif held.deletes_dropped_to > max(part.deletes_dropped_to, part.start):
+        problem = "deletes aged out of the log while they were being read"
+    else:
+        return
+    raise PositionLost(
+        problem,
+        hint="begin the query anew, from what the log holds now",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=part.end,
+        cleaned_to=held.cleaned_to,
+        deletes_dropped_to=held.deletes_dropped_to,
+    )
 
 
 def _check_goes_on(

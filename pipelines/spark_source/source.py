@@ -48,8 +48,8 @@ class HeadwaterReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from pipelines.spark_source import planning
 
-        splits = asyncio.run(planning.batch(self._options))
-        return [InputPartition(split) for split in splits]
+        parts = asyncio.run(planning.batch(self._options))
+        return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
         return _read(self._options, self._schema, partition)
@@ -74,8 +74,8 @@ class HeadwaterStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         from pipelines.spark_source import planning
 
-        splits = asyncio.run(planning.between(self._options, start, end))
-        return [InputPartition(split) for split in splits]
+        parts = asyncio.run(planning.between(self._options, start, end))
+        return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
         return _read(self._options, self._schema, partition)
@@ -91,12 +91,16 @@ def _read(
     options: ReadOptions, schema: StructType, partition: InputPartition | None
 ) -> "Iterator[pa.RecordBatch]":
     """On an executor. Spark asks for no partition at all where there is nothing to read."""
+    from pipelines.spark_source.planning import check_was_whole
+
     if partition is None:
-        return iter(())
+        return
     if options.columns == "raw":
         from pipelines.spark_source.raw import raw_batches
 
-        return raw_batches(options, partition.value)
-    from pipelines.spark_source.typed import typed_batches
+        yield from raw_batches(options, partition.value.split)
+    else:
+        from pipelines.spark_source.typed import typed_batches
 
-    return typed_batches(options, schema, partition.value)
+        yield from typed_batches(options, schema, partition.value.split)
+    asyncio.run(check_was_whole(options, partition.value))

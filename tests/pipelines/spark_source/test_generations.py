@@ -20,7 +20,6 @@ from pipelines.spark_source import planning
 from pipelines.spark_source.options import ReadOptions, read_options
 from pipelines.spark_source.raw import raw_batches
 from pipelines.spark_source.typed import typed_batches
-from sinks.spark.reader.splits import Split
 from tests.pipelines.migrations import Nothing
 from tests.served_log import PIPELINE, ServedLog, served_log
 from tests.slices import changes_of, schema_of
@@ -61,13 +60,13 @@ def newest(options: ReadOptions) -> dict[str, Any]:
     return asyncio.run(planning.newest_offsets(options))
 
 
-def read(options: ReadOptions, splits: list[Split]) -> list[tuple[str, int]]:
+def read(options: ReadOptions, parts: list[planning.Part]) -> list[tuple[str, int]]:
     """The topic and the key of every change."""
     schema = asyncio.run(planning.columns(options))
     return sorted(
         (row["topic"].removeprefix(TOPIC), row["after"]["id"])
-        for split in splits
-        for batch in typed_batches(options, schema, split)
+        for part in parts
+        for batch in typed_batches(options, schema, part.split)
         for row in batch.to_pylist()
     )
 
@@ -96,9 +95,10 @@ def test_what_is_read_raw_is_the_very_topic_that_was_named(served: ServedLog) ->
     write(served, 3, partitions=2)
     options = options_of(served, columns="raw")
 
-    splits = asyncio.run(planning.batch(options))
+    parts = asyncio.run(planning.batch(options))
 
-    keys = [key for split in splits for batch in raw_batches(options, split) for key in batch[0]]
+    batches = [batch for part in parts for batch in raw_batches(options, part.split)]
+    keys = [key for batch in batches for key in batch[0]]
     assert [key.as_py() for key in keys] == [b'{"id":1}', b'{"id":2}']
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, PositionLost
 from pipelines.spark_source import planning
 from pipelines.spark_source.options import read_options
 from tests.served_log import ServedLog, served_log
@@ -44,7 +44,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
 
 def stretches(served: ServedLog, **options: str) -> dict[str, tuple[int, int]]:
     given = {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
-    splits = asyncio.run(planning.batch(read_options(given | options)))
+    parts = asyncio.run(planning.batch(read_options(given | options)))
+    splits = [part.split for part in parts]
     return {each.partition.topic: (each.start, each.end) for each in splits}
 
 
@@ -81,3 +82,24 @@ def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
     found = stretches(served, topic="__headwater_commits", columns="raw")
 
     assert found.keys() == {"__headwater_commits"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ({"is_state": True, "end": -1}, "compaction has passed that moment"),
+        ({"start": -1, "deletes_dropped_to": -1}, "deletes aged out"),
+    ],
+)
+def test_what_the_log_lost_while_it_was_read_ends_the_query(
+    served: ServedLog, lost: dict[str, int], said: str
+) -> None:
+    """As if compaction, which has come to offset zero, had gone on since the parts were planned."""
+    options = read_options(
+        {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
+    )
+    [part] = asyncio.run(planning.batch(options))
+
+    asyncio.run(planning.check_was_whole(options, part))
+    with pytest.raises(PositionLost, match=said):
+        asyncio.run(planning.check_was_whole(options, replace(part, **lost)))

@@ -125,12 +125,13 @@ class KeptTable:
             self._check_owner(state)
         return state
 
-    def waits_for_rebuild(self) -> str | None:
-        """In what the table is kept otherwise than the settings now ask for, in words."""
+    def waits_for_rebuild(self, *, has_key: bool = False) -> str | None:
+        """In what the table is kept otherwise than the settings now ask for, in words. A table of
+        all changes does not say itself whether its rows have a key."""
         state, chosen = self.lake.load(), self._settings.of(str(self.table))
         if state is None or state.owner != self.owner:
             return None
-        if state.key and state.mode != chosen.mode:
+        if (state.key or has_key) and state.mode != chosen.mode:
             return f"in mode {state.mode}, and not {chosen.mode}"
         wanted = tuple(name for name in chosen.partition_by if name in state.schema.names)
         if state.partition_by != wanted:

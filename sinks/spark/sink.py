@@ -86,14 +86,16 @@ class SparkSink:
         await self._maintain_when_due()
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
-        waiting = await in_thread(self._waiting)
         found = []
         for schema in schemas:
             mode = self._settings.of(str(schema.table)).mode if schema.key else "append"
-            kind, root = self._settings.format, self._lake.place_of(schema.table).root
+            kept = self._lake.table(schema.table)
+            kind, root = self._settings.format, kept.place.root
             found.append(f"keep table {schema.table} as {kind} in mode {mode} under {root}")
-            if schema.table in waiting:
-                found.append(self._waits(schema.table, waiting[schema.table]))
+            waits = partial(kept.waits_for_rebuild, has_key=bool(schema.key))
+            how = await in_thread(waits)
+            if how is not None:
+                found.append(self._waits(schema.table, how))
         return found
 
     async def examine(self) -> Sequence[Finding]:

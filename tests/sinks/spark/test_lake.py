@@ -88,6 +88,22 @@ async def test_another_division_is_said_until_the_table_is_rebuilt(tmp_path: Pat
     assert finding.cure == "headwater rebuild shop/public.orders --swap" and not finding.is_fatal
 
 
+@pytest.mark.parametrize(("before", "after"), [("append", "mirror"), ("scd2", "append")])
+async def test_another_mode_is_said_until_the_table_is_rebuilt(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path, tables={"*": {"mode": before}}), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 5))
+    await applied(bench, topic)
+    same = await bench.sink().plan([ORDERS])
+    bench.chosen = {"tables": {"*": {"mode": after}}}
+
+    planned = await bench.sink().plan([ORDERS])
+
+    assert len(same) == 1
+    assert planned[1].endswith(f"until a rebuild: in mode {before}, and not {after}")
+
+
 async def test_a_table_of_another_pipeline_is_left_alone(tmp_path: Path) -> None:
     bench, topic = bench_of(tmp_path), ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))

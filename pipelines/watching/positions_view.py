@@ -106,8 +106,12 @@ def position_text(positions: Positions) -> str | None:
 
 
 def offsets_text(stands: Stands) -> str:
-    named = sorted((part.partition, stand.next_offset) for part, stand in stands.items())
-    return ",".join(f"{partition}:{offset}" for partition, offset in named)
+    """As `--as-of` takes them; of a table that several topics feed with the topics' names."""
+    are_several = len({part.topic for part in stands}) > 1
+    return ",".join(
+        f"{f'{part.topic}-' if are_several else ''}{part.partition}:{stand.next_offset}"
+        for part, stand in sorted(stands.items())
+    )
 
 
 def position_lines(snapshot: Facts) -> Iterator[str]:

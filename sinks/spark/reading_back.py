@@ -28,6 +28,8 @@ from sinks.spark.ledger import Passed
 from sinks.spark.table import TableState
 from sinks.standing_rows import StandingRows
 
+LOOKED_BACK = 4
+"""So many times the wanted versions are looked through for what partitions did before."""
 OFFSET_BITS = 48
 """No partition ever has more records."""
 
@@ -64,20 +66,17 @@ def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
     if state is None:
         return []
     ids = {topic: feed.topic_id for topic, feed in state.feeds.items()}
-    return [
-        TableVersion(
-            str(each.version),
-            {
-                part: Stand(ids[part.topic], at)
-                for part, at in each.stands.items()
-                if part.topic in ids
-            },
-            each.source_ms,
-            each.positions,
-        )
-        for each in kept.lake.versions(newest)
-        if each.stands
-    ]
+    versions = [each for each in kept.lake.versions(LOOKED_BACK * newest) if each.stands]
+    moved = frozenset[TopicPartition]().union(*(each.stands for each in versions))
+    held = {part: stand.next_offset for part, stand in state.stands.items() if part not in moved}
+    found = list[TableVersion]()
+    for each in reversed(versions):  # a commit only says where partitions went that it moved
+        held |= each.stands
+        stands = {
+            part: Stand(ids[part.topic], at) for part, at in held.items() if part.topic in ids
+        }
+        found.append(TableVersion(str(each.version), stands, each.source_ms, each.positions))
+    return found[: -newest - 1 : -1]
 
 
 def layout_of(state: TableState, schema: TableSchema) -> Layout:

@@ -1,5 +1,6 @@
 """A table of the lake changes with its source, file by file, and says where it stands."""
 
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -130,6 +131,27 @@ async def test_a_version_says_which_part_of_the_source_it_holds(tmp_path: Path) 
     assert (first.version, newest.version) == (0, 1)
     assert newest.positions == {"stream": "{0: 4}"} and newest.cut == 4
     assert list(newest.stands.values()) == [4]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+async def test_a_version_says_of_every_partition_where_it_stands(kind: str, tmp_path: Path) -> None:
+    bench, topic = bench_of(tmp_path, format=kind), ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), partition=0)
+    topic.append(ORDERS, ("c", {"id": 2, "note": "a"}), partition=1)
+    await applied(bench, topic)
+    for number in range(3):
+        topic.append(ORDERS, ("u", {"id": 2, "note": f"{number}"}), partition=1)
+        part = topic.slice()
+        [moved] = [each for each in part.end if each.partition == 1]
+        alone = replace(part, start={moved: part.start[moved]}, end={moved: part.end[moved]})
+        sink = bench.sink()
+        await sink.applied([topic.name])
+        await sink.apply(alone)
+
+    versions = await bench.sink().versions(TABLE, newest=2)
+
+    offsets = [[stand.next_offset for _, stand in sorted(each.stands.items())] for each in versions]
+    assert offsets == [[2, 8], [2, 6]]
 
 
 async def test_a_slice_that_failed_for_one_table_is_not_done_again_for_the_others(

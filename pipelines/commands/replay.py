@@ -66,7 +66,7 @@ async def _replay(
     from pipelines.file.given_files import load_named
     from pipelines.file.inline_sink import sink_of_words
     from pipelines.loops.build import make_sink
-    from pipelines.proving.moments import begun_at, moment_called
+    from pipelines.proving.moments import begun_at, check_order, moment_called
     from pipelines.proving.replaying import replay
     from pipelines.proving.subjects import subject_of, subjects_of
 
@@ -95,6 +95,7 @@ async def _replay(
         partitions = [each for subject in subjects for each in await subject.partitions(log)]
         first = await begun_at(log, pipeline, start, partitions, now_ms=now_ms(), tell=output.note)
         last = await moment_called(log, pipeline, end, partitions, now_ms=now_ms())
+        check_order(first, last.ends)
         clock = SystemClock()
         sink = make_sink(loaded, part, clock=clock)
         try:

@@ -83,6 +83,22 @@ async def begun_at(
     return start
 
 
+def check_order(start: Ends, end: Ends) -> None:
+    """Raises ConfigError where a stretch would end before it begins: nobody means nothing."""
+    lengths = [to - start[partition] for partition, to in end.items()]
+    if min(lengths, default=0) < 0 and max(lengths, default=0) <= 0:
+        raise ConfigError(
+            "that ends before it begins",
+            start=_said(start),
+            end=_said(end),
+            hint="an earlier moment to begin with, or a later one to end with",
+        )
+
+
+def _said(ends: Ends) -> str:
+    return ",".join(f"{part.partition}:{at}" for part, at in sorted(ends.items()))
+
+
 async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: bool = False) -> None:
     """Once before a moment is read, and once after, since compaction goes on meanwhile. A recent
     moment is one that somebody has just come to: our topics let nobody compact what is as new."""

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from core_log.clock import SystemClock
 from core_log.errors import PositionLost
 from core_log.log import Bounds, Log, TopicPartition
+from pipelines.proving.moments import check_order
 from pipelines.spark_source.extent import Extent, open_log, stored_schemas
 from pipelines.spark_source.generations import crossed, in_present
 from pipelines.spark_source.options import ReadOptions
@@ -51,6 +52,7 @@ async def batch(options: ReadOptions) -> list[Part]:
     async with open_log(options) as log:
         extent = await _extent(log, options)
         start, end = await extent.start(), await extent.end()
+        check_order(_offsets(start), _offsets(end))
         bounds = await log.bounds(end)
     return _parts(start, end, bounds, options, is_state=options.as_of is not None)
 
@@ -146,6 +148,10 @@ def _check_goes_on(
         next_offset=at,
         log_start=held.start,
     )
+
+
+def _offsets(stands: Stands) -> Mapping[TopicPartition, int]:
+    return {partition: stand.next_offset for partition, stand in stands.items()}
 
 
 def _said(stands: Stands) -> dict[str, Any]:

@@ -233,7 +233,12 @@ def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -
     )  # fmt: skip
     taken = headwater("replay", "shop/orders", "--into", "sql", "-f", file)
     mixed = headwater("replay", "shop/orders", "--into", "console", "-f", file, "--json")
+    backwards = headwater(
+        "replay", "shop/orders", "--from", "0:20", "--to", "0:10", "--into", "console", "-f", file
+    )
 
+    assert backwards.code == 2
+    assert "ends before it begins" in backwards.remarks
     assert planned.code == 0
     assert "leave the table paused" in planned.data
     assert rows_of(tmp_path, "purchases") == before

@@ -63,6 +63,12 @@ def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> 
         stretches(served, start="stream=99")
 
 
+def test_a_batch_that_ends_before_it_begins_is_refused(served: ServedLog) -> None:
+    assert stretches(served, start="stream=2", end="stream=2") == {}
+    with pytest.raises(ConfigError, match="ends before it begins"):
+        stretches(served, start="stream=2", end="stream=1")
+
+
 def test_topics_of_several_pipelines_end_at_one_moment(served: ServedLog) -> None:
     both = "shop.public.orders,farm.public.orders"
 

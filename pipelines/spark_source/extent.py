@@ -22,6 +22,7 @@ UNKNOWN_TOPIC_MS = 1_000
 def client_settings(options: ReadOptions) -> KafkaSettings:
     return KafkaSettings(
         bootstrap=list(options.bootstrap),
+        security=options.security,
         client_id="headwater-spark",
         retry_for_ms=RETRY_FOR_MS,
         unknown_topic_for_ms=UNKNOWN_TOPIC_MS,

@@ -1,19 +1,35 @@
 """What `option(...)` says to the data source, checked as a whole before anything is read."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from core_log.endpoint import FILE_NAME, decode_endpoint
 from core_log.errors import ConfigError
 from core_log.log import Isolation
 
+if TYPE_CHECKING:
+    from core_log.settings import SecuritySettings
+
 Columns = Literal["typed", "raw"]
 FETCH_BYTES = 1 << 20
 """What a fetch brings is taken apart at once: this much of it stays in a processor's cache."""
 
+SECURITY = {
+    "protocol": "`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`, where brokers are not spoken to openly",
+    "mechanism": "how the password is proved: `SCRAM-SHA-512`, `SCRAM-SHA-256` or `PLAIN`",
+    "user": "name of the user, for `SASL_`",
+    "password": "its password",
+    "caFile": "PEM file with the authorities that sign the brokers' certificates",
+    "certificateFile": "PEM file with our own certificate, where brokers ask for one",
+    "keyFile": "PEM file with its key, where that is not in the same file",
+    "keyPassword": "password of that key",
+    "checkHost": "whether a broker's certificate must name the host that was asked for",
+}
+"""As `log.security` of a pipeline file has them."""
 KNOWN = {
     "bootstrap": "HOST:PORT of brokers, separated by commas",
     "data": "data directory of a running broker on this machine, instead of `bootstrap`",
@@ -25,6 +41,7 @@ KNOWN = {
     "isolation": "`committed`, or `uncommitted` for `raw` alone",
     "splitRecords": "how many offsets one task reads at most",
     "fetchBytes": "how much is asked of a broker at a time",
+    **SECURITY,
 }
 """Every option by its name, as the page has it."""
 
@@ -34,6 +51,7 @@ class ReadOptions:
     """As they are needed; what they mean in offsets is asked of the log."""
 
     bootstrap: tuple[str, ...]
+    security: "SecuritySettings"
     topics: tuple[str, ...]
     columns: Columns
     start: str
@@ -77,6 +95,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise ConfigError("end and asOf both say where to end", hint="leave one of them out")
     return ReadOptions(
         bootstrap=_bootstrap(chosen),
+        security=_security(chosen),
         topics=topics,
         columns=cast(Columns, columns),
         start=chosen.get("start", "earliest"),
@@ -114,6 +133,27 @@ def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
             "no broker is running on this data directory",
             data=chosen["data"],
             hint="headwater broker --data DIRECTORY, or headwater run with a pipeline file",
+        ) from None
+
+
+def _security(chosen: Mapping[str, str]) -> "SecuritySettings":
+    from pydantic import ValidationError
+
+    from core_log.settings import SecuritySettings
+
+    given = {
+        re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name): chosen[name]
+        for name in SECURITY
+        if name in chosen
+    }
+    try:
+        return SecuritySettings.model_validate(given).beside(Path.cwd())
+    except ValidationError as error:
+        [first, *_] = error.errors(include_input=False, include_url=False)
+        raise ConfigError(
+            "brokers cannot be spoken to like that",
+            option=".".join(map(str, first["loc"])) or "protocol",
+            why=first["msg"],
         ) from None
 
 

@@ -7,6 +7,7 @@ import pytest
 from core_log.endpoint import Endpoint, encode_endpoint
 from core_log.errors import ConfigError
 from core_log.log import Isolation
+from pipelines.spark_source.extent import client_settings
 from pipelines.spark_source.options import KNOWN, endless, read_options
 
 LEAST = {"bootstrap": "a:1, b:2", "topic": "shop.public.orders"}
@@ -48,6 +49,8 @@ def test_a_data_directory_says_where_its_broker_is(tmp_path: Path) -> None:
         ({"end": "stable", "asOf": "5"}, "both say where to end"),
         ({"splitRecords": "0"}, "a number above zero"),
         ({"fetchBytes": "1MB"}, "a number above zero"),
+        ({"user": "shop", "password": "x-y-z"}, "begins with SASL_ where there is a user"),
+        ({"protocol": "TLS"}, "option='protocol'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, str], said: str) -> None:
@@ -55,6 +58,19 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], said: str) -> No
         read_options(LEAST | given)
 
     assert said in str(caught.value)
+    assert "x-y-z" not in str(caught.value)
+
+
+def test_brokers_that_ask_for_a_user_get_one_and_nobody_else_is_told(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    given = {"protocol": "SASL_SSL", "user": "shop", "password": "x-y-z", "caFile": str(authority)}
+
+    options = read_options(LEAST | {name.lower(): value for name, value in given.items()})
+
+    security = client_settings(options).security
+    assert (security.protocol, security.user, security.ca_file) == ("SASL_SSL", "shop", authority)
+    assert security.password.get_secret_value() == "x-y-z"
+    assert "x-y-z" not in repr(options)
 
 
 @pytest.mark.parametrize("given", [{"end": "5"}, {"asOf": "2024-01-31"}])

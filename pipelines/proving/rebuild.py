@@ -298,6 +298,7 @@ def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
         sorted(shipped(tuple(functions), loaded.directory).files.items()),
         sorted(loaded.spec.schema_changes.items()),
         kept.model_dump_json(),
+        [] if wanted.as_of is None else sorted(wanted.as_of.ends.items()),
     ]
     return Recipe(rebuilding.target, newest, repr(decides))
 

@@ -206,11 +206,27 @@ def test_the_place_of_the_live_table_is_no_other_place(tmp_path: Path, place: st
         sink_elsewhere(loaded.sinks[0], place)
 
 
-def test_a_copy_of_a_later_moment_is_not_turned_back(tmp_path: Path) -> None:
+def test_a_copy_of_another_moment_is_begun_anew(tmp_path: Path) -> None:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> list[Rebuilt]:
+        moments = [await moment(loaded, log, f"stream={each}") for each in (120, 60, 60)]
+        wanted = [Wanted(as_of=then, verifies=True) for then in moments]
+        return [await rebuilt_as(loaded, log, each) for each in wanted]
+
+    later, earlier, same = tell(tmp_path, story)
+
+    assert later.rows > earlier.rows > same.rows == 0, "the copy that is there is gone on with"
+    for each in (later, earlier, same):
+        assert each.verdict is not None and each.verdict.is_equal
+
+
+def test_what_is_elsewhere_already_is_not_turned_back(tmp_path: Path) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
-        for offset in (120, 60):
-            then = await moment(loaded, log, f"stream={offset}")
-            await rebuilt_as(loaded, log, Wanted(as_of=then))
+        found = await find_rebuilding(loaded, log, table="purchases", sink=None)
+        part = sink_elsewhere(found.part, "sqlite:///elsewhere.db")
+        for each in (120, 60):
+            wanted = Wanted(as_of=await moment(loaded, log, f"stream={each}"))
+            elsewhere = Rebuilding(loaded, part, found.subject)
+            await rebuild_elsewhere(elsewhere, log, wanted, clock=SystemClock())
 
     with pytest.raises(SinkRejected, match="later moment"):
         tell(tmp_path, story)

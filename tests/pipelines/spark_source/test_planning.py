@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -98,7 +99,7 @@ def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
     ],
 )
 def test_what_the_log_lost_while_it_was_read_ends_the_query(
-    served: ServedLog, lost: dict[str, int], said: str
+    served: ServedLog, lost: dict[str, Any], said: str
 ) -> None:
     """As if compaction, which has come to offset zero, had gone on since the parts were planned."""
     options = read_options(

@@ -105,6 +105,17 @@ def close_session() -> None:
         held.session = held.choices = None
 
 
+@cache
+def warn_without_java() -> None:
+    """Once in a process, when a lake is met. As long as all slices are small none is missed."""
+    if _java() is None:
+        logger.warning(
+            "Spark needs Java, and there is none: what is too large for this process will have to"
+            " wait; %s",
+            JAVA_HINT,
+        )
+
+
 def examine_java() -> Finding | None:
     """Why Spark could not start here, where the reason is Java."""
     java = _java()

@@ -69,6 +69,9 @@ class SparkSink:
         self._maintained_ms: int | None = None
 
     async def applied(self, topics: Sequence[str]) -> Stands | None:
+        from sinks.spark.session import warn_without_java
+
+        warn_without_java()
         found = await in_thread(partial(self._stands, frozenset(topics)))
         self._told, self._done = dict(found), {}
         return found

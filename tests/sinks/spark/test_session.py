@@ -10,6 +10,7 @@ from pyspark import SparkContext
 from core_log.errors import ConfigError
 from sinks.spark import session
 from sinks.spark.session import SessionChoices, examine_java, open_session
+from tests.sinks.spark.targets import LakeBench
 
 
 def put_java(place: Path, said: str) -> None:
@@ -40,6 +41,27 @@ def test_an_old_java_is_found_out(
 
     assert (finding is None) == (problem is None)
     assert finding is None or (problem or "") in finding.problem
+
+
+@pytest.mark.parametrize(("has_java", "count"), [(False, 1), (True, 0)])
+async def test_a_lake_that_is_met_without_java_says_so_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    has_java: bool,
+    count: int,
+) -> None:
+    if has_java:
+        put_java(tmp_path, 'openjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    session.warn_without_java.cache_clear()
+
+    for _ in range(2):
+        await LakeBench(str(tmp_path / "lake")).sink().applied(["shop.public.orders"])
+
+    said = [each for each in caplog.messages if "needs Java, and there is none" in each]
+    assert len(said) == count
+    session.warn_without_java.cache_clear()
 
 
 def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

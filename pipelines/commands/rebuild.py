@@ -95,6 +95,7 @@ async def _rebuild(
         find_rebuilding,
         rebuild,
         rebuild_elsewhere,
+        rebuildable,
     )
 
     pipeline, table = split_target(options.target)
@@ -115,6 +116,8 @@ async def _rebuild(
         text = options.as_of or "latest"
         moment = await moment_called(log, pipeline, text, partitions, now_ms=now_ms())
         if options.dry_run:
+            if options.into is None:
+                await rebuildable(rebuilding, clock=SystemClock()).close()
             return _plan(rebuilding, options, moment)
         as_of = moment if options.as_of else None
         wanted = Wanted(swaps=options.swap, verifies=options.verify, as_of=as_of)

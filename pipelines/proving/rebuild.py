@@ -105,15 +105,8 @@ async def rebuild(
     loaded, part = rebuilding.loaded, rebuilding.part
     async with AsyncExitStack() as stack:
         stack.enter_context(alone_with(loaded, part, rebuilding.target))
-        live = make_sink(loaded, part, clock=clock)
+        live = rebuildable(rebuilding, clock=clock)
         stack.push_async_callback(live.close)
-        if not isinstance(live, RebuildableSink):
-            raise ConfigError(
-                "this kind of sink cannot make a second copy of a table",
-                hint="drop the pipeline's data there and run again: everything is delivered anew",
-                sink=part.name,
-                type=part.kind,
-            )
         shadow = await live.shadow(_recipe(rebuilding, wanted))
         stack.push_async_callback(shadow.close)
         rebuilt = Rebuilt()
@@ -132,6 +125,20 @@ async def rebuild(
         elif wanted.swaps:
             await _put_back(rebuilding, live, log, rebuilt, is_running, clock)
     return rebuilt
+
+
+def rebuildable(rebuilding: Rebuilding, *, clock: Clock) -> RebuildableSink:
+    """The sink that keeps the live table, which nothing outside is touched for yet."""
+    part = rebuilding.part
+    live = make_sink(rebuilding.loaded, part, clock=clock)
+    if not isinstance(live, RebuildableSink):
+        raise ConfigError(
+            "this kind of sink cannot make a second copy of a table",
+            hint="drop the pipeline's data there and run again: everything is delivered anew",
+            sink=part.name,
+            type=part.kind,
+        )
+    return live
 
 
 async def rebuild_elsewhere(

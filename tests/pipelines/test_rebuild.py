@@ -249,10 +249,15 @@ def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -
     )  # fmt: skip
     taken = headwater("replay", "shop/orders", "--into", "sql", "-f", file)
     mixed = headwater("replay", "shop/orders", "--into", "console", "-f", file, "--json")
+    other = PIPELINE.replace('{type: sql, url: "sqlite:///shop.db", ', "{type: files, path: out, ")
+    (tmp_path / "other.yaml").write_text(other)
+    impossible = headwater("rebuild", "shop/orders", "--dry-run", "-f", tmp_path / "other.yaml")
     backwards = headwater(
         "replay", "shop/orders", "--from", "0:20", "--to", "0:10", "--into", "console", "-f", file
     )
 
+    assert impossible.code == 2
+    assert "cannot make a second copy" in impossible.remarks
     assert backwards.code == 2
     assert "ends before it begins" in backwards.remarks
     assert planned.code == 0

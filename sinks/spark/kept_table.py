@@ -144,6 +144,7 @@ class KeptTable:
         """Writes what is to be committed. `passed` is what the ledger says beyond the table's own
         stands."""
         state = self.load()
+        self._check_not_put_back(state)
         self._check_start(state, stretch, passed)
         files = () if state is None else state.files
         while True:
@@ -260,6 +261,15 @@ class KeptTable:
             owner=f"{state.owner.pipeline}/{state.owner.sink}",
             hint="give one of them another name with `route` or `table:`, or another `path:`",
         )
+
+    def _check_not_put_back(self, state: TableState | None) -> None:
+        if state is not None and state.is_put_back:
+            raise SinkRejected(
+                "somebody has put the table back to a version that does not say where it stood",
+                table=str(self.table),
+                place=self.place.root,
+                hint=f"headwater rebuild {self._context.pipeline}/{self.table} --swap",
+            )
 
     def _check_start(
         self,

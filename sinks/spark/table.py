@@ -66,6 +66,8 @@ class TableState:
     """None where no pipeline made it."""
     feeds: Mapping[str, Feed] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
+    is_put_back: bool = False
+    """By somebody who could not say where the table stood then: `stands` are not of its rows."""
     native: Any = field(default=None, repr=False, compare=False)
     """The format's own handle on this version."""
 

@@ -157,6 +157,15 @@ def stands_said(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, number): at for topic, number, at in said.get("stands", ())}
 
 
+def is_anothers_restore(content: bytes) -> bool:
+    """Whether a commit puts the table back, and is none of ours."""
+    if b'"RESTORE"' not in content:
+        return False
+    said = [json.loads(line) for line in content.splitlines() if line.strip()]
+    infos = [each["commitInfo"] for each in said if "commitInfo" in each]
+    return any(each.get("operation") == "RESTORE" and ENGINE not in each for each in infos)
+
+
 def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:
     return "\n".join(json.dumps(each, ensure_ascii=False) for each in actions).encode() + b"\n"
 

@@ -36,6 +36,8 @@ class DeltaLakeTable:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._held: DeltaTable | None = None
+        self._newest_commit: tuple[int, bytes | None] = (-1, None)
+        """What was last read of the log, so that it need not be read twice."""
 
     def load(self) -> TableState | None:
         table = self._newest()
@@ -133,6 +135,7 @@ class DeltaLakeTable:
             if not DeltaTable.is_deltatable(root, options):
                 return None
             self._held = DeltaTable(root, storage_options=options)
+            self._newest_commit = (-1, None)
             return self._held
         except TableNotFoundError:
             return None
@@ -141,7 +144,11 @@ class DeltaLakeTable:
 
     def _is_there(self, version: int) -> bool:
         """Whether the table still is the one that was held: it can have been dropped."""
-        return self._place.store.read(_log_name(version)) is not None
+        return self._commit_of(version) is not None
+
+    def _commit_of(self, version: int) -> bytes | None:
+        self._newest_commit = version, self._place.store.read(_log_name(version))
+        return self._newest_commit[1]
 
     def _after(self, state: TableState) -> TableState:
         found = self.load()
@@ -188,7 +195,22 @@ class DeltaLakeTable:
             feeds=said.feeds,
             partition_by=partition_by,
             native=table,
+            is_put_back=self._is_put_back(table.version(), said.generation),
         )
+
+    def _is_put_back(self, version: int, generation: int) -> bool:
+        """By a person, to another version of the same generation: where the table stood is told by
+        transactions, of which Delta keeps the last whatever the rows are put back to."""
+        from deltalake import DeltaTable
+
+        read, content = self._newest_commit
+        if read != version:
+            content = self._commit_of(version)
+        if content is None or not version or not actions.is_anothers_restore(content):
+            return False
+        root, options = self._place.root, self._place.options
+        before = DeltaTable(root, version=version - 1, storage_options=options)
+        return identity_in(before.metadata().configuration).generation == generation
 
     def _meta_data(
         self,

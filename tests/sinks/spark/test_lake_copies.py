@@ -92,6 +92,31 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3, 4, 5]
 
 
+async def test_a_table_that_is_put_back_within_one_generation_waits_for_its_rebuild(
+    tmp_path: Path,
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    for first in (0, 4):
+        topic.append(ORDERS, *many(first, 4))
+        await applied(bench, topic)
+    DeltaTable(bench.address("public.orders")).restore(0)
+    topic.append(ORDERS, *many(8, 1))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+
+    with pytest.raises(SinkRejected, match="does not say where it stood") as refused:
+        await sink.apply(topic.slice())
+    shadow = await sink.shadow(Recipe(TABLE))
+    await shadow.applied([topic.name])
+    await shadow.apply(topic.slice(start={0: 0}))
+    await sink.swap(TABLE)
+    topic.append(ORDERS, *many(9, 1))
+    await applied(bench, topic)
+
+    assert "headwater rebuild shop/public.orders --swap" in refused.value.hint
+    assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == list(range(10))
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize(("before", "after"), [("", "note"), ("note", ""), ("note", "id")])
 async def test_a_table_is_divided_otherwise_by_a_swap(

@@ -30,6 +30,15 @@ WHERE p.pubname = {name}
 """
 """Row filters and column lists came with PostgreSQL 15; by way of JSON a missing column is null."""
 
+SCHEMAS = """
+SELECT n.nspname, s.oid::int8
+FROM pg_catalog.pg_publication_namespace s
+JOIN pg_catalog.pg_publication p ON p.oid = s.pnpubid
+JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid
+WHERE p.pubname = {name}
+"""
+SCHEMAS_SINCE = 15_0000
+
 COVERED = """
 SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = {name}
 """
@@ -73,6 +82,8 @@ class Publication:
     """Whether our role is its owner, or acts for the owner."""
     members: Mapping[TableId, int]
     """Tables that were named one by one, to the numbers of their entries."""
+    schemas: Mapping[str, int]
+    """Schemas all tables of which it publishes, to the numbers of their entries."""
     covered: frozenset[TableId]
     """Tables that it publishes, by whatever way they came in."""
     filtered: frozenset[TableId]
@@ -95,6 +106,10 @@ async def look(connection: Connection, name: str) -> Publication | None:
             return None
         found = await connection.execute(sql.SQL(MEMBERS).format(**wanted))
         members = await found.fetchall()
+        schemas = []
+        if connection.info.server_version >= SCHEMAS_SINCE:
+            found = await connection.execute(sql.SQL(SCHEMAS).format(**wanted))
+            schemas = await found.fetchall()
         found = await connection.execute(sql.SQL(COVERED).format(**wanted))
         covered = await found.fetchall()
     covers_all, goes_via_root, *sends, is_ours, number = row
@@ -107,6 +122,7 @@ async def look(connection: Connection, name: str) -> Publication | None:
         ),
         is_ours=is_ours,
         members={TableId(schema, table): entry for schema, table, entry, *_ in members},
+        schemas=dict(schemas),
         covered=frozenset(TableId(schema, table) for schema, table in covered),
         filtered=frozenset(
             TableId(schema, table) for schema, table, _, *narrowed in members if any(narrowed)

@@ -48,11 +48,11 @@ def missed(
 
 
 def _entry(found: Publication | None, table: TableId) -> int:
-    """The publication's own number where the table has come in with all others of it, or of its
-    schema; 0 where it is not in it."""
+    """The schema's where the table has come in with all others of that, the publication's own
+    number where it is for all tables; 0 where it is not in it."""
     if found is None or table not in found.covered:
         return 0
-    return found.members.get(table, found.number)
+    return found.members.get(table) or found.schemas.get(table.namespace, found.number)
 
 
 def _is_captured(table: TableId, positions: Positions) -> bool:

@@ -95,6 +95,28 @@ async def test_while_it_runs_it_is_noticed_with_the_next_heartbeat(
     assert "public.orders" in str(end.value.facts["tables"])
 
 
+async def test_a_schema_that_was_out_for_a_while_is_missed(guest: Guest) -> None:
+    if guest.value("SELECT current_setting('server_version_num')::int") < 15_0000:
+        pytest.skip("publications of schemas came with PostgreSQL 15")
+    guest.execute(*TABLES, MAKE.replace("TABLE orders, emptied", "TABLES IN SCHEMA public"))
+    async with story(guest) as told:
+        await told.tell(*BEFORE)
+    guest.execute(
+        f"ALTER PUBLICATION {NAME} DROP TABLES IN SCHEMA public",
+        *UNSEEN,
+        f"ALTER PUBLICATION {NAME} ADD TABLES IN SCHEMA public",
+    )
+
+    with pytest.raises(PositionLost, match="without captured tables") as lost:
+        async with story(guest, positions=told.positions):
+            pass
+    async with story(guest, positions=told.positions, position_mismatch="resnapshot") as again:
+        events = await again.tell("DELETE FROM emptied")
+
+    assert "public.emptied, public.orders" in str(lost.value.facts["tables"])
+    assert {event.operation for event in events} == {"d"}
+
+
 async def test_that_a_table_was_dropped_or_a_partition_attached_ends_nothing(shop: Guest) -> None:
     clock = SimulatedClock(0)
     tables = [TableId("public", "orders"), TableId("public", "emptied")]

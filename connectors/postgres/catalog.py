@@ -24,7 +24,8 @@ ORDER BY n.nspname, c.relname
 
 TABLES = """
 SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
-       has_table_privilege(c.oid, 'SELECT'), k.indkey::int2[], i.indkey::int2[],
+       has_table_privilege(c.oid, 'SELECT'),
+       (k.indkey::int2[])[0:k.indnkeyatts - 1], (i.indkey::int2[])[0:i.indnkeyatts - 1],
        a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated,
        CASE WHEN c.relkind = 'r' THEN c.reltuples::int8 ELSE -1 END,
        CASE WHEN c.relkind = 'r' THEN coalesce(pg_relation_size(c.oid), 0) ELSE 0 END
@@ -45,6 +46,7 @@ LEFT JOIN LATERAL (
 ) a ON true
 WHERE c.oid = ANY(%s)
 """
+"""An index lists the columns that it includes behind those of its key."""
 
 PARTITIONS = """
 WITH RECURSIVE tree AS (
@@ -130,12 +132,13 @@ async def tables(
     keys: Mapping[str, Sequence[str]],
     book: TypeBook,
 ) -> list[CapturedTable]:
-    """The tables that `patterns` choose, in the order of their names; `keys` is a setting of the
-    source. Three statements, however many tables there are."""
+    """The tables that `patterns` choose, in the order of their names, but for those without any
+    column to capture; `keys` is a setting of the source. Three statements, however many tables
+    there are."""
     chosen = Patterns(patterns)
     names = await (await connection.execute(NAMES)).fetchall()
     oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
-    return await tables_of(connection, oids, keys, book)
+    return [each for each in await tables_of(connection, oids, keys, book) if each.plans]
 
 
 async def tables_of(
@@ -204,7 +207,18 @@ def _captured(
         for column in columns
         if not column.is_generated and (plan := plan_of(column, book)) is not None
     )
-    key = primary_key or _chosen_key(table, columns, keys) or index_key
+    captured = {plan.column.name for plan in plans}
+    key = primary_key if captured.issuperset(primary_key) else ()
+    key = key or _chosen_key(table, columns, keys) or index_key
+    if missing := set(key or primary_key) - captured:
+        raise SourceRejected(
+            "the key of a table has columns that are not captured: they are generated, or of types"
+            " that are left out",
+            table=str(table),
+            columns=", ".join(sorted(missing)),
+            hint=f"leave the table out of `tables` of the source, or: ALTER TABLE {table} REPLICA"
+            " IDENTITY FULL, and name other columns under `keys` of the source",
+        )
     schema = TableSchema(table, tuple(plan.column for plan in plans), key)
     estimates = [part.rows_estimate for part in partitions] if partitions else [row.row_count]
     known = [count for count in estimates if count is not None and count >= 0]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.postgres.keys import BY_COLUMNS
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.relations import Capture
 from connectors.postgres.source_block import EMPTY, Commits, Origin
@@ -92,7 +93,7 @@ def typed(
         before = None if before is None else before.take(taken)
         of_rows = pa.array(places, mask=halves.is_old)
         headers = {name: column.take(of_rows) for name, column in headers.items()}
-    _check_keys(rows, capture)
+    _check_keys(rows, part, capture)
     lsns, transactions, indexes = part.lsns, part.transactions, part.indexes
     if places is not None:
         lsns, transactions, indexes = lsns[places], transactions[places], indexes[places]
@@ -249,15 +250,22 @@ def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
     return {RESELECTED_HEADER: pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())}
 
 
-def _check_keys(rows: pa.RecordBatch, capture: Capture) -> None:
-    schema = capture.schema
-    for name in schema.key:
-        if rows.column(name).null_count:
+def _check_keys(rows: pa.RecordBatch, part: RowChanges, capture: Capture) -> None:
+    """A row that went has to bring its key, and one that changed its former key: that comes where
+    it was another one and is of the replica identity."""
+    columns = capture.relation.columns
+    is_by_columns = capture.relation.identity in BY_COLUMNS
+    # Of a table without a key whose partitions have one no column is flagged, and theirs are sent.
+    are_some_sent = is_by_columns and any(column.is_identity for column in columns)
+    has_updates = are_some_sent and bool((part.operations == UPDATE).any())
+    for name, place in zip(capture.schema.key, capture.key_places, strict=True):
+        if rows.column(name).null_count or (has_updates and not columns[place].is_identity):
+            table = capture.schema.table
             raise SourceRejected(
                 "the server does not say which row went or changed",
-                hint=f"ALTER TABLE {schema.table} REPLICA IDENTITY FULL, or choose a key that is"
-                " part of its replica identity",
-                table=str(schema.table),
+                hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL, and take the table out of"
+                " `tables` for one run: it is read again after that",
+                table=str(table),
                 column=name,
             )
 

@@ -1,0 +1,107 @@
+"""Rows are told apart by what the server sends of them, and where that is not enough it is said."""
+
+import pytest
+
+from connectors.postgres.examining import examine
+from core_log.errors import SourceRejected
+from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
+from tests.connectors.postgres.test_changed_publications import settings_of
+from tests.databases import Guest
+
+BY_MAIL = (
+    "CREATE TABLE users (id int PRIMARY KEY, mail text NOT NULL UNIQUE)",
+    "ALTER TABLE users REPLICA IDENTITY USING INDEX users_mail_key",
+    "INSERT INTO users VALUES (1, 'a@b'), (2, 'c@d')",
+)
+OTHERS = ("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+
+
+async def test_columns_that_an_index_includes_are_none_of_the_key(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE users (id int, mail text, n int, PRIMARY KEY (id) INCLUDE (mail))",
+        "INSERT INTO users VALUES (1, 'a@b', 1), (2, 'c@d', 2)",
+    )
+    guest.publish()
+    folded = Folded()
+
+    await until_equal(folded, guest)
+    guest.execute("UPDATE users SET mail = 'e@f' WHERE id = 1", "DELETE FROM users WHERE id = 2")
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "users")
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE users SET id = 3 WHERE id = 1", "DELETE FROM users WHERE id = 1"]
+)
+async def test_a_change_that_does_not_bring_its_former_key_is_cured_as_it_says(
+    guest: Guest, change: str
+) -> None:
+    guest.execute(*BY_MAIL, *OTHERS)
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute(change)
+
+    with pytest.raises(SourceRejected, match="which row went or changed") as refused:
+        await until_equal(folded, guest)
+    guest.execute("ALTER TABLE users REPLICA IDENTITY FULL")
+    await until_equal(folded, guest, tables=["public.*", "!public.users"])
+    await until_equal(folded, guest)
+
+    assert "take the table out of `tables` for one run" in refused.value.hint
+    assert not differing(folded, guest, "users")
+    assert not differing(folded, guest, "orders")
+
+
+async def test_a_row_that_keeps_its_key_is_told_by_the_keys_of_its_partitions(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE days (day int, id int, n int) PARTITION BY RANGE (day)",
+        "CREATE TABLE day_1 PARTITION OF days FOR VALUES FROM (0) TO (100)",
+        "ALTER TABLE day_1 ADD PRIMARY KEY (id)",
+        "INSERT INTO days VALUES (1, 1, 1), (2, 2, 2)",
+    )
+    guest.publish()
+    folded, keys = Folded(), {"public.days": ["id"]}
+
+    await until_equal(folded, guest, keys=keys)
+    guest.execute("UPDATE days SET id = 3 WHERE id = 1", "UPDATE days SET n = 9 WHERE id = 2")
+    await until_equal(folded, guest, keys=keys)
+
+    assert not differing(folded, guest, "days")
+
+
+async def test_a_key_that_is_not_captured_is_said_and_cured(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE users (a int, id int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY)",
+        "INSERT INTO users VALUES (1), (2)",
+    )
+    guest.publish()
+    folded = Folded()
+
+    with pytest.raises(SourceRejected, match="not captured") as refused:
+        await until_equal(folded, guest)
+    [found] = await examine(settings_of(guest), "shop")
+    guest.execute("ALTER TABLE public.users REPLICA IDENTITY FULL")
+    await until_equal(folded, guest, keys={"public.users": ["a"]})
+    guest.execute("UPDATE users SET a = 5 WHERE a = 1", "DELETE FROM users WHERE a = 2")
+    await until_equal(folded, guest, keys={"public.users": ["a"]})
+
+    assert "REPLICA IDENTITY FULL" in refused.value.hint and found.is_fatal
+    assert [row["a"] for row in folded.rows("users")] == [5]
+
+
+async def test_a_table_without_columns_holds_up_no_other(guest: Guest) -> None:
+    guest.execute("CREATE TABLE nothing ()", "INSERT INTO nothing DEFAULT VALUES", *OTHERS)
+    guest.publish()
+    folded = Folded()
+
+    await until_equal(folded, guest)
+    guest.execute("INSERT INTO nothing DEFAULT VALUES", "INSERT INTO orders VALUES (2)")
+    await until_equal(folded, guest)
+    guest.execute("ALTER TABLE nothing ADD COLUMN id int", "INSERT INTO nothing VALUES (7)")
+    await until_equal(folded, guest)
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "orders")
+    assert [row["id"] for row in folded.rows("nothing")] == [7, None, None]

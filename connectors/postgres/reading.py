@@ -87,16 +87,19 @@ class Reading:
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
-            keys = Keys.begun({} if start is None else positions, tables)
+            keys = Keys.begun(positions, tables)
             if start is not None and standing.slot is not None:
                 wanted = self._wants_failover(standing)
                 await slots.keep_failover(line, standing.slot, wanted=wanted)
             if start is None:
                 created = await self._new_slot(line, connection, standing, reader)
+                tables, book = await self._as_they_are_now(connection, tables)
+                keys = Keys.begun({}, tables)
                 told = {published.PART: entries, **keys.news()}
                 start, positions = created.consistent_lsn, dict(told)
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
-                first = heart.beside(self._first(created, standing, tables, reader, told))
+                rows = self._first(created, standing, tables, reader, told, connection)
+                first = heart.beside(rows)
                 async with aclosing(first) as batches:
                     async for batch in batches:
                         positions |= batch.positions
@@ -122,6 +125,15 @@ class Reading:
                     yield batch
             if self._stops_after_rows:
                 await slots.drop(connection, self._slot, ends_reader=True)
+
+    async def _as_they_are_now(
+        self, connection: Connection, tables: Sequence[CapturedTable]
+    ) -> tuple[list[CapturedTable], TypeBook]:
+        """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
+        which the stream does not speak; new tables wait for the next life."""
+        found, book = await look(connection, self._settings)
+        known = {each.oid for each in tables}
+        return [each for each in found if each.oid in known], book
 
     async def acknowledge(self, positions: Positions) -> None:
         if self._following is None or STREAM not in positions:
@@ -263,6 +275,7 @@ class Reading:
         tables: Sequence[CapturedTable],
         reader: Reader,
         told: Positions,
+        connection: Connection,
     ) -> AsyncGenerator[ChangeBatch, None]:
         """The rows that are there; the position of the stream, and what is told of the tables,
         come before them."""
@@ -275,7 +288,8 @@ class Reading:
                 positions |= {part_of(each.table): Ledger(oid=each.oid).text() for each in tables}
             yield ChangeBatch((), positions)
             return
-        async with aclosing(initial_batches(reader, created, tables)) as batches:
+        rows = initial_batches(reader, created, tables, connection)
+        async with aclosing(rows) as batches:
             async for batch in batches:
                 yield replace(batch, positions={**positions, **batch.positions})
                 positions = {}

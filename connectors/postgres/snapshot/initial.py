@@ -25,6 +25,7 @@ from core_log.errors import SourceRejected, SourceUnavailable
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
+FILE = "SELECT pg_catalog.pg_relation_filenode(%s)::int8"
 CHANGED = {"42P01", "42703", "3F000"}
 """There is no such table, column or schema any more: the next life looks again."""
 BATCHES_MAX = 1
@@ -32,16 +33,19 @@ BATCHES_MAX = 1
 
 
 async def initial_batches(
-    reader: Reader, created: Created, tables: Sequence[CapturedTable]
+    reader: Reader, created: Created, tables: Sequence[CapturedTable], questions: Connection
 ) -> AsyncGenerator[ChangeBatch, None]:
     """The first batch is empty, and says what is to be read; once it is there nobody needs the
     connection any more that made the slot. Each of the others is a chunk, and says that it is
-    read; one that is larger than expected comes as several, the last of which says so."""
+    read; one that is larger than expected comes as several, the last of which says so.
+
+    `questions`: a connection that sees the tables as they are now.
+    """
     assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
     async with AsyncExitStack() as stack:
         wanted = range(reader.settings.snapshot.parallel)
         connections = await together(_opened(reader, created.snapshot, stack) for _ in wanted)
-        plan = await _Plan.made(reader, connections[0], created, tables)
+        plan = await _Plan.made(reader, connections[0], created, tables, questions)
         yield ChangeBatch((), plan.positions())
         copiers = [reader.copier(each, is_only_for_copies=True) for each in connections]
         for copier in copiers:
@@ -53,10 +57,13 @@ async def initial_batches(
             except SourceRejected as error:
                 if error.facts.get("sqlstate") not in CHANGED:
                     raise
-                raise SourceUnavailable(
-                    "a table was changed or dropped before its rows were read",
-                    table=error.facts.get("table"),
-                ) from None
+                raise _changed(error.facts.get("table")) from None
+
+
+def _changed(table: object) -> SourceUnavailable:
+    return SourceUnavailable(
+        "a table was changed or dropped before its rows were read", table=table
+    )
 
 
 async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Connection:
@@ -102,10 +109,12 @@ class _Plan:
     moment: Moment
     tables: list[_Table]
     tasks: deque[_Task]
+    questions: Connection
+    _unchanged: set[int] = field(default_factory=set)
+    """Leaves of which that has been seen, and which are locked by now."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _ready: "asyncio.Queue[ChangeBatch | None]" = field(
-        default_factory=lambda: asyncio.Queue(BATCHES_MAX)
-    )
+    _ready: "asyncio.Queue[ChangeBatch | None]" = field(default_factory=asyncio.Queue)
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BATCHES_MAX))
     _rows_seen: int = 0
 
     @classmethod
@@ -115,6 +124,7 @@ class _Plan:
         connection: Connection,
         created: Created,
         tables: Sequence[CapturedTable],
+        questions: Connection,
     ) -> "_Plan":
         with in_our_words("the snapshot cannot be read"):
             [[text, at_us]] = await (await connection.execute(NOW)).fetchall()
@@ -140,7 +150,7 @@ class _Plan:
             for chunk in chunks_of(table.ledger.leaves, pages_each=each):
                 tasks.append(_Task(table, by_oid[chunk.leaf.oid], chunk.pages))
                 table.chunks_left += 1
-        return cls(reader, moment, found, tasks)
+        return cls(reader, moment, found, tasks, questions)
 
     def positions(self) -> dict[str, str]:
         """Tables without any page are done."""
@@ -149,25 +159,16 @@ class _Plan:
     async def read(self, copiers: Sequence[Copier]) -> AsyncGenerator[ChangeBatch, None]:
         for table in self.tables:
             self._tell(table)
-        working = asyncio.ensure_future(self._work_all(copiers))
+        working = asyncio.ensure_future(together(self._work(copier) for copier in copiers))
+        working.add_done_callback(lambda _: self._ready.put_nowait(None))  # however it ends
         try:
             while (batch := await self._ready.get()) is not None:
+                self._room.release()
                 yield batch
             await working
         finally:
             working.cancel()
             await asyncio.wait([working])
-
-    async def _work_all(self, copiers: Sequence[Copier]) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for copier in copiers:
-                    group.create_task(self._work(copier))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            if not asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                await self._ready.put(None)
 
     async def _work(self, copier: Copier) -> None:
         while self.tasks and self.reader.hours.are_on:  # the rest is read beside the stream
@@ -178,6 +179,7 @@ class _Plan:
             pieces = self.reader.pieces(copier, task.table.captured, statement)
             async with aclosing(pieces):
                 first = await anext(pieces, None)
+                await self._check_unchanged(task)
                 second = None if first is None else await anext(pieces, None)
                 async with self._turn:  # what belongs to one chunk is not mixed with others
                     while second is not None:
@@ -185,6 +187,19 @@ class _Plan:
                         await self._hand_over(task, first, is_last=False)
                         first, second = second, await anext(pieces, None)
                     await self._hand_over(task, first, is_last=True)
+
+    async def _check_unchanged(self, task: _Task) -> None:
+        """A table that was written anew, as another type of a column asks for, is empty to who
+        reads it under an older snapshot, and no row of it is streamed. Whoever has read from it
+        keeps it as it is until the transaction ends."""
+        leaf = task.size.leaf
+        if leaf.oid in self._unchanged:
+            return
+        with in_our_words("the tables' files cannot be seen"):
+            [[file]] = await (await self.questions.execute(FILE, [leaf.oid])).fetchall()
+        if file != leaf.filenode:
+            raise _changed(task.table.captured.table)
+        self._unchanged.add(leaf.oid)
 
     async def _hand_over(self, task: _Task, rows: pa.RecordBatch | None, *, is_last: bool) -> None:
         table = task.table
@@ -202,7 +217,8 @@ class _Plan:
             read = table.rows_seen - table.ledger.rows
             table.ledger = table.ledger.with_read(task.size.leaf.oid, task.pages, rows=read)
             positions = dict([self._position(table)])
-        await self._ready.put(ChangeBatch(changes, positions))
+        await self._room.acquire()
+        self._ready.put_nowait(ChangeBatch(changes, positions))
         self._tell(table)
 
     def _position(self, table: _Table) -> tuple[str, str]:

@@ -19,7 +19,7 @@ WITH wanted AS (SELECT unnest({roots}::oid[]) AS root), leaf AS (
     SELECT root, tree.relid FROM wanted
     CROSS JOIN LATERAL pg_catalog.pg_partition_tree(root) tree WHERE tree.relid <> root)
 SELECT leaf.root::int8, leaf.oid::int8, n.nspname, c.relname,
-    pg_catalog.pg_relation_filenode(leaf.oid)::int8, c.reltuples, c.relpages,
+    c.relfilenode::int8, c.reltuples, c.relpages,
     pg_catalog.pg_relation_size(leaf.oid)
         / pg_catalog.current_setting('block_size')::int8,
     pg_catalog.pg_table_size(leaf.oid)
@@ -28,7 +28,8 @@ JOIN pg_catalog.pg_class c ON c.oid = leaf.oid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 ORDER BY leaf.root, leaf.oid
 """
-"""One question for any number of tables; partitions are read one by one, as only they hold rows."""
+"""One question for any number of tables; partitions are read one by one, as only they hold rows.
+The file is the one that the snapshot shows, which may have been replaced since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ async def sizes_of(connection: Connection, roots: Sequence[int]) -> list[Size]:
             bytes=size,
         )
         for root, oid, namespace, name, filenode, estimate, analyzed_pages, pages, size in rows
-        if filenode is not None and pages is not None and size is not None
+        if pages is not None and size is not None
     ]
 
 

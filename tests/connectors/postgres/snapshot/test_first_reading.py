@@ -1,5 +1,11 @@
 """The first reading of rows: which of them, of which tables, and what is said of it."""
 
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from core_log.errors import SourceUnavailable
 from tests.connectors.postgres.snapshot.folding import (
     Folded,
     Told,
@@ -13,6 +19,10 @@ from tests.connectors.postgres.snapshot.writing import AUDIT, KEYS, ORDERS
 from tests.databases import Guest
 
 COLUMNS_MAX = 1_600
+END_READERS = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    " WHERE application_name = 'headwater shop snapshot' AND datname = current_database()"
+)
 
 
 async def test_a_condition_of_the_file_chooses_the_rows(guest: Guest) -> None:
@@ -91,3 +101,25 @@ async def test_names_may_be_anything_and_tables_as_wide_as_can_be(guest: Guest) 
 
     assert folded.rows('Tàble "x" {y}%s') == in_table(guest, name)
     assert len(folded.reads) == 9
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+async def test_a_connection_that_breaks_ends_the_reading_which_goes_on_in_the_next_life(
+    guest: Guest, parallel: int
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded, count = Folded(), 0
+
+    async with aclosing(source_of(guest, snapshot={"parallel": parallel}).changes({})) as batches:
+        with pytest.raises(SourceUnavailable):
+            async with asyncio.timeout(30):
+                async for batch in batches:
+                    folded.take(batch)
+                    if (count := count + 1) == 3:
+                        guest.execute(END_READERS)
+    folded.killed()
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "orders")
+    assert len(folded.reads) == KEYS, "finished work is not read again"

@@ -252,6 +252,8 @@ def _plan(
     now = (
         next((each for each in table.columns if each.name == column.name), None) if table else None
     )
+    if now is not None and now.is_generated:  # a publication may have them since PostgreSQL 18
+        return None
     return book.plan(
         column.name,
         column.type_oid,

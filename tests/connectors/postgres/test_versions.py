@@ -68,3 +68,22 @@ async def test_a_slot_made_without_a_copy_gets_one_when_that_is_wanted(other: Gu
 
     is_possible = other.value("SELECT current_setting('server_version_num')::int >= 170000")
     assert (before, after) == (("false", "true") if is_possible else (None, None))
+
+
+async def test_generated_columns_are_left_out_though_a_publication_has_them(other: Guest) -> None:
+    if other.value("SELECT current_setting('server_version_num')::int") < 18_0000:
+        pytest.skip("publications may have generated columns since PostgreSQL 18")
+    other.execute(
+        "CREATE TABLE lines (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED,"
+        " thrice int GENERATED ALWAYS AS (id * 3) VIRTUAL, note text)",
+        "INSERT INTO lines (id, note) VALUES (1, 'it was here')",
+        "CREATE PUBLICATION headwater_shop FOR TABLE lines"
+        " WITH (publish_via_partition_root = true, publish_generated_columns = stored)",
+    )
+
+    async with story(other) as told:
+        await told.tell(
+            "INSERT INTO lines (id, note) VALUES (2, 'new')", "UPDATE lines SET id = 3 * id"
+        )
+
+    assert {tuple(changes.schema.names) for changes in told.tables} == {("id", "note")}

@@ -26,6 +26,7 @@ from connectors.postgres.snapshot.initial import initial_batches
 from connectors.postgres.snapshot.leaving import gone, returned
 from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.snapshot.wishes import asks_for_rest
 from connectors.postgres.source_block import Origin
 from connectors.postgres.standing import SERVER, STREAM, Standing, may_begin_again, stand
 from connectors.postgres.toast import Toast
@@ -288,7 +289,11 @@ class Reading:
                 positions |= {part_of(each.table): Ledger(oid=each.oid).text() for each in tables}
             yield ChangeBatch((), positions)
             return
-        rows = initial_batches(reader, created, tables, connection)
+
+        def goes_on() -> bool:
+            return reader.hours.are_on and not any(map(asks_for_rest, self._wishes))
+
+        rows = initial_batches(reader, created, tables, connection, goes_on=goes_on)
         async with aclosing(rows) as batches:
             async for batch in batches:
                 yield replace(batch, positions={**positions, **batch.positions})

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
@@ -33,19 +33,25 @@ BATCHES_MAX = 1
 
 
 async def initial_batches(
-    reader: Reader, created: Created, tables: Sequence[CapturedTable], questions: Connection
+    reader: Reader,
+    created: Created,
+    tables: Sequence[CapturedTable],
+    questions: Connection,
+    *,
+    goes_on: Callable[[], bool],
 ) -> AsyncGenerator[ChangeBatch, None]:
     """The first batch is empty, and says what is to be read; once it is there nobody needs the
     connection any more that made the slot. Each of the others is a chunk, and says that it is
     read; one that is larger than expected comes as several, the last of which says so.
 
-    `questions`: a connection that sees the tables as they are now.
+    `questions`: a connection that sees the tables as they are now. `goes_on`: whether another
+    chunk is to be read so; what is left is for a reading beside the stream.
     """
     assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
     async with AsyncExitStack() as stack:
         wanted = range(reader.settings.snapshot.parallel)
         connections = await together(_opened(reader, created.snapshot, stack) for _ in wanted)
-        plan = await _Plan.made(reader, connections[0], created, tables, questions)
+        plan = await _Plan.made(reader, connections[0], created, tables, questions, goes_on)
         yield ChangeBatch((), plan.positions())
         copiers = [reader.copier(each, is_only_for_copies=True) for each in connections]
         for copier in copiers:
@@ -110,6 +116,7 @@ class _Plan:
     tables: list[_Table]
     tasks: deque[_Task]
     questions: Connection
+    goes_on: Callable[[], bool]
     _unchanged: set[int] = field(default_factory=set)
     """Leaves of which that has been seen, and which are locked by now."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -125,6 +132,7 @@ class _Plan:
         created: Created,
         tables: Sequence[CapturedTable],
         questions: Connection,
+        goes_on: Callable[[], bool],
     ) -> "_Plan":
         with in_our_words("the snapshot cannot be read"):
             [[text, at_us]] = await (await connection.execute(NOW)).fetchall()
@@ -150,7 +158,7 @@ class _Plan:
             for chunk in chunks_of(table.ledger.leaves, pages_each=each):
                 tasks.append(_Task(table, by_oid[chunk.leaf.oid], chunk.pages))
                 table.chunks_left += 1
-        return cls(reader, moment, found, tasks, questions)
+        return cls(reader, moment, found, tasks, questions, goes_on)
 
     def positions(self) -> dict[str, str]:
         """Tables without any page are done."""
@@ -171,7 +179,7 @@ class _Plan:
             await asyncio.wait([working])
 
     async def _work(self, copier: Copier) -> None:
-        while self.tasks and self.reader.hours.are_on:  # the rest is read beside the stream
+        while self.tasks and self.goes_on():
             task = self.tasks.popleft()
             statement = statement_of(
                 task.table.captured, task.size, task.pages, where=task.table.where

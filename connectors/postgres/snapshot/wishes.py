@@ -20,6 +20,12 @@ DONE = "control/"
 """Before a wish's id, the part of the position that says that it was taken up."""
 
 
+def asks_for_rest(control: Control) -> bool:
+    """Whether rows are to be read no further just now, which a first reading leaves to one beside
+    the stream."""
+    return control.kind == KIND and control.options.get(ACTION) in (PAUSE, STOP)
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What was taken up is written down, with what it means for each table, so that a restart goes

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from random import Random
 from typing import Any
 
@@ -161,6 +162,29 @@ async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) 
     await wished(folded, guest, {"action": "resume"}, id="resume")
 
     assert not differing(folded, guest, "orders")
+
+
+async def test_a_first_reading_rests_as_soon_as_that_is_wanted(guest: Guest) -> None:
+    guest.execute(*ORDERS, *AUDIT)
+    guest.publish()
+    folded, source = Folded(), source_of(guest, snapshot={"parallel": 1})
+    wish = Control("pause", "snapshot", ORDERS_ID, {"action": "pause"})
+
+    async with asyncio.timeout(60), aclosing(source.changes({})) as coming:
+        async for batch in coming:
+            folded.take(batch)
+            if len(folded.reads) > 1_000 and not folded.positions.get("control/pause"):
+                await source.control(wish)  # again and again is the same
+            if "control/pause" in folded.positions and not differing(folded, guest, "audit"):
+                break
+    folded.killed()
+    read = [place for table, place in folded.reads if table == "orders"]
+    assert 0 < len(read) < KEYS and ledger_of(folded).is_paused
+    await wished(folded, guest, {"action": "resume"}, id="resume")
+
+    assert not differing(folded, guest, "orders")
+    read = [place for table, place in folded.reads if table == "orders"]
+    assert len(read) == len(set(read)) == KEYS, "finished work is not read again"
 
 
 async def test_a_table_without_a_key_rests_and_begins_anew(guest: Guest) -> None:

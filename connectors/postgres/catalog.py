@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from connectors.postgres.publications import identity_cure
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.types.reading import ColumnPlan
 from core_log.errors import SourceRejected
@@ -216,8 +217,8 @@ def _captured(
             " that are left out",
             table=str(table),
             columns=", ".join(sorted(missing)),
-            hint=f"leave the table out of `tables` of the source, or: ALTER TABLE {table} REPLICA"
-            " IDENTITY FULL, and name other columns under `keys` of the source",
+            hint=f"leave the table out of `tables` of the source, or: {identity_cure([table])} and"
+            " name other columns under `keys` of the source",
         )
     schema = TableSchema(table, tuple(plan.column for plan in plans), key)
     estimates = [part.rows_estimate for part in partitions] if partitions else [row.row_count]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from connectors.postgres.keys import BY_COLUMNS
 from connectors.postgres.lsn import lsn_text
+from connectors.postgres.publications import identity_cure
 from connectors.postgres.relations import Capture
 from connectors.postgres.source_block import EMPTY, Commits, Origin
 from connectors.postgres.wal.burst import (
@@ -263,8 +264,8 @@ def _check_keys(rows: pa.RecordBatch, part: RowChanges, capture: Capture) -> Non
             table = capture.schema.table
             raise SourceRejected(
                 "the server does not say which row went or changed",
-                hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL, and take the table out of"
-                " `tables` for one run: it is read again after that",
+                hint=f"{identity_cure([table])} and take the table out of `tables` for one run: it"
+                " is read again after that",
                 table=str(table),
                 column=name,
             )

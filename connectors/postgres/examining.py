@@ -179,7 +179,7 @@ async def _about_the_publication(
                 f"publication {name} leaves out rows or columns of {few(sorted(narrowed))}, which"
                 " are in the table when it is read at first",
                 f"ALTER PUBLICATION {publications.quote(name)} SET TABLE"
-                f" {publications.table_list(found.members)};",
+                f" {publications.member_list(found.members)};",
                 is_fatal=False,
             )
         )

@@ -161,7 +161,7 @@ def statements(
     quoted = quote(name)
     if found is None:
         return [
-            f"CREATE PUBLICATION {quoted} FOR TABLE {table_list(tables)} WITH"
+            f"CREATE PUBLICATION {quoted} FOR TABLE {member_list(tables)} WITH"
             f" (publish = '{', '.join(OPERATIONS)}', publish_via_partition_root = true)"
         ]
     changes = []
@@ -172,9 +172,9 @@ def statements(
     told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(changes)})"] if changes else []
     # Without the root's way its partitions are covered in its stead, so membership counts as well.
     if new := set(tables) - found.covered - found.members.keys():
-        told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {table_list(new)}")
+        told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {member_list(new)}")
     if old := {each for each in found.members.keys() - set(tables) if str(each) not in spared}:
-        told.append(f"ALTER PUBLICATION {quoted} DROP TABLE {table_list(old)}")
+        told.append(f"ALTER PUBLICATION {quoted} DROP TABLE {member_list(old)}")
     return told
 
 
@@ -276,6 +276,12 @@ def quoted_table(table: TableId) -> str:
 
 def table_list(tables: Iterable[TableId]) -> str:
     return ", ".join(map(quoted_table, sorted(tables)))
+
+
+def member_list(tables: Iterable[TableId]) -> str:
+    """Without the tables that inherit from them, which are tables of their own: the server would
+    add these again, or drop them."""
+    return ", ".join(f"ONLY {quoted_table(each)}" for each in sorted(tables))
 
 
 def _for_the_owner(told: Iterable[str]) -> str:

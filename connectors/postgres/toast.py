@@ -11,6 +11,7 @@ from psycopg import sql
 
 from connectors.postgres.changing import Filled, fill_from_old
 from connectors.postgres.connecting import in_our_words
+from connectors.postgres.publications import identity_cure
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
 from connectors.postgres.wal.burst import Mask, Relation, RowChanges
@@ -166,7 +167,7 @@ class Toast:
                 "rows cannot be read anew, since their key has another form by now",
                 table=str(capture.schema.table),
                 columns=", ".join(relation.columns[place].name for place in missing),
-                hint=f"ALTER TABLE {capture.schema.table} REPLICA IDENTITY FULL",
+                hint=identity_cure([capture.schema.table]),
             )
         types = {}
         for place in capture.key_places:

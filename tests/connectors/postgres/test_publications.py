@@ -45,6 +45,18 @@ async def test_it_follows_the_tables_of_the_file(guest: Guest) -> None:
     assert await kept(guest.owner, ITEMS) == []
 
 
+async def test_a_table_that_inherits_comes_and_goes_by_itself(guest: Guest) -> None:
+    heir = TableId("public", "heir")
+    guest.execute(TABLES, "CREATE TABLE heir (PRIMARY KEY (id)) INHERITS (orders)")
+
+    await kept(guest.owner, heir)
+    await kept(guest.owner, heir, ORDERS)
+    both = published(guest)
+    await kept(guest.owner, heir)
+
+    assert (both, published(guest)) == ({"heir", "orders"}, {"heir"})
+
+
 async def test_one_for_all_tables_is_left_as_it_is(guest: Guest) -> None:
     guest.execute(TABLES)
     guest.publish(name=publications.quote(NAME))

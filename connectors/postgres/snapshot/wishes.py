@@ -10,12 +10,14 @@ from connectors.postgres.snapshot.jobs import Job, Jobs
 from connectors.postgres.snapshot.ledger import Ledger
 from connectors.postgres.snapshot.outbox import Outbox
 from connectors.postgres.snapshot.reading import Reader, verbatim
-from connectors.source import Control
+from connectors.source import Control, Remark
 from core_log.errors import SourceRejected
+from core_log.finding import Finding
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"
 START, PAUSE, RESUME, STOP = "start", "pause", "resume", "stop"
+REFUSED = "refused"
 DONE = "control/"
 """Before a wish's id, the part of the position that says that it was taken up."""
 
@@ -36,8 +38,22 @@ class Wishes:
     outbox: Outbox
 
     async def fulfil(self, control: Control) -> None:
+        """One that is refused is shown in the status, and no later life takes it up."""
         if control.kind != KIND:
             raise SourceRejected("this source does not know that order", kind=control.kind)
+        try:
+            await self._fulfil(control)
+        except SourceRejected as error:
+            self._taken_up(control, REFUSED, Finding(error.statement, error.hint, is_fatal=False))
+            raise
+        self._taken_up(control, control.options.get(ACTION, START), None)
+
+    def _taken_up(self, control: Control, how: str, finding: Finding | None) -> None:
+        self.reader.context.report(Remark(KIND, finding))
+        self.outbox.notes[f"{DONE}{control.id}"] = how
+        self.outbox.stir()
+
+    async def _fulfil(self, control: Control) -> None:
         name = "" if control.table is None else str(control.table)
         if name and name not in self.jobs.tables:
             raise SourceRejected(
@@ -57,8 +73,6 @@ class Wishes:
                     self.outbox.finish(job)
             case _:
                 raise SourceRejected("the reading of rows cannot be told that", action=action)
-        self.outbox.notes[f"{DONE}{control.id}"] = action
-        self.outbox.stir()
 
     def _chosen(self, name: str) -> list[Job]:
         if not name:

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.postgres.snapshot import hold, window
 from connectors.postgres.snapshot.ledger import Ledger
-from connectors.source import Control
+from connectors.source import Control, Remark, SourceReport
 from core_log.errors import SourceRejected
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import (
@@ -131,7 +131,8 @@ async def test_a_wish_may_be_for_some_rows(guest: Guest) -> None:
 async def test_a_condition_that_is_none_is_refused_before_it_is_written_down(guest: Guest) -> None:
     guest.execute(*ORDERS)
     guest.publish()
-    folded, source = Folded(), source_of(guest)
+    folded, said = Folded(), list[SourceReport]()
+    source = source_of(guest, report=said.append)
     await until_equal(folded, guest)
     reading = asyncio.ensure_future(live(folded, source))
     await until(lambda: source._reading is not None)
@@ -143,9 +144,12 @@ async def test_a_condition_that_is_none_is_refused_before_it_is_written_down(gue
         with pytest.raises(SourceRejected):
             await source.control(control)
 
+    await until(lambda: folded.positions.get("control/w") == "refused")  # and so for good
     reading.cancel()
     await asyncio.wait([reading])
     assert ledger_of(folded).is_done
+    remark = next(each for each in reversed(said) if isinstance(each, Remark))
+    assert remark.finding is not None and "condition cannot be used" in remark.finding.problem
 
 
 async def test_a_reading_rests_over_restarts_until_it_is_to_go_on(guest: Guest) -> None:

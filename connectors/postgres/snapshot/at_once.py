@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.connecting import connect, in_our_words
+from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.heartbeat import ASKED_PREFIX
 from connectors.postgres.looking import connected, look
 from connectors.postgres.lsn import lsn_text, parse_lsn
@@ -17,7 +17,7 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import slot_name
 from connectors.postgres.snapshot.copying import Copier
 from connectors.postgres.snapshot.initial import NOW, take_on
-from connectors.postgres.snapshot.leaves import Size, sizes_of
+from connectors.postgres.snapshot.leaves import Size, check_unchanged, sizes_of
 from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
 from connectors.postgres.snapshot.transaction import flush
 from connectors.postgres.snapshot.visibility import EPOCH
@@ -61,9 +61,9 @@ async def standing_still(
         lsn = parse_lsn(place)
         copier = reader.copier(connection, is_only_for_copies=True)
         stack.callback(copier.close)
-        still = _Still(
-            reader, copier, Moment(lsn, Seen.parse(seen).xmax % EPOCH, at_us), tables, sizes
-        )
+        questions = await stack.enter_async_context(connected(settings))
+        moment = Moment(lsn, Seen.parse(seen).xmax % EPOCH, at_us)
+        still = _Still(reader, copier, questions, moment, tables, sizes)
 
         async def has_changes_since(reached: Positions) -> bool | None:
             if STREAM not in reached:
@@ -84,11 +84,13 @@ class _Still:
         self,
         reader: Reader,
         copier: Copier,
+        questions: Connection,
         moment: Moment,
         tables: list[CapturedTable],
         sizes: list[Size],
     ) -> None:
         self._reader, self._copier, self._moment = reader, copier, moment
+        self._questions = questions
         self._tables = {table.table: table for table in tables}
         self._sizes = sizes
         self._turn = asyncio.Lock()
@@ -100,9 +102,12 @@ class _Still:
         reader, where = self._reader, self._reader.where_of(captured)
         async with self._turn:
             for size in self._sizes:
-                if size.root != captured.oid or not size.leaf.pages:
+                if size.root != captured.oid:
                     continue
                 statement = statement_of(captured, size, (0, size.leaf.pages), where=where)
                 async with aclosing(reader.pieces(self._copier, captured, statement)) as pieces:
-                    async for rows in pieces:
+                    rows = await anext(pieces, None)
+                    await check_unchanged(self._questions, table, size.leaf)
+                    while rows is not None:
                         yield reader.changes(captured, rows, self._moment, snapshot="true")
+                        rows = await anext(pieces, None)

@@ -14,18 +14,17 @@ from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.slots import Created
 from connectors.postgres.snapshot.copying import Copier
-from connectors.postgres.snapshot.leaves import Size, sizes_of
+from connectors.postgres.snapshot.leaves import Size, changed, check_unchanged, sizes_of
 from connectors.postgres.snapshot.ledger import Ledger, Pages, chunks_of, part_of
 from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
 from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
 from connectors.source import Progress
 from core_log.changes import ChangeBatch, TableChanges
 from core_log.client.together import together
-from core_log.errors import SourceRejected, SourceUnavailable
+from core_log.errors import SourceRejected
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
-FILE = "SELECT pg_catalog.pg_relation_filenode(%s)::int8"
 CHANGED = {"42P01", "42703", "3F000"}
 """There is no such table, column or schema any more: the next life looks again."""
 BATCHES_MAX = 1
@@ -63,13 +62,7 @@ async def initial_batches(
             except SourceRejected as error:
                 if error.facts.get("sqlstate") not in CHANGED:
                     raise
-                raise _changed(error.facts.get("table")) from None
-
-
-def _changed(table: object) -> SourceUnavailable:
-    return SourceUnavailable(
-        "a table was changed or dropped before its rows were read", table=table
-    )
+                raise changed(error.facts.get("table")) from None
 
 
 async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Connection:
@@ -197,17 +190,10 @@ class _Plan:
                     await self._hand_over(task, first, is_last=True)
 
     async def _check_unchanged(self, task: _Task) -> None:
-        """A table that was written anew, as another type of a column asks for, is empty to who
-        reads it under an older snapshot, and no row of it is streamed. Whoever has read from it
-        keeps it as it is until the transaction ends."""
         leaf = task.size.leaf
-        if leaf.oid in self._unchanged:
-            return
-        with in_our_words("the tables' files cannot be seen"):
-            [[file]] = await (await self.questions.execute(FILE, [leaf.oid])).fetchall()
-        if file != leaf.filenode:
-            raise _changed(task.table.captured.table)
-        self._unchanged.add(leaf.oid)
+        if leaf.oid not in self._unchanged:
+            await check_unchanged(self.questions, task.table.captured.table, leaf)
+            self._unchanged.add(leaf.oid)
 
     async def _hand_over(self, task: _Task, rows: pa.RecordBatch | None, *, is_last: bool) -> None:
         table = task.table

@@ -7,6 +7,8 @@ from psycopg import sql
 
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.ledger import Leaf
+from core_log.errors import SourceUnavailable
+from core_log.table_schema import TableId
 
 CHUNK_BYTES = 4 << 20
 """Of pages, large values included: no chunk is larger than that however few rows it has, so that
@@ -30,6 +32,8 @@ ORDER BY leaf.root, leaf.oid
 """
 """One question for any number of tables; partitions are read one by one, as only they hold rows.
 The file is the one that the snapshot shows, which may have been replaced since."""
+
+FILE = "SELECT pg_catalog.pg_relation_filenode(%s)::int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,22 @@ async def sizes_of(connection: Connection, roots: Sequence[int]) -> list[Size]:
         for root, oid, namespace, name, filenode, estimate, analyzed_pages, pages, size in rows
         if pages is not None and size is not None
     ]
+
+
+async def check_unchanged(connection: Connection, table: TableId, leaf: Leaf) -> None:
+    """To be asked beside an older snapshot, once that has read from the leaf, which keeps it as it
+    is from then on. One that was written anew before, as another type of a column asks for, is
+    empty to the snapshot, and no row of it is streamed."""
+    with in_our_words("the tables' files cannot be seen"):
+        [[file]] = await (await connection.execute(FILE, [leaf.oid])).fetchall()
+    if file != leaf.filenode:
+        raise changed(table)
+
+
+def changed(table: object) -> SourceUnavailable:
+    return SourceUnavailable(
+        "a table was changed or dropped before its rows were read", table=str(table)
+    )
 
 
 def _expected(estimate: float, analyzed_pages: int, pages: int) -> int:

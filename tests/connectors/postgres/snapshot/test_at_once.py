@@ -4,7 +4,10 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
+import pytest
+
 from connectors.postgres.lsn import parse_lsn
+from core_log.errors import SourceUnavailable
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import Folded, in_table, source_of, until_equal
 from tests.connectors.postgres.snapshot.writing import ORDERS, writers
@@ -54,3 +57,16 @@ async def test_who_follows_a_server_at_rest_says_at_once_that_he_has_come_to_the
                     batches.append(await anext(coming))
 
     assert not any(batch.tables or batch.notices for batch in batches), "it is no event"
+
+
+async def test_a_table_that_is_written_anew_meanwhile_is_not_taken_for_an_empty_one(
+    guest: Guest,
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+
+    async with source_of(guest).snapshot({}) as found:
+        guest.execute("ALTER TABLE orders ALTER amount TYPE bigint")
+        with pytest.raises(SourceUnavailable, match="was changed"):
+            async for _ in found.rows(TableId("public", "orders")):
+                pass

@@ -81,7 +81,7 @@ class Watch:
             return None
         return Finding(
             f"{few(new)} match `tables` and are not captured yet",
-            "run the pipeline anew; headwater doctor says what stands in the way",
+            "end headwater run and start it again; headwater doctor says what stands in the way",
             is_fatal=False,
         )
 

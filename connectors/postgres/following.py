@@ -85,6 +85,8 @@ class Following:
                             yield ChangeBatch((), self._position(), notices=self._beat())
                     if not coming.done():
                         break
+                    if coming.exception() is not None and self._heart.gives_slot_up:
+                        await beating
                 async with aclosing(self._changes(coming.result())) as batches:
                     async for batch in batches:
                         yield batch

@@ -92,6 +92,8 @@ class Heartbeat:
         self._budget = Budget(settings.slot.max_retained_wal)
         self._connection: Connection | None = None
         self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
+        self.gives_slot_up = False
+        """The stream ends for it, and `run` says why."""
 
     async def run(self, *, emits: bool = True) -> NoReturn:
         """For as long as the stream goes on. Raises only when it may not, or would leave a gap."""
@@ -180,6 +182,7 @@ class Heartbeat:
             logger.warning("%s", _exceeded(SourceRejected, slot, limits))
             return
         if limits.when_exceeded == "drop":
+            self.gives_slot_up = True
             await slots.drop(connection, self._slot, ends_reader=True)
             raise _exceeded(PositionLost, slot, limits)
         raise _exceeded(SourceRejected, slot, limits)

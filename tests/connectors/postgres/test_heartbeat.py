@@ -8,14 +8,17 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pydantic import SecretStr
 
+from connectors.postgres import heartbeat
 from connectors.postgres.heartbeat import GRACE_MS, PREFIX, Budget, Heartbeat, Verdict
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Gauge, SourceContext, SourceReport
 from core_log.changes import ChangeBatch
 from core_log.errors import PositionLost, SourceRejected
+from tests.connectors.postgres.stories import story
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 
@@ -168,3 +171,25 @@ async def test_while_rows_are_read_it_watches_and_writes_nothing(slotted: Guest)
                 pass
 
     assert beating.messages() == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "error"), [("drop", PositionLost), ("stop", SourceRejected)], ids=["drop", "stop"]
+)
+async def test_a_source_that_streams_ends_with_what_was_done_of_its_slot(
+    slotted: Guest, action: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "GRACE_MS", 0)
+    budget = {"max_retained_wal": "1MiB", "when_exceeded": action}
+
+    async with story(slotted, tables=["public.orders"], heartbeat="100ms", slot=budget) as told:
+        with psycopg.connect(slotted.owner) as late:
+            late.execute("INSERT INTO orders VALUES (1)")  # holds back what the server keeps
+            slotted.execute(WRITE, WRITE)
+            with pytest.raises(error, match="than `max_retained_wal`"):
+                while not isinstance(found := await told.batches.get(), Exception):
+                    continue
+                raise found
+
+    left = slotted.rows("SELECT FROM pg_replication_slots WHERE slot_name = 'headwater_shop'")
+    assert bool(left) is (action == "stop")

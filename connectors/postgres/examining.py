@@ -10,6 +10,7 @@ from connectors.postgres.examining_tables import ExaminedTable, examine_tables, 
 from connectors.postgres.publications import Publication, publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.standing import identify
+from connectors.postgres.wal.starting import check_origin
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 
@@ -51,6 +52,10 @@ async def examine(
         facts = await _server_facts(connection)
         found = list(_about_the_url(settings))
         found += _about_the_server(facts, connection.info.server_version)
+        try:
+            check_origin(settings.origin, connection.info.server_version)
+        except HeadwaterError as error:
+            found.append(Finding(error.problem, error.hint))
         found += [each async for each in _about_replication(settings, facts)]
         tables, about_tables = await examine_tables(connection, settings, role=facts.role)
         found += about_tables

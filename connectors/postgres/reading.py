@@ -34,6 +34,7 @@ from connectors.postgres.transactions import TransactionCounts
 from connectors.postgres.translating import Translator
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.unfit import SetAside
+from connectors.postgres.wal.starting import check_origin
 from connectors.postgres.wal.stream import WalStream
 from connectors.postgres.watching import Watch
 from connectors.source import Control, Remark, SourceContext
@@ -75,6 +76,7 @@ class Reading:
             if await self._is_done(connection):
                 return
             standing = await self._stand(line)
+            check_origin(self._settings.origin, standing.server.version)
             tables, book = await look(connection, self._settings)
             if not tables:
                 raise SourceRejected(

@@ -10,10 +10,10 @@ from connectors.postgres.wal.pgoutput import Ending
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
 TIMEOUT_MS_UNKNOWN = 60_000
+ORIGIN_SINCE = 16_0000
 
 
 def start_command(
-    server_version: int,
     *,
     slot: str,
     publications: Sequence[str],
@@ -25,11 +25,21 @@ def start_command(
     options = {"proto_version": "1", "publication_names": names}
     if has_messages:
         options["messages"] = "true"
-    if origin != "any" and server_version >= 160_000:
+    if origin != "any":
         options["origin"] = origin
     quoted = {key: value.replace("'", "''") for key, value in options.items()}
     written = ", ".join(f"{key} '{value}'" for key, value in quoted.items())
     return (f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn_text(start_at)} ({written})').encode()
+
+
+def check_origin(origin: str, server_version: int) -> None:
+    """Raises `SourceRejected` where the server would send all the same what it has from others."""
+    if origin != "any" and server_version < ORIGIN_SINCE:
+        raise SourceRejected(
+            "this server cannot leave out what it has from a replication",
+            version=server_version // 10_000,
+            hint="write `origin: any` into the source, or upgrade to PostgreSQL 16",
+        )
 
 
 async def timeout_ms_of(connection: Connection) -> int:

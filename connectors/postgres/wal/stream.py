@@ -89,7 +89,6 @@ class WalStream:
         slot stands if that is later. What the server has against it may come out of
         `bursts` only."""
         command = start_command(
-            connection.info.server_version,
             slot=slot,
             publications=publications,
             start_at=start_at,

@@ -2,6 +2,7 @@
 nothing that was missed for it is passed over."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -180,8 +181,8 @@ async def ending(told: Story) -> None:
     raise found
 
 
-def settings_of(guest: Guest) -> PostgresSettings:
-    return PostgresSettings(url=SecretStr(guest.url), tables=("public.*",))
+def settings_of(guest: Guest, **choices: Any) -> PostgresSettings:
+    return PostgresSettings(url=SecretStr(guest.url), tables=("public.*",), **choices)
 
 
 async def watching(

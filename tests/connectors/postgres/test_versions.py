@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from connectors.postgres.examining import examine
+from core_log.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, PostgresMissing, embedded_postgres
 from tests.connectors.postgres.stories import events_of, story
+from tests.connectors.postgres.test_changed_publications import settings_of
 from tests.databases import Guest, guest_in
 
 TABLES = (
@@ -87,3 +90,38 @@ async def test_generated_columns_are_left_out_though_a_publication_has_them(othe
         )
 
     assert {tuple(changes.schema.names) for changes in told.tables} == {("id", "note")}
+
+
+@pytest.mark.parametrize("origin", ["any", "none"])
+async def test_what_the_server_has_from_a_replication_may_be_left_out(
+    other: Guest, origin: str
+) -> None:
+    other.execute(*TABLES)
+    other.publish()
+
+    async with story(other, origin=origin) as told:
+        found = await told.tell(
+            "SELECT pg_replication_origin_create('elsewhere');"
+            "SELECT pg_replication_origin_session_setup('elsewhere');"
+            "BEGIN; INSERT INTO orders VALUES (60, 'theirs'); COMMIT;"
+            "SELECT pg_replication_origin_session_reset();"
+            "SELECT pg_replication_origin_drop('elsewhere')",
+            "INSERT INTO orders VALUES (61, 'ours')",
+        )
+
+    theirs = [60] if origin == "any" else []
+    assert [each.row["id"] for each in found if each.operation == "c"] == [*theirs, 61]
+
+
+async def test_what_came_by_replication_cannot_be_left_out_before_16(guest: Guest) -> None:
+    if guest.value("SELECT current_setting('server_version_num')::int") >= 16_0000:
+        pytest.skip("servers can since PostgreSQL 16")
+    guest.execute(*TABLES)
+    guest.publish()
+
+    [finding] = await examine(settings_of(guest, origin="none"), "shop")
+    with pytest.raises(SourceRejected, match="cannot leave out"):
+        async with story(guest, origin="none"):
+            pass
+
+    assert finding.is_fatal and "origin: any" in finding.cure

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Figures
 from benchmarks.goals import Row, table_of
 from benchmarks.pipelines import ENVIRONMENT, NOWHERE, PATIENCE_S, ROOT, Ground, fresh, ground_of
@@ -298,6 +299,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[row.name for row in TABLE])
     parser.add_argument("--share", type=float, default=1.0, help="of the sizes; for a first look")
     chosen = parser.parse_args()
+    compile_as_installed()
     found: dict[str, list[Figures]] = {}
     with (
         running_postgres() as postgres,

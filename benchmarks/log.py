@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import limits
+from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Collected
 from benchmarks.processes import busy_s
 from benchmarks.report import read_results, write_results
@@ -25,6 +26,7 @@ ONCE = ("scale",)
 
 def main() -> None:
     chosen = arguments()
+    compile_as_installed()
     jars = None if chosen.only == OURS else kafka_jars()
     notes = [] if jars else ["Apache Kafka was not measured: it could not be had, or was left out."]
     names = [name for name in (OURS, KAFKA) if name == (chosen.only or name)]

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Figures
 from benchmarks.goals import Row, table_of
 from benchmarks.processes import PeakMemory, busy_s
@@ -299,6 +300,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[row.name for row in TABLE])
     chosen = parser.parse_args()
+    compile_as_installed()
     found: dict[str, list[Figures]] = {}
     with running_postgres() as postgres:
         for number in range(chosen.rounds):

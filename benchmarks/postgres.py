@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
+from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Collected, Figures, shown, spread
 from benchmarks.pipelines import ground_of
 from benchmarks.postgres_history import TICKS_PER_S, Database
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--shrink", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=STAGES, choices=STAGES)
     chosen = parser.parse_args()
+    compile_as_installed()
     collected = Collected()
     with embedded_postgres(settings=SERVER) as server:
         database = Database(server.address, server.home)

@@ -88,7 +88,10 @@ class Writer(Protocol):
 class Log(Protocol):
     """What pipelines, sources and sinks know of the log."""
 
-    async def ensure_topic(self, topic: TopicSettings) -> None: ...
+    async def ensure_topic(self, *topics: TopicSettings) -> None:
+        """Several are made together, which takes hardly longer than one."""
+        ...
+
     async def partition_count(self, topic: str) -> int: ...
     async def topic_id(self, topic: str) -> str:
         """Tells a topic from another one of the same name that was there before."""

@@ -72,10 +72,11 @@ class MemoryLog:
         self.writers: dict[str, MemoryWriter] = {}
         self.fuse = Fuse()
 
-    async def ensure_topic(self, topic: TopicSettings) -> None:
-        self.fuse.before()
-        self.topics.setdefault(topic.name, (topic, str(uuid4())))
-        self.fuse.done()
+    async def ensure_topic(self, *topics: TopicSettings) -> None:
+        for topic in topics:
+            self.fuse.before()
+            self.topics.setdefault(topic.name, (topic, str(uuid4())))
+            self.fuse.done()
 
     async def partition_count(self, topic: str) -> int:
         return self._known(topic)[0].partitions

@@ -16,7 +16,7 @@ from core_log.client.link import Dial
 from core_log.client.offsets import LogOffsets
 from core_log.client.retrying import Patience
 from core_log.client.settings import KafkaSettings
-from core_log.client.topics import ensure_topic, partition_count
+from core_log.client.topics import ensure_topics, partition_count
 from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
 from core_log.settings import TopicSettings
 
@@ -67,8 +67,8 @@ class KafkaLog:
         """HOST:PORT of brokers, by which others reach the same log."""
         return tuple(self._cluster.settings.bootstrap)
 
-    async def ensure_topic(self, topic: TopicSettings) -> None:
-        await ensure_topic(self._cluster, topic)
+    async def ensure_topic(self, *topics: TopicSettings) -> None:
+        await ensure_topics(self._cluster, topics)
 
     async def partition_count(self, topic: str) -> int:
         return await partition_count(self._cluster, topic)

@@ -85,7 +85,7 @@ class TopicAdmin:
         ]
 
     async def create(self, topic: TopicSettings) -> None:
-        if not await topics.create_topic(self._cluster, topic):
+        if not await topics.create_topics(self._cluster, [topic]):
             raise LogRejected("topic exists already", topic=topic.name)
 
     async def delete(self, name: str) -> None:

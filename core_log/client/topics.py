@@ -1,10 +1,11 @@
 """Topics as they should be: created, or checked against what they already are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from core_log.client.cluster import Cluster
 from core_log.client.refusals import check
 from core_log.client.retrying import TryAgain, UnknownTopic
+from core_log.client.together import together
 from core_log.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_topics import (
@@ -22,33 +23,47 @@ from core_log.settings import TopicSettings
 TOPIC = 2  # a resource whose configuration is asked for
 
 
-async def ensure_topic(cluster: Cluster, topic: TopicSettings) -> None:
-    """Returns when every partition has a leader; raises ConfigError where the topic differs."""
-    if await create_topic(cluster, topic):
+async def ensure_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> None:
+    """Returns when every partition has a leader; raises ConfigError where a topic differs."""
+    made = await create_topics(cluster, topics)
+    await together(_ensured(cluster, topic, is_new=topic.name in made) for topic in topics)
+
+
+async def _ensured(cluster: Cluster, topic: TopicSettings, *, is_new: bool) -> None:
+    if is_new:
         await _until_there(cluster, topic.name, partitions_led=topic.partitions)
     else:
         await _until_there(cluster, topic.name)
         await _check_same(cluster, topic)
 
 
-async def create_topic(cluster: Cluster, topic: TopicSettings) -> bool:
-    """False when it already exists."""
-    wanted = CreatableTopic(
+async def create_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> Set[str]:
+    """Asked for at once, since the broker then syncs its disk for all of them together. Returns
+    those that did not exist."""
+    made, wanted = set[str](), {topic.name: topic for topic in topics}
+
+    async def attempt() -> None:
+        request = CreateTopicsRequest(
+            topics=[_creatable(cluster, topic) for topic in wanted.values()],
+            timeout_ms=cluster.settings.request_wait_ms_max,
+        )
+        for said in (await cluster.ask_any(request)).topics:
+            if ErrorCode(said.error_code) is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                check(said.error_code, message=said.error_message, topic=said.name)
+                made.add(said.name)
+            wanted.pop(said.name, None)
+
+    await cluster.persist(attempt)
+    return made
+
+
+def _creatable(cluster: Cluster, topic: TopicSettings) -> CreatableTopic:
+    return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
         replication_factor=cluster.settings.replication_factor,
         configs=[CreatableTopicConfig(name=k, value=v) for k, v in topic.config.items()],
     )
-    request = CreateTopicsRequest(topics=[wanted], timeout_ms=cluster.settings.request_wait_ms_max)
-
-    async def attempt() -> bool:
-        said = (await cluster.ask_any(request)).topics[0]
-        if ErrorCode(said.error_code) is ErrorCode.TOPIC_ALREADY_EXISTS:
-            return False
-        check(said.error_code, message=said.error_message, topic=topic.name)
-        return True
-
-    return await cluster.persist(attempt)
 
 
 async def partition_count(cluster: Cluster, topic: str) -> int:

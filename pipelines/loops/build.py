@@ -5,7 +5,6 @@ from functools import partial
 
 from connectors.source import Estimating, Gauge, Remark, Source, SourceContext, SourceReport
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.client.together import together
 from core_log.clock import Clock
 from core_log.compression import Compression
 from core_log.log import Log
@@ -75,7 +74,7 @@ async def run_unit(
 async def ensure_topics(loaded: LoadedPipeline, log: Log) -> None:
     """The log's own topics, which every unit needs."""
     topics = internal_topics(history_ms=loaded.spec.log.history_ms)
-    await together(map(log.ensure_topic, [*topics, dead_letter_topic(loaded.name)]))
+    await log.ensure_topic(*topics, dead_letter_topic(loaded.name))
 
 
 def make_source(

@@ -224,8 +224,7 @@ async def _prepare_log(claimed: Claim, loaded: Sequence[LoadedPipeline]) -> None
     """Makes what units will ask for while their processes are still starting. What goes wrong here
     goes wrong there, too, where it is tried again and told."""
     with suppress(HeadwaterError):
-        for topic in internal_topics(history_ms=loaded[0].spec.log.history_ms):
-            await claimed.log.ensure_topic(topic)
+        await claimed.log.ensure_topic(*internal_topics(history_ms=loaded[0].spec.log.history_ms))
         await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")
 
 

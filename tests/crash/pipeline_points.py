@@ -104,10 +104,11 @@ class KillingLog:
     log: Log
     fuse: Fuse
 
-    async def ensure_topic(self, topic: TopicSettings) -> None:
-        self.fuse.before("topic created")
-        await self.log.ensure_topic(topic)
-        self.fuse.after("topic created")
+    async def ensure_topic(self, *topics: TopicSettings) -> None:
+        for topic in topics:
+            self.fuse.before("topic created")
+            await self.log.ensure_topic(topic)
+            self.fuse.after("topic created")
 
     async def partition_count(self, topic: str) -> int:
         return await self.log.partition_count(topic)

@@ -73,9 +73,9 @@ async def test_the_topics_of_the_log_are_seen_to_once_before_a_source_runs(
     log, seen_to, run = await EmbeddedLog.open(settings), list[str](), checked_first()
     plain = log.ensure_topic
 
-    async def noted(topic: TopicSettings) -> None:
-        seen_to.append(topic.name)
-        await plain(topic)
+    async def noted(*topics: TopicSettings) -> None:
+        seen_to.extend(topic.name for topic in topics)
+        await plain(*topics)
 
     monkeypatch.setattr(log, "ensure_topic", noted)
     for _ in range(2):  # and of a source that begins again

@@ -48,6 +48,32 @@ async def test_it_is_there_however_long_nodes_take_to_learn_of_it(code: ErrorCod
     await log.close()
 
 
+async def test_several_are_asked_for_at_once_and_again_only_where_that_failed() -> None:
+    cluster, names = ScriptedCluster(), ("made", "there", "late")
+    cluster.leaders |= dict.fromkeys(names, 1)
+    asked = list[list[str]]()
+
+    def create(node: int, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        asked.append([each.name for each in request.topics])
+        codes = {"there": ErrorCode.TOPIC_ALREADY_EXISTS}
+        if len(asked) == 1:
+            codes["late"] = ErrorCode.REQUEST_TIMED_OUT
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=name, error_code=codes.get(name, ErrorCode.NONE))
+                for name in asked[-1]
+            ]
+        )
+
+    cluster.on(CreateTopicsRequest, create)
+    log = cluster.log()
+
+    await log.ensure_topic(*(TopicSettings(name=name, partitions=1) for name in names))
+
+    assert asked == [["made", "there", "late"], ["late"]]
+    await log.close()
+
+
 async def test_one_that_nobody_ever_learns_of_is_given_up() -> None:
     cluster = slow_to_tell(known_after=1 << 30, code=ErrorCode.NONE)
     log = cluster.log(unknown_topic_for_ms=0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.clock import Clock
+from core_log.clock import Clock, SystemClock
 from core_log.compression import Compression
 from core_log.errors import ConfigError
 from core_log.log import Log
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline
 
 
+def prepare_source(loaded: "LoadedPipeline", unit: str) -> None:
+    """Sinks prepare themselves, each in its own life."""
+    if unit == SOURCE:
+        source = make_source(loaded, clock=SystemClock())
+        if isinstance(source, Preparing):
+            source.prepare()
+
+
 def checked_first() -> RunUnit:
     """`run_unit`, but a source whose changes may not share topics with the records that lie there
     does not begin before these have a next generation, or somebody agrees to that."""
@@ -49,9 +57,6 @@ def checked_first() -> RunUnit:
     ) -> None:
         has_topics = False
         if unit == SOURCE and (wire := loaded.to_wire()) not in checked:
-            source = make_source(loaded, clock=clock)
-            if isinstance(source, Preparing):
-                source.prepare()
             # Who was killed here may have left a transaction open with schemas in it, which the
             # checks would wait for until it times out. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))

@@ -148,6 +148,7 @@ class _Run:
             opening(claimed.client_for),
             self._pipelines.listeners(),
             self._around,
+            prepare=_prepare_here,
         )
         self._pipelines.run_in(processes=self._processes, units=units, bootstrap=claimed.bootstrap)
         watching = self._tasks.create_task(self._watch(claimed))
@@ -233,6 +234,12 @@ async def _run_unit_here(*arguments: Any, **named: Any) -> None:
     from pipelines.running.first_checks import checked_first
 
     await checked_first()(*arguments, **named)
+
+
+def _prepare_here(loaded: LoadedPipeline, unit: str) -> None:
+    from pipelines.running.first_checks import prepare_source
+
+    prepare_source(loaded, unit)
 
 
 async def attend(

@@ -63,6 +63,8 @@ class RunUnit(Protocol):
     ) -> None: ...
 
 
+Prepare = Callable[["LoadedPipeline", str], None]
+"""Begins to load what a unit will need, while the log is still asked what is wanted of it."""
 OpenLog = Callable[["LoadedPipeline"], AbstractAsyncContextManager[Log]]
 
 
@@ -87,13 +89,16 @@ class Units:
         open_log: OpenLog,
         listeners: Listeners,
         around: Surroundings,
+        *,
+        prepare: Prepare = lambda *_: None,
     ) -> None:
         self._tasks, self._run_unit, self._open_log = tasks, run_unit, open_log
-        self._listeners, self._around = listeners, around
+        self._listeners, self._around, self._prepare = listeners, around, prepare
         self._running: dict[UnitId, asyncio.Task[None]] = {}
 
     def start(self, job: Job) -> None:
         """What still runs of the unit is stopped before."""
+        self._prepare(job.loaded, job.name)
         before = self._running.get(job.unit)
         task = self._tasks.create_task(self._run(job, before), name=str(job.unit))
         self._running[job.unit] = task

@@ -17,7 +17,7 @@ from pipelines.file.loading import LoadedPipeline
 from pipelines.running.gathering import Gathering
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.supervisor import Surroundings
-from pipelines.running.units import Job, Listeners, RunUnit, Units
+from pipelines.running.units import Job, Listeners, Prepare, RunUnit, Units
 from pipelines.running.worker_lines import (
     Gone,
     Leave,
@@ -37,16 +37,27 @@ ORPHAN_S_MAX = 2.0
 FromWire = Callable[[bytes], LoadedPipeline]
 
 
-def main(run_unit: RunUnit) -> None:
+def main(run_unit: RunUnit, prepare: Prepare) -> None:
     parser = argparse.ArgumentParser(prog="pipelines.running.worker_start")
     parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
     chosen = parser.parse_args()
-    work(run_unit, LoadedPipeline.from_wire, stdout=chosen.stdout, level=chosen.level)
+    work(
+        run_unit,
+        LoadedPipeline.from_wire,
+        stdout=chosen.stdout,
+        level=chosen.level,
+        prepare=prepare,
+    )
 
 
 def work(
-    run_unit: RunUnit, from_wire: FromWire, *, stdout: int | None, level: int = logging.INFO
+    run_unit: RunUnit,
+    from_wire: FromWire,
+    *,
+    stdout: int | None,
+    level: int = logging.INFO,
+    prepare: Prepare = lambda *_: None,
 ) -> None:
     """Returns when the owner has said so; when the owner is gone, the process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to answer
@@ -54,14 +65,17 @@ def work(
     if stdout is not None:
         os.dup2(stdout, STDOUT)
         os.close(stdout)
-    worker = _Worker(run_unit, from_wire, words)
+    worker = _Worker(run_unit, from_wire, words, prepare)
     set_up_logging(level, scrub=worker.scrub)
     asyncio.run(worker.run())
 
 
 class _Worker:
-    def __init__(self, run_unit: RunUnit, from_wire: FromWire, words: int) -> None:
+    def __init__(
+        self, run_unit: RunUnit, from_wire: FromWire, words: int, prepare: Prepare
+    ) -> None:
         self._run_unit, self._from_wire, self._words = run_unit, from_wire, words
+        self._prepare = prepare
         self._saying = threading.Lock()
         self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
         self._redactions: dict[str, Redaction] = {}
@@ -84,7 +98,14 @@ class _Worker:
         async with asyncio.TaskGroup() as tasks:
             listeners = Listeners(say, say, lambda unit: say(Gone(unit)))
             around = Surroundings(SystemClock(), SystemRandom())
-            units = Units(tasks, self._run_unit, opening(client_for), listeners, around)
+            units = Units(
+                tasks,
+                self._run_unit,
+                opening(client_for),
+                listeners,
+                around,
+                prepare=self._prepare,
+            )
             while (order := await self._orders.get()) is not None:
                 match order:
                     case Start():

@@ -6,11 +6,11 @@ from core_log.importing import all_of_it_stays
 def start() -> None:
     """Everything heavy is imported before the first order, while the owner makes its start."""
     with all_of_it_stays():
-        from pipelines.running.first_checks import checked_first
+        from pipelines.running.first_checks import checked_first, prepare_source
         from pipelines.running.turns import take_short_turns
         from pipelines.running.worker import main
     take_short_turns()
-    main(checked_first())
+    main(checked_first(), prepare_source)
 
 
 if __name__ == "__main__":

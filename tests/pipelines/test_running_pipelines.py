@@ -16,7 +16,7 @@ from pipelines.reports import Report, Reporter, State, StateChanged
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
 from pipelines.running.supervisor import Surroundings
-from pipelines.running.units import Units
+from pipelines.running.units import Job, Listeners, Units
 from tests.fakes import SimulatedClock
 from tests.pipelines.fake_units import FakePipeline
 
@@ -24,7 +24,7 @@ from tests.pipelines.fake_units import FakePipeline
 class QuietLog:
     """Nothing is ever wanted of its pipelines."""
 
-    async def ensure_topic(self, topic: object) -> None: ...
+    async def ensure_topic(self, *topics: object) -> None: ...
 
     async def bounds(self, partitions: Any) -> Any:
         from core_log.log import Bounds
@@ -96,6 +96,28 @@ async def running(theatre: Theatre) -> AsyncIterator[RunningPipelines]:
 
 def a_file(**acts: str) -> Any:
     return FakePipeline("shop", acts, Path(), workers=0)
+
+
+async def test_what_a_unit_needs_is_loaded_before_the_log_is_asked_anything() -> None:
+    theatre, told = Theatre(), list[str]()
+
+    def prepare(loaded: Any, unit: str) -> None:
+        told.append(f"{loaded.name}/{unit} prepared")
+
+    @asynccontextmanager
+    async def told_log(_: object) -> AsyncIterator[Any]:
+        told.append("log opened")
+        yield QuietLog()
+
+    async with asyncio.TaskGroup() as tasks:
+        listeners = Listeners(theatre.reports.append, lambda _: None, lambda _: None)
+        around = Surroundings(SimulatedClock(), Random(7))
+        units = Units(tasks, theatre.run_unit, told_log, listeners, around, prepare=prepare)
+        units.start(Job(a_file(source="a"), "source"))
+        await theatre.until_running("shop/source")
+        await units.stop_all()
+
+    assert told == ["shop/source prepared", "log opened"]
 
 
 async def test_a_file_without_changes_changes_nothing() -> None:

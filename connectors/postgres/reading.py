@@ -64,6 +64,8 @@ class Reading:
         self._slot = slots.slot_name(settings, context.pipeline)
         self._publication = publications.publication_name(settings, context.pipeline)
         self.set_aside = SetAside()
+        self.tables: Sequence[CapturedTable] = ()
+        """As they were when this life began."""
         self._following: Following | None = None
         self._wishes: list[Control] = []
         """What users wanted before the stream was followed."""
@@ -82,6 +84,7 @@ class Reading:
                 raise SourceRejected(
                     "no table matches `tables`", hint="correct `tables` of the source"
                 )
+            self.tables = tables
             left = gone(self._resume_from, tables)
             before = await publications.look(connection, self._publication)
             standing = self._with_publication(standing, before)

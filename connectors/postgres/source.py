@@ -59,7 +59,9 @@ class PostgresSource:
     async def row_estimates(self) -> Mapping[TableId, int]:
         from connectors.postgres.looking import captured_tables
 
-        return {each.table: rows_of(each) for each in await captured_tables(self._settings)}
+        known = () if self._reading is None else self._reading.tables
+        tables = known or await captured_tables(self._settings)
+        return {each.table: rows_of(each) for each in tables}
 
     async def examine(self) -> Sequence[Finding]:
         from connectors.postgres.examining import examine

@@ -1,5 +1,7 @@
 """About how many rows a table has is known before any of them is read."""
 
+from contextlib import aclosing
+
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from core_log.table_schema import TableId
@@ -29,3 +31,22 @@ async def test_a_table_that_was_analyzed_says_how_many_rows_it_has_and_others_ho
     assert found[TableId("public", "analyzed")] == 500
     assert found[TableId("public", "divided")] == 500
     assert found[TableId("public", "unknown")] > 0
+
+
+async def test_a_running_source_says_what_it_has_seen_at_its_start(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE early (id int PRIMARY KEY)",
+        "CREATE PUBLICATION given FOR TABLE early WITH (publish_via_partition_root = true)",
+    )
+    given = {"name": "given", "create": "never"}
+    settings = PostgresSettings.model_validate(
+        {"url": guest.url, "tables": ["public.*"], "publication": given}
+    )
+    source = PostgresSource(settings, source_context(until_end=True))
+
+    async with aclosing(source.changes({})) as batches:
+        await anext(batches)
+        guest.execute("CREATE TABLE late (id int PRIMARY KEY)")
+        found = await source.row_estimates()
+
+    assert found.keys() == {TableId("public", "early")}

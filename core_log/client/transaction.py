@@ -14,7 +14,8 @@ from core_log.log import Offsets, TopicPartition
 
 
 class KafkaTransaction:
-    """Ended by its writer, and of no use afterwards. Appends may run side by side."""
+    """Ended by its writer, and of no use afterwards. Appends may run side by side; those to one
+    partition are in the log in the order in which they were begun."""
 
     def __init__(
         self,
@@ -75,9 +76,9 @@ class KafkaTransaction:
         self, what: TopicPartition | str, announce: Callable[[], Awaitable[None]]
     ) -> None:
         """Tells the coordinator beforehand, where it does not learn of `what` by itself."""
-        if self._coordinator.renews_epochs or what in self._announced:
+        if self._coordinator.renews_epochs:
             return
-        async with self._announcing:
+        async with self._announcing:  # also of what is: nobody passes those who wait for it
             if what not in self._announced:
                 await announce()
                 self._announced.add(what)

@@ -172,11 +172,11 @@ class Encoder:
     def _makings(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> list[_Making]:
+        pieces = divided(changes)
+        size = changes.rows.nbytes // len(pieces)
         return [
-            asyncio.ensure_future(
-                beside(partial(self._made, route, each, stored, now_ms), each.rows.nbytes)
-            )
-            for each in divided(changes)
+            asyncio.ensure_future(beside(partial(self._made, route, each, stored, now_ms), size))
+            for each in pieces
         ]
 
     def _made(
@@ -307,8 +307,10 @@ async def _end(makings: Sequence[_Making]) -> None:
 
 
 def divided(changes: TableChanges) -> list[TableChanges]:
-    """Pieces of a large batch, at least as many as there are cores to encode them side by side."""
-    size = min(-(-len(changes) // pieces_of(len(changes))), PIECE_ROWS_MAX)
+    """Pieces of a large batch, at least as many as there are cores to encode them side by side, and
+    of about one size: each costs the loop as much as any other, however small it is."""
+    count = max(pieces_of(len(changes)), -(-len(changes) // PIECE_ROWS_MAX))
+    size = -(-len(changes) // count)
     starts = [_between_moves(changes, start) for start in range(0, len(changes), size)]
     ends = [*starts[1:], len(changes)]
     return [changes.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]

@@ -12,7 +12,7 @@ from core_log import records
 from core_log.batch import seal
 from core_log.changes import ChangeBatch, Operation, TableChanges, source_times
 from core_log.table_schema import Column, TableId, TableSchema
-from pipelines.loops.encoding import Encoder, Portion, begun_early
+from pipelines.loops.encoding import PIECE_ROWS_MAX, Encoder, Portion, begun_early, divided
 from tests.pipelines.flow import World
 
 ROWS, NOW_MS = 2_000, 1_700_000_000_000
@@ -88,6 +88,15 @@ async def test_what_was_begun_is_made_only_once(rows: int) -> None:
     found = await portions(encoder, second)
 
     assert {each.batch.max_timestamp for each in found} == {NOW_MS + 7}
+
+
+@pytest.mark.parametrize("rows", [1, 4_001, 8_001, 12_001, 100_000])
+def test_a_batch_is_divided_into_pieces_of_about_one_size(rows: int) -> None:
+    sizes = [len(each) for each in divided(changes(0, rows=rows))]
+
+    assert sum(sizes) == rows
+    assert max(sizes) <= PIECE_ROWS_MAX
+    assert max(sizes) - min(sizes) < len(sizes)
 
 
 async def test_small_changes_between_large_ones_keep_their_places() -> None:

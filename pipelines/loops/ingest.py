@@ -1,10 +1,12 @@
 """Source to log: the whole write path of a pipeline, in one loop."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from connectors.source import Source
 from core_log.batch import Batch
@@ -28,6 +30,9 @@ UNIT = "source"
 HELD_MS_MAX = 50
 """How long a transaction of the log stays open for what is there already, when more always is:
 nobody reads a change before its transaction ends."""
+LANDING_BYTES_MAX = 1 << 20
+"""Appends go out while this much is on its way: whoever waits for each answer stands still for as
+long as the log, which shares the processors with us, needs to get its turn."""
 KEPT_BYTES_MAX = 1 << 20
 """Of a transaction of the log: more than this is not kept for a second attempt."""
 
@@ -120,6 +125,17 @@ class _Tally:
     committed_ms: int = 0
 
 
+class _Landing(NamedTuple):
+    """An append of data or of a schema while it is under way."""
+
+    portion: Portion
+    appended: asyncio.Future[int]
+
+    @property
+    def size(self) -> int:
+        return len(self.portion.batch.data)
+
+
 @dataclass(slots=True)
 class _Filling:
     """One transaction of the log while it fills; nothing of it outlives an abort."""
@@ -143,10 +159,8 @@ class _Filling:
     """What it is made of, as long as that is little."""
     opened_ms: int = field(init=False)
     _kept_bytes: int = field(default=0, init=False)
-    _landing: asyncio.Future[None] | None = field(default=None, init=False)
-    """The last appends of data while they are under way, so that the next can be made meanwhile."""
-    _under_way: Sequence[Portion] = field(default=(), init=False)
-    """What those append."""
+    _landings: deque[_Landing] = field(default_factory=deque, init=False)
+    """The last appends, so that the next can be made, and follow them, meanwhile."""
 
     def __post_init__(self) -> None:
         self.opened_ms = self.clock.monotonic_ms()
@@ -155,11 +169,14 @@ class _Filling:
         """What is under way ends before the transaction does, however that ends."""
 
     async def __aexit__(self, *failure: object) -> None:
-        if self._landing is not None:
-            self._landing.cancel()
-            await asyncio.wait([self._landing])
-            if not self._landing.cancelled():
-                self._landing.exception()
+        left = [each.appended for each in self._landings]
+        for each in left:
+            each.cancel()
+        if left:
+            await asyncio.wait(left)
+        for each in left:
+            if not each.cancelled():
+                each.exception()
 
     async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
         self._keep(batch)
@@ -200,6 +217,8 @@ class _Filling:
         return await batches.next_within(left_ms)
 
     def _keep(self, batch: ChangeBatch) -> None:
+        if self._kept_bytes >= KEPT_BYTES_MAX:
+            return
         self._kept_bytes += sum(changes.rows.nbytes for changes in batch.tables)
         self._kept_bytes += sum(each.keys.nbytes + each.values.nbytes for each in batch.notices)
         if batch.rejects or self._kept_bytes >= KEPT_BYTES_MAX:  # rejects are of any size
@@ -216,7 +235,8 @@ class _Filling:
         """Position and boundary come last, so that nobody waits for them behind a long
         transaction. Only the boundary says where the data is. It waits until that is there, or is
         written by where it will be, if it can be written anew should that turn out to be wrong."""
-        foreseen = self.foresight.of(self.touched, self._under_way) if self.batches else None
+        under_way = [each.portion for each in self._landings]
+        foreseen = self.foresight.of(self.touched, under_way) if self.batches else None
         boundary = [] if foreseen is None else await self._boundary(foreseen)
         home, now_ms = positions_home(self.pipeline), self.clock.now_ms()
         positions = encode_positions(self.pipeline, self.positions, now_ms=now_ms)
@@ -255,10 +275,13 @@ class _Filling:
         async for portions in self.encoder.encode(
             changes, positions=self.positions, now_ms=self.clock.now_ms()
         ):
-            await self._landed()
-            self._under_way = portions
-            self._landing = asyncio.ensure_future(self._land(transaction, portions))
+            size = sum(len(portion.batch.data) for portion in portions)
+            under_way = [each.portion for each in self._landings]
+            is_data = all(each.is_data for each in (*under_way, *portions))
+            await self._landed(left_max=LANDING_BYTES_MAX - size if is_data else 0)
             for portion in portions:
+                appending = transaction.append(portion.partition, portion.batch)
+                self._landings.append(_Landing(portion, asyncio.ensure_future(appending)))
                 if not portion.is_data:
                     self._keep_nothing()  # the encoder believes by now that the log has it
                 else:
@@ -267,22 +290,16 @@ class _Filling:
                     tally.bytes += len(portion.batch.data)
                     self.bytes += len(portion.batch.data)
 
-    async def _land(self, transaction: Transaction, portions: Sequence[Portion]) -> None:
-        sizes = [len(portion.batch.data) for portion in portions]
-        firsts = await together(
-            transaction.append(portion.partition, portion.batch) for portion in portions
-        )
-        for portion, size, first in zip(portions, sizes, firsts, strict=True):
+    async def _landed(self, *, left_max: int = 0) -> None:
+        """Until no more bytes than these are under way."""
+        while self._landings and sum(each.size for each in self._landings) > max(0, left_max):
+            landing = self._landings[0]
+            portion, first = landing.portion, await landing.appended
+            self._landings.popleft()
             if portion.is_data:
-                stretch = stretch_of(portion.batch.record_count, size, first)
+                stretch = stretch_of(portion.batch.record_count, landing.size, first)
                 earlier = self.touched.get(portion.partition)
                 self.touched[portion.partition] = earlier.joined(stretch) if earlier else stretch
-        self._under_way = ()
-
-    async def _landed(self) -> None:
-        if self._landing is not None:
-            await self._landing
-            self._landing = None
 
 
 async def _append(transaction: Transaction, home: TopicPartition, batch: Batch) -> None:

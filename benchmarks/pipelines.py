@@ -23,12 +23,13 @@ from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Figures
 from benchmarks.goals import Row, table_of
 from benchmarks.processes import PeakMemory, busy_s
+from pipelines.cli import NO_MATRICES
 from pipelines.running.spawning import MEMORY
 from tests.databases import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
-ENVIRONMENT = {**MEMORY, **os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**MEMORY, **dict([NO_MATRICES]), **os.environ, "PYTHONPATH": str(ROOT)}
 """As workers have it."""
 ROWS = 1_000_000
 LATENCY_ROWS, LATENCY_PER_S = 1_000, 100

@@ -15,15 +15,12 @@ from typing import IO, Any
 import psycopg
 
 from benchmarks.figures import Figures
-from benchmarks.pipelines import wait_for
+from benchmarks.pipelines import ENVIRONMENT, wait_for
 from benchmarks.postgres_history import PUBLICATION, TABLE, TICKS, Database
 from benchmarks.processes import PeakMemory, ended_children_s
-from pipelines.running.spawning import MEMORY
 from tests.compat.java_programs import class_path, compile_sources
 
 ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {**MEMORY, **os.environ, "PYTHONPATH": str(ROOT)}
-"""As workers have it."""
 PATIENCE_S, LOOK_S = 900, 0.02
 JAVA_SOURCES = Path(__file__).parent / "java"
 JAVA_MEMORY = "-Xmx2g"

@@ -1,6 +1,8 @@
 """What is made ahead comes in order, fails in its place, and never outlives who asked for it."""
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -95,3 +97,10 @@ async def test_what_fails_in_a_thread_fails_for_who_asked() -> None:
 
     with pytest.raises(ValueError, match="in a thread"):
         await beside(work, THREAD_BYTES_MIN)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told so")
+async def test_threads_that_compute_push_nobody_aside() -> None:
+    policy = await beside(lambda: os.sched_getscheduler(0), THREAD_BYTES_MIN)
+
+    assert (policy, os.sched_getscheduler(0)) == (os.SCHED_BATCH, os.SCHED_OTHER)

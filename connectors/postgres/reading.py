@@ -79,12 +79,7 @@ class Reading:
                 return
             standing = await self._stand(line)
             check_origin(self._settings.origin, standing.server.version)
-            tables, book = await look(connection, self._settings)
-            if not tables:
-                raise SourceRejected(
-                    "no table matches `tables`", hint="correct `tables` of the source"
-                )
-            self.tables = tables
+            tables, book = await self._look(connection)
             left = gone(self._resume_from, tables)
             before = await publications.look(connection, self._publication)
             standing = self._with_publication(standing, before)
@@ -131,6 +126,13 @@ class Reading:
                     yield batch
             if self._stops_after_rows:
                 await slots.drop(connection, self._slot, ends_reader=True)
+
+    async def _look(self, connection: Connection) -> tuple[list[CapturedTable], TypeBook]:
+        tables, book = await look(connection, self._settings)
+        if not tables:
+            raise SourceRejected("no table matches `tables`", hint="correct `tables` of the source")
+        self.tables = tables
+        return tables, book
 
     async def _as_they_are_now(
         self, connection: Connection, tables: Sequence[CapturedTable]

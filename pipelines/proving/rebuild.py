@@ -19,10 +19,11 @@ from pipelines.loops.build import delivery_of, make_sink
 from pipelines.loops.deliver import deliver
 from pipelines.proving.alone import alone_with
 from pipelines.proving.moments import Moment, check_exact, newest_moment
+from pipelines.proving.one_table import ComparableSink
 from pipelines.proving.replaying import Tell, replay
 from pipelines.proving.subjects import Subject, subject_of, subjects_of
 from pipelines.proving.verdicts import Verdict
-from pipelines.proving.verify import ComparableSink, Verifier
+from pipelines.proving.verify import Verifier
 from pipelines.reports import Moved, Report
 from pipelines.transforms.shipping import shipped
 from pipelines.transforms.tables import RuleTables

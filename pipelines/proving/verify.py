@@ -1,57 +1,26 @@
-"""Compares a source, the log and the targets, each two of them at one moment, in columns."""
+"""One run of `verify`: which sides of which tables are compared, and what is mended then."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
 
-import pyarrow as pa
-
-from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import (
-    DecodeError,
-    HeadwaterError,
-    PositionLost,
-    RecordsRejected,
-    SinkRejected,
-)
-from core_log.log import Log, TopicPartition
+from core_log.errors import RecordsRejected
+from core_log.log import Log
 from pipelines.file.loading import LoadedPart, LoadedPipeline
-from pipelines.journal.generations import load_generations, source_parts
+from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.loops.build import make_sink, make_source
-from pipelines.loops.busy_work import beside
-from pipelines.loops.crossing import carried
-from pipelines.proving.comparing import Compared, Comparison, Kind
-from pipelines.proving.folding import Fold, Shape
-from pipelines.proving.glancing import Glancing, glancing
-from pipelines.proving.keyless import Bag, LogBag, compare_bags
-from pipelines.proving.moments import Moment, check_exact, newest_moment
-from pipelines.proving.newest import keys_at
+from pipelines.proving.one_table import ComparableSink, TableComparison
 from pipelines.proving.repairing import TargetRepair, check_few, repair_target
-from pipelines.proving.source_repair import SourceRepair, repair_log
 from pipelines.proving.source_side import SnapshotableSource, SourceSide
 from pipelines.proving.subjects import Subject
-from pipelines.proving.unread import still_unread
-from pipelines.proving.verdicts import SOURCE, Sides, Verdict, failed
+from pipelines.proving.verdicts import SOURCE, Sides, Verdict
 from pipelines.transforms.after_log import AfterLog
-from sinks.sink import Comparable, Contents, Sink
-
-KEYS_NAMED = 20
-"""Differing keys that are named, of each comparison."""
-LOOKS = 3
-"""How often a source without positions is read, before what differs counts as different."""
-
-
-@runtime_checkable
-class ComparableSink(Sink, Comparable, Protocol):
-    """Both at once."""
 
 
 class Verifier:
-    """One run of `verify`. Rows go through the pipeline's own transforms and codec."""
+    """Compares a source, the log and the targets, each two of them at one moment."""
 
     def __init__(
         self,
@@ -66,14 +35,13 @@ class Verifier:
         self._is_running, self._tell = is_running, tell
         spec = loaded.spec
         self.after_log = AfterLog(spec.transform, spec.route, directory=loaded.directory)
-        self._mends_log = False
+        self._comparison = TableComparison(loaded, log, clock, self.after_log, is_running)
 
     async def verify(
         self, subjects: Sequence[Subject], sides: Sides, *, mends: bool = False
     ) -> list[Verdict]:
         """With `mends` what differs is written anew and compared again."""
-        self._mends_log = mends
-        first = await self._verify(subjects, sides)
+        first = await self._verify(subjects, sides, mends_log=mends)
         differing = [each for each in first if each.compared.differing]
         if not mends or not differing:
             return first
@@ -85,9 +53,11 @@ class Verifier:
                 )
             elif verdict.side != SOURCE:
                 await self._mend_target(verdict)
-        self._mends_log = False
         touched = [each for each in subjects if any(v.subject is each for v in differing)]
-        again = {(str(v.subject.target), v.side): v for v in await self._verify(touched, sides)}
+        again = {
+            (str(v.subject.target), v.side): v
+            for v in await self._verify(touched, sides, mends_log=False)
+        }
         return [self._after_mending(each, again) for each in first]
 
     def _after_mending(self, verdict: Verdict, again: Mapping[tuple[str, str], Verdict]) -> Verdict:
@@ -112,23 +82,9 @@ class Verifier:
         finally:
             await sink.close()
 
-    async def _mend_log(
-        self, subject: Subject, shape: Shape, moment: Moment, compared: Compared, of: Snapshot
-    ) -> None:
-        """While the snapshot that it was compared with is still open."""
-        check_few(compared, table=str(subject.target))
-        for stored in subject.sources:
-            repair = SourceRepair(
-                self._loaded,
-                stored,
-                shape,
-                self.after_log,
-                {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
-                compared.keys,
-            )
-            await repair_log(repair, of, self._log, clock=self._clock)
-
-    async def _verify(self, subjects: Sequence[Subject], sides: Sides) -> list[Verdict]:
+    async def _verify(
+        self, subjects: Sequence[Subject], sides: Sides, *, mends_log: bool
+    ) -> list[Verdict]:
         verdicts: list[Verdict] = []
         async with AsyncExitStack() as stack:
             sinks: dict[str, ComparableSink] = {}
@@ -144,12 +100,14 @@ class Verifier:
                                " be read back, so it is not compared")  # fmt: skip
             of_source = await self._open_source(stack) if sides.source else None
             for subject in subjects:
-                verdicts += await self._one(subject, of_source, sinks)
+                verdicts += await self._comparison.verdicts(
+                    subject, of_source, sinks, mends_log=mends_log
+                )
         return verdicts
 
     async def compare_target(self, subject: Subject, name: str, sink: ComparableSink) -> Verdict:
         """One table of one sink."""
-        [verdict] = await self._one(subject, None, {name: sink})
+        [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, mends_log=False)
         return verdict
 
     async def _open_source(self, stack: AsyncExitStack) -> SourceSide | None:
@@ -169,253 +127,6 @@ class Verifier:
             snapshot,
             self._is_running,
         )
-
-    async def _one(
-        self, subject: Subject, of_source: SourceSide | None, sinks: Mapping[str, ComparableSink]
-    ) -> list[Verdict]:
-        async with AsyncExitStack() as stack:
-            seen: Glancing | None = None
-            if of_source is not None and of_source.snapshot.positions and subject.schema.key:
-                rows, shape = of_source.rows(subject), Shape(subject.schema, subject.schema.names)
-                seen = await stack.enter_async_context(glancing(rows, shape))
-            opened: dict[str, Contents] = {}
-            problems: list[Verdict] = []
-            generations = await load_generations(self._log, self._loaded.name, subject.topics)
-            ids = {topic: await self._log.topic_id(topic) for topic in subject.topics}
-            for name, sink in sinks.items():
-                try:
-                    topics = generations.line_of(subject.topics)
-                    contents = await stack.enter_async_context(
-                        sink.contents(subject.schema, topics)
-                    )
-                    stands = carried(generations, contents.stands, ids)
-                    opened[name] = replace(contents, stands=stands)
-                except HeadwaterError as error:
-                    problems.append(failed(subject, name, error))
-            verdicts: list[Verdict] = []
-            moments = await self._moments(subject, of_source, opened, problems)
-            if not subject.schema.key:
-                bags = await self._compare_bags(subject, moments, opened, of_source)
-                return [*problems, *bags]
-            for columns in dict.fromkeys(
-                opened[name].columns if name in opened else subject.schema.names for name in moments
-            ):
-                chosen = {
-                    name: moment
-                    for name, moment in moments.items()
-                    if (opened[name].columns if name in opened else subject.schema.names) == columns
-                }
-                verdicts += await self._fold_and_compare(
-                    subject, Shape(subject.schema, columns), chosen, opened, of_source, seen
-                )
-        return [*problems, *verdicts]
-
-    async def _moments(
-        self,
-        subject: Subject,
-        of_source: SourceSide | None,
-        opened: Mapping[str, Contents],
-        problems: list[Verdict],
-    ) -> dict[str, Moment]:
-        """Up to where the log has to be read for each side."""
-        partitions = await subject.partitions(self._log)
-        moments: dict[str, Moment] = {}
-        if of_source is not None:
-            try:
-                moments[SOURCE] = await of_source.moment(partitions)
-            except HeadwaterError as error:
-                problems.append(failed(subject, SOURCE, error))
-        for name, contents in opened.items():
-            try:
-                moments[name] = await self._moment_of_target(contents, partitions)
-            except HeadwaterError as error:
-                problems.append(failed(subject, name, error))
-        return moments
-
-    async def _moment_of_target(
-        self, contents: Contents, partitions: Sequence[TopicPartition]
-    ) -> Moment:
-        ids = {part.topic: await self._log.topic_id(part.topic) for part in partitions}
-        for partition, stand in contents.stands.items():
-            if partition.topic in ids and stand.topic_id != ids[partition.topic]:
-                raise PositionLost(
-                    "the table was filled from another topic of this name, which is gone",
-                    hint="headwater rebuild makes the table anew from what the log holds",
-                    topic=partition.topic,
-                )
-        ends = {
-            part: contents.stands[part].next_offset if part in contents.stands else 0
-            for part in partitions
-        }
-        named = ",".join(f"{part.partition}:{end}" for part, end in ends.items())
-        moment = Moment(ends, f"offset {named}")
-        if any(ends.values()):
-            await check_exact(self._log, self._loaded.name, moment, is_recent=True)
-        return moment
-
-    async def _compare_bags(
-        self,
-        subject: Subject,
-        moments: Mapping[str, Moment],
-        opened: Mapping[str, Contents],
-        of_source: SourceSide | None,
-    ) -> list[Verdict]:
-        """A table without a key."""
-        verdicts: list[Verdict] = []
-        for name, moment in moments.items():
-            began_ms = self._clock.monotonic_ms()
-            columns = opened[name].columns if name in opened else subject.schema.names
-            shape = Shape(subject.schema, columns)
-            told = LogBag(
-                self._log,
-                shape,
-                moment.ends,
-                after_log=self.after_log,
-                fetch_bytes=self._loaded.spec.limits.fetch_size_bytes,
-            )
-            batches: AsyncIterator[pa.RecordBatch]
-            if name == SOURCE:
-                assert of_source is not None, "only a source that was opened has a moment"
-                batches = of_source.rows(subject)
-            else:
-                batches = opened[name].batches
-            try:
-                ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
-                async for batch in batches:
-                    await beside(partial(_put, theirs, shape, batch), batch.nbytes)
-                if (lost := await self._lost(moment)) is not None:
-                    raise lost
-                unread = await still_unread(self._log, told.skipped, moment.ends)
-            except HeadwaterError as error:
-                verdicts.append(failed(subject, name, error))
-                continue
-            compared = compare_bags(told, ours, theirs)
-            if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
-                compared = _without_missing(compared)
-            left_out = tuple(set(subject.schema.names) - set(columns))
-            took_ms = self._clock.monotonic_ms() - began_ms
-            verdict = Verdict(
-                subject, name, shape, moment, compared, (), left_out, "", took_ms, unread=unread
-            )
-            verdicts.append(replace(verdict, named=await self._named(verdict)))
-        return verdicts
-
-    async def _fold_and_compare(
-        self,
-        subject: Subject,
-        shape: Shape,
-        moments: Mapping[str, Moment],
-        opened: Mapping[str, Contents],
-        of_source: SourceSide | None,
-        seen: Glancing | None,
-    ) -> list[Verdict]:
-        began_ms = self._clock.monotonic_ms()
-        ends = [moment.ends for moment in moments.values()]
-        fold = self._fold(shape)
-        try:
-            states = await fold.states(ends)
-        except (DecodeError, PositionLost, SinkRejected) as error:
-            return [failed(subject, name, error) for name in moments]
-        verdicts: list[Verdict] = []
-        for (name, moment), state in zip(moments.items(), states, strict=True):
-            if (lost := await self._lost(moment)) is not None:
-                verdicts.append(failed(subject, name, lost))
-                continue
-            if name == SOURCE:
-                assert of_source is not None, "only a source that was opened has a moment"
-                equal = None if seen is None else (await seen).compared(state)
-                compared = equal or await _compared(
-                    Comparison(state, shape), of_source.rows(subject), shape
-                )
-                compared = await self._looked_again(subject, of_source, shape, compared)
-                if not of_source.snapshot.sees_deletes:
-                    compared = _without_missing(compared)
-                if self._mends_log and compared.differing:
-                    await self._mend_log(subject, shape, moment, compared, of_source.snapshot)
-            else:
-                contents = opened[name]
-                comparison = Comparison(state, shape, keeps_deleted=contents.keeps_deleted)
-                try:
-                    compared = await _compared(comparison, contents.batches, shape)
-                except SinkRejected as error:
-                    verdicts.append(failed(subject, name, error))
-                    continue
-            left_out = tuple(set(subject.schema.names) - set(shape.columns))
-            took_ms = self._clock.monotonic_ms() - began_ms
-            unread = await still_unread(self._log, fold.skipped, moment.ends)
-            verdict = Verdict(
-                subject, name, shape, moment, compared, (), left_out, "", took_ms, unread=unread
-            )
-            verdicts.append(replace(verdict, named=await self._named(verdict)))
-        return verdicts
-
-    async def _lost(self, moment: Moment) -> PositionLost | None:
-        """What compaction has passed while it was read was not told whole."""
-        if not any(moment.ends.values()):
-            return None  # nothing was read
-        try:
-            await check_exact(self._log, self._loaded.name, moment, is_recent=True)
-        except PositionLost as error:
-            return error
-        return None
-
-    async def _looked_again(
-        self, subject: Subject, of_source: SourceSide, shape: Shape, compared: Compared
-    ) -> Compared:
-        """A source that cannot say where it stood was read a moment before or after the log: what
-        differs only in passing is no difference."""
-        if of_source.snapshot.positions or not self._is_running:
-            return compared
-        for _ in range(LOOKS - 1):
-            if not compared.differing:
-                break
-            await of_source.pause()
-            reached = source_parts(await load_positions(self._log, self._loaded.name))
-            async with of_source.source.snapshot(reached) as snapshot:
-                partitions = await subject.partitions(self._log)
-                ends = (await newest_moment(self._log, partitions)).ends
-                [state] = await self._fold(shape).states([ends])
-                rows = replace(of_source, snapshot=snapshot).rows(subject)
-                again = await _compared(Comparison(state, shape), rows, shape)
-            compared = again.unchanged_since(compared)
-        return compared
-
-    def _fold(self, shape: Shape) -> Fold:
-        fetch_bytes = self._loaded.spec.limits.fetch_size_bytes
-        return Fold(self._log, shape, after_log=self.after_log, fetch_bytes=fetch_bytes)
-
-    async def _named(self, verdict: Verdict) -> list[Mapping[str, Any]]:
-        found = list(verdict.compared.keys.values())[:KEYS_NAMED]
-        unnamed = [each.place for each in found if each.key is None and each.place is not None]
-        keys = await keys_at(self._log, unnamed, self.after_log, verdict.shape)
-        return [
-            {"key": keys.get(each.place) if each.key is None and each.place else each.key,
-             "problem": each.kind.value}
-            for each in found
-        ]  # fmt: skip
-
-
-async def _compared(
-    comparison: Comparison, batches: AsyncIterator[pa.RecordBatch], shape: Shape
-) -> Compared:
-    async for batch in batches:
-        if batch.num_rows:
-            await beside(partial(_take, comparison, shape, batch), batch.nbytes)
-    return comparison.finish()
-
-
-def _take(comparison: Comparison, shape: Shape, batch: pa.RecordBatch) -> None:
-    comparison.take(shape.projected(batch))
-
-
-def _put(bag: Bag, shape: Shape, rows: pa.RecordBatch) -> None:
-    bag.add(shape.digests(shape.projected(rows))[1])
-
-
-def _without_missing(compared: Compared) -> Compared:
-    """Rows that the source has deleted, and will never say so."""
-    kept = {at: found for at, found in compared.keys.items() if found.kind is not Kind.MISSING}
-    return replace(compared, counts={**compared.counts, Kind.MISSING: 0}, keys=kept)
 
 
 def _keeps_every_change(part: LoadedPart, subject: Subject) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.joining import Piece, join_plainly, merged
+from core_log.joining_pieces import Piece, merged
+from core_log.joining_plain import join_plainly
 from core_log.joining_table import (
     BOOLEAN,
     CONSTANT,

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.joining import Column, Kind, Piece, as_text
+from core_log.joining_pieces import Column, Kind, Piece, as_text
 from core_log.rows.float_text import PLAIN_MAX, PLAIN_MIN
 from core_log.rows.time_text import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
 from core_log.varint import Int64s

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import DecodeError
-from core_log.joining import Column, Kind, Piece, join
+from core_log.joining import join
+from core_log.joining_pieces import Column, Kind, Piece
 from core_log.plain_records import encode_varint
 from core_log.varint import Int64s, read_varints, write_varints
 

@@ -16,7 +16,8 @@ from core_log.batch import (
 )
 from core_log.compression import Buffer, compress, decompress
 from core_log.errors import DecodeError
-from core_log.joining import Column, Kind, join
+from core_log.joining import join
+from core_log.joining_pieces import Column, Kind
 from core_log.plain_records import encode_varint, iterate_batches
 from core_log.record_headers import FEW, NO_HEADERS, lengths_or_minus_one, pack_stretches
 from core_log.record_layout import Fields, Sections, read_fields

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from core_log.joining import Kind
+from core_log.joining_pieces import Kind
 from core_log.rows import decimals
 from core_log.rows.settings import WireSettings
 from core_log.rows.wire_form import DECIMAL, WireForm

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from core_log.joining import Column
+from core_log.joining_pieces import Column
 from core_log.rows.connect_schema import key_schema, text_of
 from core_log.rows.json_text import join, object_pieces
 from core_log.rows.row_forms import RowForms

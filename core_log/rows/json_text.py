@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log import joining
-from core_log.joining import Column, Kind
+from core_log import joining, joining_pieces
+from core_log.joining_pieces import Column, Kind
 from core_log.rows.byte_text import to_base64
 from core_log.rows.json_escapes import quote
 from core_log.rows.maps import pairs_of
@@ -62,7 +62,7 @@ def join(pieces: Sequence[Piece], row_count: int) -> pa.StringArray:
     return joining.join(list(map(_joined, pieces)), row_count, kind=pa.string(), null=NULL_BYTES)
 
 
-def _joined(piece: Piece) -> joining.Piece:
+def _joined(piece: Piece) -> joining_pieces.Piece:
     if isinstance(piece, str):
         return piece.encode()
     return piece if isinstance(piece, Column) else Column(piece, Kind.RAW)

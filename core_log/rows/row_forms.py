@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
-from core_log.joining import Column, Kind
+from core_log.joining_pieces import Column, Kind
 from core_log.rows.column_forms import form_of
 from core_log.rows.column_types import type_text
 from core_log.rows.json_text import json_text

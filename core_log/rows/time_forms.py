@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import DecodeError
-from core_log.joining import Kind
+from core_log.joining_pieces import Kind
 from core_log.rows import time_text
 from core_log.rows.settings import WireSettings
 from core_log.rows.wire_form import WireForm

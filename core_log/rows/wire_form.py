@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.joining import Kind
+from core_log.joining_pieces import Kind
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CONNECT_NAMES = {

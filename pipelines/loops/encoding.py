@@ -16,7 +16,8 @@ from core_log.batch import Batch
 from core_log.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
 from core_log.clock import Clock
 from core_log.errors import ConfigError
-from core_log.joining import Column, Kind, Piece, join
+from core_log.joining import join
+from core_log.joining_pieces import Column, Kind, Piece
 from core_log.log import Log, TopicPartition
 from core_log.partitioning import partitions_of
 from core_log.record_headers import encode_header_columns

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_log import joining
-from core_log.joining import Column, Join, Kind, Piece, join_few, join_plainly
+from core_log.joining import Join, join_few
+from core_log.joining_pieces import Column, Kind, Piece
+from core_log.joining_plain import join_plainly
 from core_log.plain_records import encode_varint
 from core_log.rows.json_escapes import SHORT_ESCAPES
 

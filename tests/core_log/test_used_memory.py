@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from core_log import joining
-from core_log.joining import Column, Kind, Piece
+from core_log.joining_pieces import Column, Kind, Piece
+from core_log.joining_plain import join_plainly
 from core_log.used_memory import LARGE_BYTES, UsedMemory
 
 SIZE = 3 * LARGE_BYTES
@@ -77,4 +77,4 @@ def test_joined_columns_stay_as_they_are_while_others_are_joined(more: int) -> N
     for each in pieces:
         join_compiled(each, rows, pa.string(), b"null")
 
-    assert kept == [joining.join_plainly(each, rows, pa.string(), b"null") for each in pieces]
+    assert kept == [join_plainly(each, rows, pa.string(), b"null") for each in pieces]

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from connectors.postgres.wal.choosing import kernels_of
 from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import Kernels, kernels_of
+from connectors.postgres.wal.kernels import Kernels
 from core_log.errors import DecodeError
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reading import Event, Inbox, events_of

@@ -21,8 +21,9 @@ from connectors.postgres.snapshot.throttle import Throttle
 from connectors.postgres.source_block import Origin
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.unfit import SetAside, sifted_rows
+from connectors.postgres.wal.choosing import chosen_kernels
 from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import Kernels, chosen_kernels
+from connectors.postgres.wal.kernels import Kernels
 from connectors.source import SourceContext
 from core_log.changes import Cell, Operation, TableChanges, source_times
 from core_log.patterns import Pattern

@@ -1,7 +1,6 @@
 """The four loops over bytes that there are twice: in plain Python, and compiled."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -9,7 +8,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
-from core_log.speed import Speed, chosen_speed
 
 Int32s = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
@@ -78,23 +76,3 @@ class Kernels(Protocol):
     def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
         """Splits lines of COPY's text format into their values."""
         ...
-
-
-@cache
-def chosen_kernels() -> Kernels:
-    """Those of this process."""
-    if chosen_speed() == "fast":
-        from connectors.postgres.wal.warming import WarmingKernels
-
-        return WarmingKernels()
-    return kernels_of("python")
-
-
-def kernels_of(speed: Speed, **choices: int) -> Kernels:
-    if speed == "fast":
-        from connectors.postgres.wal.fast import FastKernels
-
-        return FastKernels(**choices)
-    from connectors.postgres.wal.plain import PlainKernels
-
-    return PlainKernels(**choices)

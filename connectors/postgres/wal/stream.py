@@ -9,7 +9,8 @@ import numpy as np
 
 from connectors.postgres.connecting import Connection
 from connectors.postgres.wal.burst import Burst, Bytes
-from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels, chosen_kernels
+from connectors.postgres.wal.choosing import chosen_kernels
+from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
 from connectors.postgres.wal.line import Line, open_line
 from connectors.postgres.wal.pacing import Pacing
 from connectors.postgres.wal.pgoutput import Decoder

@@ -10,8 +10,8 @@ from connectors.postgres.connecting import connect
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.copy_socket import PIECE_BYTES
 from connectors.postgres.snapshot.copying import Copier, Stop
+from connectors.postgres.wal.choosing import kernels_of
 from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import kernels_of
 from core_log.errors import SourceUnavailable
 from core_log.speed import Speed
 from tests.databases import Guest

@@ -2,7 +2,8 @@
 
 import pytest
 
-from connectors.postgres.wal.kernels import Kernels, kernels_of
+from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.wal.kernels import Kernels
 from core_log.speed import Speed
 
 

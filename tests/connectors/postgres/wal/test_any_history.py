@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.postgres.wal.burst import Relation
-from connectors.postgres.wal.kernels import Kernels, kernels_of
+from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.wal.kernels import Kernels
 from core_log.errors import DecodeError
 from core_log.speed import Speed
 from tests.connectors.postgres.wal import wire

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.postgres.wal.choosing import kernels_of
 from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import Kernels, kernels_of
+from connectors.postgres.wal.kernels import Kernels
 from core_log.errors import DecodeError
 
 ESCAPES = {

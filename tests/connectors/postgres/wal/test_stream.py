@@ -17,7 +17,8 @@ from connectors.postgres.connecting import connect
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.wal.burst import Burst, RowChanges
-from connectors.postgres.wal.kernels import Kernels, kernels_of
+from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.wal.kernels import Kernels
 from connectors.postgres.wal.stream import WalStream
 from core_log.clock import SystemClock
 from core_log.errors import SourceRejected, SourceUnavailable

@@ -2,8 +2,8 @@
 
 import pytest
 
+from connectors.postgres.wal.choosing import kernels_of
 from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import kernels_of
 from connectors.postgres.wal.warming import WarmingKernels
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reading import Inbox, events_of

@@ -29,17 +29,13 @@ def watch_lake(fuse: Fuse) -> None:
 
     def watched(store: LocalStore, name: str, content: bytes) -> bool:
         seam = "table commit" if "_delta_log/" in name else "ledger entry"
-        fuse.before(seam)
-        is_made = create(store, name, content)
-        fuse.after(seam)
-        return is_made
+        with fuse.around(seam):
+            return create(store, name, content)
 
     @contextmanager
     def watched_writing(place: Place, name: str) -> Iterator[Any]:
-        fuse.before("lake file")
-        with writing(place, name) as file:
+        with fuse.around("lake file"), writing(place, name) as file:
             yield file
-        fuse.after("lake file")
 
     LocalStore.create = watched  # type: ignore[assignment,method-assign]
     Place.writing = watched_writing  # type: ignore[assignment,method-assign]

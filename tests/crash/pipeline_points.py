@@ -2,8 +2,15 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,14 +89,24 @@ class Fuse:
         self.point = point
         self.counts: dict[str, int] = {}
 
-    def before(self, seam: str) -> None:
-        self.counts[seam] = self.counts.get(seam, 0) + 1
-        if self.point == (seam, self.counts[seam], False):
+    def before(self, seam: str) -> int:
+        """Which call this is."""
+        number = self.counts[seam] = self.counts.get(seam, 0) + 1
+        if self.point == (seam, number, False):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    def after(self, seam: str, number: int | None = None) -> None:
+        """By default the newest call that has begun."""
+        if self.point == (seam, number or self.counts[seam], True):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def after(self, seam: str) -> None:
-        if self.point == (seam, self.counts[seam], True):
-            os.kill(os.getpid(), signal.SIGKILL)
+    @contextmanager
+    def around(self, seam: str) -> Iterator[None]:
+        """Calls may run side by side, and end in another order than they began."""
+        number = self.before(seam)
+        yield
+        self.after(seam, number)
 
 
 def seam_of_append(partition: TopicPartition) -> str:
@@ -106,9 +123,8 @@ class KillingLog:
 
     async def ensure_topic(self, *topics: TopicSettings) -> None:
         for topic in topics:
-            self.fuse.before("topic created")
-            await self.log.ensure_topic(topic)
-            self.fuse.after("topic created")
+            with self.fuse.around("topic created"):
+                await self.log.ensure_topic(topic)
 
     async def partition_count(self, topic: str) -> int:
         return await self.log.partition_count(topic)
@@ -117,9 +133,8 @@ class KillingLog:
         return await self.log.topic_id(topic)
 
     async def writer(self, name: str) -> Writer:
-        self.fuse.before("writer opened")
-        writer = await self.log.writer(name)
-        self.fuse.after("writer opened")
+        with self.fuse.around("writer opened"):
+            writer = await self.log.writer(name)
         return KillingWriter(writer, self.fuse)
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
@@ -128,9 +143,8 @@ class KillingLog:
     async def fetch(
         self, wanted: Offsets, *, limit: FetchLimit, isolation: Isolation
     ) -> Sequence[Fetched]:
-        self.fuse.before("read")
-        found = await self.log.fetch(wanted, limit=limit, isolation=isolation)
-        self.fuse.after("read")
+        with self.fuse.around("read"):
+            found = await self.log.fetch(wanted, limit=limit, isolation=isolation)
         return found
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
@@ -145,9 +159,8 @@ class KillingLog:
         return await self.log.offsets_at(partitions, timestamp_ms=timestamp_ms)
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        self.fuse.before("group offsets")
-        await self.log.commit_offsets(group, offsets)
-        self.fuse.after("group offsets")
+        with self.fuse.around("group offsets"):
+            await self.log.commit_offsets(group, offsets)
 
     async def committed_offsets(self, group: str) -> Offsets:
         return await self.log.committed_offsets(group)
@@ -179,9 +192,8 @@ class KillingTransaction:
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
         seam = seam_of_append(partition)
-        self.fuse.before(seam)
-        offset = await self.transaction.append(partition, batch)
-        self.fuse.after(seam)
+        with self.fuse.around(seam):
+            offset = await self.transaction.append(partition, batch)
         return offset
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
@@ -199,9 +211,8 @@ class KillingSource:
             yield batch
 
     async def acknowledge(self, positions: Positions) -> None:
-        self.fuse.before("acknowledge")
-        await self.source.acknowledge(positions)
-        self.fuse.after("acknowledge")
+        with self.fuse.around("acknowledge"):
+            await self.source.acknowledge(positions)
 
     async def control(self, control: Control) -> None:
         await self.source.control(control)
@@ -222,15 +233,13 @@ class KillingSink:
     fuse: Fuse
 
     async def applied(self, topics: Sequence[str]) -> Stands | None:
-        self.fuse.before("stands read")
-        stands = await self.sink.applied(topics)
-        self.fuse.after("stands read")
+        with self.fuse.around("stands read"):
+            stands = await self.sink.applied(topics)
         return stands
 
     async def apply(self, part: Slice) -> None:
-        self.fuse.before("apply")
-        await self.sink.apply(part)
-        self.fuse.after("apply")
+        with self.fuse.around("apply"):
+            await self.sink.apply(part)
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
         return await self.sink.plan(schemas)
@@ -266,15 +275,13 @@ class KillingFile:
         return getattr(self._file, name)
 
     def write(self, position: int, data: Bytes) -> int:
-        self._fuse.before("log write")
-        taken = self._file.write(position, data)
-        self._fuse.after("log write")
+        with self._fuse.around("log write"):
+            taken = self._file.write(position, data)
         return taken
 
     def sync(self) -> None:
-        self._fuse.before("log sync")
-        self._file.sync()
-        self._fuse.after("log sync")
+        with self._fuse.around("log sync"):
+            self._file.sync()
 
 
 def watch_sql(fuse: Fuse) -> None:

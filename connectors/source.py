@@ -11,6 +11,12 @@ from core_log.clock import Clock
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
 
+CONTROL = "control/"
+"""Before a wish's id, the part of a position that says that it was taken up, or refused."""
+REFUSED = "refused"
+"""What stands there of one that the source will not fulfil; anything else says that it was taken
+up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Control:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from connectors.source import Control, Snapshot, SourceContext
+from connectors.source import CONTROL, Control, Snapshot, SourceContext
 from connectors.sql.settings import SqlSourceSettings
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from connectors.sql.rounds import Rounds
 
 Result = TypeVar("Result")
-
-DONE = "control/"
 
 
 class SqlSource:
@@ -134,7 +132,7 @@ class SqlSource:
                 async for batch in batches:
                     yield batch
         if wishes:
-            yield ChangeBatch((), {f"{DONE}{wish.id}": wish.kind for wish in wishes})
+            yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
 
     def _database(self) -> "Database":
         from connectors.sql.database import Database

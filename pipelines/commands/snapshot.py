@@ -1,12 +1,15 @@
 """`headwater snapshot`: has the rows that are at a source read again, beside its changes."""
 
+import asyncio
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from core_log.errors import SourceRejected
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, shared_options
 from pipelines.terminal.signals import run_until_signal
@@ -14,7 +17,10 @@ from pipelines.terminal.wishing import TARGET, check_pipeline, now_ms, running_p
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"
+SOURCE, RUNNING = "source", "running"
 
+ANSWER_S, LOOK_S = 3.0, 0.1
+"""How long a source that runs is waited for to take up what is wanted, and how often is looked."""
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -59,6 +65,11 @@ def _command(action: str, about: str, answer: str) -> click.Command:
         output.result(said, [answer.format(target)])
         if not said["is_running"]:
             output.note(f"{said['pipeline']} does not run now; it takes this up when it does")
+        elif not said["is_taken_up"]:
+            output.note(
+                "the source has not said yet that it takes this up;"
+                f" headwater status {said['pipeline']} shows what becomes of it"
+            )
 
     return wish
 
@@ -68,7 +79,8 @@ for _action, (_about, _answer) in ACTIONS.items():
 
 
 async def _wish(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
-    """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
+    """Returns once the wish is on disk, and taken up by a source that runs and answers soon.
+    Raises `SourceRejected` where that refuses it."""
     from pipelines.journal.control import Wish, write_control
     from pipelines.journal.inventory import tables_of
     from pipelines.terminal.table_names import find_table, split_target
@@ -83,11 +95,34 @@ async def _wish(address: LogAddress, target: str, action: str, where: str) -> Ma
         options = {ACTION: action} | ({WHERE: where} if where else {})
         wish = Wish(KIND, table, secrets.token_hex(8), options)
         await write_control(log, pipeline, [wish], now_ms=now_ms())
+    is_running = pipeline in running
     return {
         "pipeline": pipeline,
         "table": table or None,
         "action": action,
         "where": where or None,
         "id": wish.id,
-        "is_running": pipeline in running,
+        "is_running": is_running,
+        "is_taken_up": is_running and await _is_taken_up(address, pipeline, wish.id),
     }
+
+
+async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
+    """False where the source has not answered within a moment, as while it reads for the first
+    time."""
+    from connectors.source import CONTROL, REFUSED
+
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        found = (await running_pipelines(address)).get(pipeline, {})
+        unit = found.get("units", {}).get(SOURCE, {})
+        answer = unit.get("positions", {}).get(f"{CONTROL}{id}")
+        if answer == REFUSED:
+            said = unit["remarks"].get(KIND, {})
+            raise SourceRejected(
+                said.get("problem") or "the source does not do that",
+                hint=said.get("cure") or f"headwater status {pipeline}",
+            )
+        if answer or unit.get("state") != RUNNING or time.monotonic() > deadline:
+            return bool(answer)
+        await asyncio.sleep(LOOK_S)

@@ -6,15 +6,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from connectors.source import Control
+from connectors.source import CONTROL, Control
 from core_log.changes import Positions
 from core_log.errors import HeadwaterError
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
-DONE = "control/"
-"""Before the id of a wish, the part of a position that says that the source took it up."""
 
 
 class Obeying(Protocol):
@@ -39,7 +37,7 @@ async def relaying(source: Obeying, controls: Controls, done: Positions) -> Asyn
 
 
 async def _relay(source: Obeying, controls: Controls, done: Positions) -> None:
-    known = {part.removeprefix(DONE) for part in done if part.startswith(DONE)}
+    known = {part.removeprefix(CONTROL) for part in done if part.startswith(CONTROL)}
     while True:
         for control in controls():
             if control.id not in known:

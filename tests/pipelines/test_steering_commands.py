@@ -1,6 +1,8 @@
 """The commands that look at pipelines and steer them do what they say, running or at rest."""
 
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,10 +11,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from connectors.source import CONTROL, REFUSED
 from core_log.log import Log, TopicPartition
 from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
 from core_log.table_schema import Column, TableId, TableSchema
+from pipelines.commands import snapshot
 from pipelines.journal.commits import commits_home
 from pipelines.journal.control import desired
 from pipelines.journal.internal_topics import internal_topics
@@ -20,7 +24,7 @@ from pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
 from pipelines.letters.letters import dead_letter_topic
-from pipelines.reports import Moved, State, StateChanged, Stood
+from pipelines.reports import Moved, Remarked, State, StateChanged, Stood
 from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.owning import OwnerThread, owning
@@ -335,6 +339,13 @@ def test_a_file_whose_log_section_is_wrong_is_said_with_its_place(
     assert "pipeline.yaml:2:" in ran.remarks and "did you mean" in ran.remarks
 
 
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands do not wait for the answer of a source that is none."""
+    monkeypatch.setattr(snapshot, "ANSWER_S", 0)
+
+
+@pytest.mark.usefixtures("no_patience")
 @pytest.mark.parametrize("action", ["start", "pause", "resume", "stop"])
 def test_the_reading_of_a_table_is_wished_for_in_the_log(shop: Shop, action: str) -> None:
     ran = shop.run("snapshot", action, f"{shop.name}/orders", "--json")
@@ -344,8 +355,54 @@ def test_the_reading_of_a_table_is_wished_for_in_the_log(shop: Shop, action: str
     assert ran.envelope["data"]["id"] == wish.id
 
 
+@pytest.mark.usefixtures("no_patience")
 def test_the_reading_may_be_of_some_rows_only(shop: Shop) -> None:
     shop.run("snapshot", "start", f"{shop.name}/orders", "--where", "id > 7")
 
     [wish] = shop.ask(desired).controls()
     assert wish.options["where"] == "id > 7"
+
+
+@contextmanager
+def answering(shop: Shop, answer: str) -> Iterator[None]:
+    """The source says so of the first wish that comes."""
+
+    def reply() -> None:
+        while not (wishes := shop.ask(desired).controls()):
+            continue
+        if answer == REFUSED:
+            said = ("it is being read already", "stop it")
+            shop.owner.board(Remarked(shop.name, "source", "snapshot", *said))
+        shop.owner.board(Stood(shop.name, "source", {f"{CONTROL}{wishes[0].id}": answer}))
+
+    with ThreadPoolExecutor(1) as thread:
+        told = thread.submit(reply)
+        yield
+        told.result()
+
+
+def test_a_reading_that_the_source_takes_up_is_said_to_be(shop: Shop) -> None:
+    with answering(shop, "start"):
+        ran = shop.run("snapshot", "start", f"{shop.name}/orders")
+
+    assert ran.code == exit_codes.OK
+    assert "are to be read" in ran.data and not ran.remarks
+
+
+def test_a_reading_that_the_source_refuses_is_an_error(shop: Shop) -> None:
+    with answering(shop, REFUSED):
+        ran = shop.run("snapshot", "start", f"{shop.name}/orders")
+
+    assert ran.code == exit_codes.UNREACHABLE and not ran.data
+    assert "it is being read already" in ran.remarks and "stop it" in ran.remarks
+
+
+@pytest.mark.usefixtures("no_patience")
+def test_a_source_that_has_not_answered_is_not_said_to_read(shop: Shop) -> None:
+    silent = shop.run("snapshot", "start", f"{shop.name}/orders")
+    shop.end()
+    at_rest = shop.run("snapshot", "start", f"{shop.name}/orders")
+
+    assert silent.code == at_rest.code == exit_codes.OK
+    assert "has not said yet" in silent.remarks
+    assert "takes this up when it does" in at_rest.remarks

@@ -10,16 +10,13 @@ from connectors.postgres.snapshot.jobs import Job, Jobs
 from connectors.postgres.snapshot.ledger import Ledger
 from connectors.postgres.snapshot.outbox import Outbox
 from connectors.postgres.snapshot.reading import Reader, verbatim
-from connectors.source import Control, Remark
+from connectors.source import CONTROL, REFUSED, Control, Remark
 from core_log.errors import SourceRejected
 from core_log.finding import Finding
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"
 START, PAUSE, RESUME, STOP = "start", "pause", "resume", "stop"
-REFUSED = "refused"
-DONE = "control/"
-"""Before a wish's id, the part of the position that says that it was taken up."""
 
 
 def asks_for_rest(control: Control) -> bool:
@@ -50,7 +47,7 @@ class Wishes:
 
     def _taken_up(self, control: Control, how: str, finding: Finding | None) -> None:
         self.reader.context.report(Remark(KIND, finding))
-        self.outbox.notes[f"{DONE}{control.id}"] = how
+        self.outbox.notes[f"{CONTROL}{control.id}"] = how
         self.outbox.stir()
 
     async def _fulfil(self, control: Control) -> None:

@@ -136,6 +136,20 @@ class Snapshot:
     without that. None while somebody follows the source, who then comes here by himself."""
 
 
+@runtime_checkable
+class Resuming(Protocol):
+    """A source that can say before it runs whether it can go on where the log says it stands."""
+
+    async def examine_position(
+        self, stored: Callable[[], Awaitable[Positions]]
+    ) -> Sequence[Finding]:
+        """What stands in the way of going on from `stored`, which is empty before the first run;
+        nothing that `examine` says. It is asked for within, as the source may be running
+        meanwhile: what was confirmed to the outside system before is never beyond it. Changes
+        nothing."""
+        ...
+
+
 class Snapshotable(Protocol):
     """A source whose tables can be read at one position, beside what is running, for `headwater
     verify`."""

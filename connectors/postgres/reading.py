@@ -28,7 +28,14 @@ from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.snapshot.wishes import asks_for_rest
 from connectors.postgres.source_block import Origin
-from connectors.postgres.standing import SERVER, STREAM, Standing, may_begin_again, stand
+from connectors.postgres.standing import (
+    LOST_HINT,
+    SERVER,
+    STREAM,
+    Standing,
+    may_begin_again,
+    stand,
+)
 from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import TransactionCounts
 from connectors.postgres.translating import Translator
@@ -206,12 +213,7 @@ class Reading:
         if standing.start is None or not why:
             return standing
         if not may_begin_again(self._settings):
-            raise PositionLost(
-                why,
-                publication=self._publication,
-                hint="changes have been missed. To read all rows again: write `position_mismatch:"
-                " resnapshot` into the source and run again; tables are emptied first",
-            )
+            raise PositionLost(why, publication=self._publication, hint=LOST_HINT)
         return replace(standing, start=None, lost=why)
 
     def _back(

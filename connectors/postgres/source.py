@@ -1,6 +1,13 @@
 """The `postgres` source: the rows that are there, then every committed change, exactly once."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, suppress
 from importlib import import_module
 from threading import Thread
@@ -67,6 +74,13 @@ class PostgresSource:
         from connectors.postgres.examining import examine
 
         return await examine(self._settings, self._context.pipeline)
+
+    async def examine_position(
+        self, stored: Callable[[], Awaitable[Positions]]
+    ) -> Sequence[Finding]:
+        from connectors.postgres.examining_position import examine_position
+
+        return await examine_position(self._settings, self._context.pipeline, stored)
 
     async def drop(self) -> Sequence[str]:
         from connectors.postgres.looking import drop

@@ -16,6 +16,11 @@ from core_log.errors import DecodeError, PositionLost, SourceRejected, SourceUna
 STREAM, SERVER = "stream", "server"
 """Parts of the position: an LSN, and which server on which timeline it is of."""
 
+LOST_HINT = (
+    "changes have been missed. To read all rows again: write `position_mismatch: resnapshot` into"
+    " the source and run again; tables are emptied first"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -86,14 +91,20 @@ async def stand(
         is_given=bool(settings.slot.name),
     )
     if standing.lost and not may_begin_again(settings):
-        raise PositionLost(
-            standing.lost,
-            slot=name,
-            position=resume_from.get(STREAM),
-            hint="changes have been missed. To read all rows again: write `position_mismatch:"
-            " resnapshot` into the source and run again; tables are emptied first",
-        )
+        raise slot_lost(standing.lost, name, resume_from)
     return standing
+
+
+def slot_lost(why: str, name: str, resume_from: Positions) -> PositionLost:
+    return PositionLost(why, slot=name, position=resume_from.get(STREAM), hint=LOST_HINT)
+
+
+async def why_lost(connection: Connection, slot: Slot | None, resume_from: Positions) -> str:
+    """The same judgement for who only looks on, over a replication connection, of a slot that was
+    looked at before the position: the source may be running meanwhile."""
+    server = await identify(connection)
+    switches = await _switches(connection, server, resume_from)
+    return judge(server, slot, resume_from, switches=switches, is_given=False).lost
 
 
 def may_begin_again(settings: PostgresSettings) -> bool:

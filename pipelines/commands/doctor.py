@@ -30,10 +30,11 @@ def doctor(output: Output, path: Path | None) -> None:
     """Examine the machine, and what the pipelines of PATH need; changes nothing.
 
     PATH is a pipeline file or a directory of them; without it ./pipeline.yaml, where there is one.
-    Java is asked for only where a sink needs it. Pipelines that the log remembers and no file
-    speaks of are named while somebody runs on that log. Exit code 3 means that something cannot be
-    reached or used, 4 that all is well but for what such pipelines have left; other remarks are no
-    failure.
+    Java is asked for only where a sink needs it. A log at rest is opened for a moment, where a
+    source can say whether it can go on from where the log says that it stands. Pipelines that the
+    log remembers and no file speaks of are named while somebody runs on that log. Exit code 3 means
+    that something cannot be reached or used, 4 that all is well but for what such pipelines have
+    left; other remarks are no failure.
     """
     if path is None and DEFAULT_FILE.is_file():
         path = DEFAULT_FILE

@@ -13,18 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.errors import HeadwaterError
+from core_log.errors import HeadwaterError, LogRejected, LogUnavailable
 from core_log.finding import Finding
 from pipelines.watching.quantities import size_text
 
 if TYPE_CHECKING:
+    from connectors.source import Source
+    from core_log.changes import Positions
     from core_log.client import KafkaLog
     from pipelines.file.loading import LoadedPipeline
 
 PYTHON_MIN, JAVA_MIN = (3, 11), 17
 DISK_BYTES_MIN = 1 << 30
 OPEN_FILES_MIN = 4_096
-EXAMINE_S_MAX = 30.0
+EXAMINE_S_MAX, LOG_S_MAX = 30.0, 10.0
 SPARK = "spark"
 """The one sink that needs Java."""
 
@@ -71,7 +73,7 @@ async def examine_pipeline(loaded: "LoadedPipeline") -> list[Examined]:
     found: list[Examined] = []
     try:
         source = make_source(loaded, clock=clock)
-        found += await _examined(loaded, "source", source.examine())
+        found += await _examined(loaded, "source", _of_source(loaded, source))
     except HeadwaterError as error:
         found.append(_failed(loaded, "source", error))
     for part in loaded.sinks:
@@ -85,6 +87,35 @@ async def examine_pipeline(loaded: "LoadedPipeline") -> list[Examined]:
         finally:
             await sink.close()
     return found
+
+
+async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Finding]:
+    """A log that cannot be read is found here, as a run would find it."""
+    from connectors.source import Resuming
+
+    found = list(await source.examine())
+    if isinstance(source, Resuming):
+        try:
+            found += await source.examine_position(lambda: _stored(loaded))
+        except HeadwaterError as error:
+            found.append(Finding(error.statement, error.hint))
+    return found
+
+
+async def _stored(loaded: "LoadedPipeline") -> "Positions":
+    from pipelines.journal.generations import source_parts
+    from pipelines.journal.positions import load_positions
+    from pipelines.terminal.log_as_found import log_as_found
+
+    try:
+        async with asyncio.timeout(LOG_S_MAX), log_as_found(loaded) as log:
+            return {} if log is None else source_parts(await load_positions(log, loaded.name))
+    except LogRejected:
+        return {}  # no pipeline has run on this log yet
+    except TimeoutError:
+        raise LogUnavailable(
+            "the log does not answer", hint="look whether its address under `log` is right"
+        ) from None
 
 
 async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[Examined]:

@@ -14,6 +14,7 @@ from core_log.settings import BrokerSettings
 from pipelines.file.loading import load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
+from pipelines.preview.examining import Examined, examine_pipeline
 from tests.databases import Guest
 
 PIPELINE = """
@@ -61,18 +62,43 @@ async def test_what_was_missed_is_never_passed_over(
     before = rows_of(tmp_path)
     guest.execute(*accident)
 
+    foreseen = await said_of(file)
     with pytest.raises(PositionLost, match=why) as lost:
         await run_once(file)
     file.write_text(PIPELINE.format(url=guest.url, mismatch="resnapshot"))
+    cured = await said_of(file)
     await run_once(file)
     guest.execute("INSERT INTO orders VALUES (32, 'after')")
     await run_once(file)
 
     assert "position_mismatch: resnapshot" in lost.value.hint
+    assert [(each.problem, each.cure) for each in foreseen if each.is_fatal] == [
+        (lost.value.statement, lost.value.hint)
+    ]
+    assert [(each.problem, each.is_fatal) for each in cured] == [(lost.value.statement, False)]
+    assert [each.problem for each in await said_of(file)] == [""], "all is well in the end"
     assert len(before["orders"]) == 30 and len(before["emptied"]) == 1
     assert rows_of(tmp_path) == {
         table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id") for table in before
     }
+
+
+async def test_a_log_that_has_not_run_yet_has_lost_nothing(guest: Guest, tmp_path: Path) -> None:
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    guest.publish()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(url=guest.url, mismatch="stop"))
+
+    found = await said_of(file)
+
+    assert [each.problem for each in found] == [""]
+    assert not (tmp_path / "data").exists()
+
+
+async def said_of(file: Path) -> list[Examined]:
+    """What the doctor says of the source."""
+    [loaded] = load(file, environment={})
+    return [each for each in await examine_pipeline(loaded) if each.what == "shop source"]
 
 
 async def run_once(file: Path) -> None:

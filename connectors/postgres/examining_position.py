@@ -1,0 +1,54 @@
+"""Whether the stream can go on where the log says that we stand, before it is tried."""
+
+from collections.abc import Awaitable, Callable
+
+from connectors.postgres import publications, published, slots
+from connectors.postgres.connecting import connect
+from connectors.postgres.publications import publication_name
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.slots import slot_name
+from connectors.postgres.standing import (
+    LOST_HINT,
+    STREAM,
+    may_begin_again,
+    slot_lost,
+    why_lost,
+)
+from core_log.changes import Positions
+from core_log.errors import HeadwaterError, PositionLost
+from core_log.finding import Finding
+
+
+async def examine_position(
+    settings: PostgresSettings, pipeline: str, stored: Callable[[], Awaitable[Positions]]
+) -> list[Finding]:
+    """Changes nothing. A server out of reach, and a slot that is none of ours or that the server
+    has given up, are found by `examine`."""
+    name, publication = slot_name(settings, pipeline), publication_name(settings, pipeline)
+    try:
+        line = await connect(settings, replication=True)
+    except HeadwaterError:
+        return []
+    async with line:
+        slot = await slots.look(line, name)
+        found = await publications.look(line, publication)
+        if slot is not None and (slot.is_lost or slot.plugin != slots.PLUGIN):
+            return []
+        positions = await stored()
+        if STREAM not in positions:
+            return []
+        lost = []
+        if why := await why_lost(line, slot, positions):
+            lost.append(slot_lost(why, name, positions))
+        elif why := published.why_lost(positions, found):
+            lost.append(PositionLost(why, publication=publication, hint=LOST_HINT))
+        return [_lost(settings, each) for each in lost]
+
+
+def _lost(settings: PostgresSettings, error: PositionLost) -> Finding:
+    if may_begin_again(settings):
+        cure = (
+            "none is needed: the next run empties the tables and reads all rows, as the file says"
+        )
+        return Finding(error.statement, cure, is_fatal=False)
+    return Finding(error.statement, error.hint)

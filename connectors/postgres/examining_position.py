@@ -1,12 +1,13 @@
 """Whether the stream can go on where the log says that we stand, before it is tried."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from connectors.postgres import publications, published, slots
 from connectors.postgres.connecting import connect
+from connectors.postgres.examining_slots import drop_sql
 from connectors.postgres.publications import publication_name
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slots import slot_name
+from connectors.postgres.slots import Slot, reader_name, slot_name
 from connectors.postgres.standing import (
     LOST_HINT,
     STREAM,
@@ -36,7 +37,7 @@ async def examine_position(
             return []
         positions = await stored()
         if STREAM not in positions:
-            return []
+            return list(_about_a_slot_of_others(settings, slot, reader=reader_name(pipeline)))
         lost = []
         if why := await why_lost(line, slot, positions):
             lost.append(slot_lost(why, name, positions))
@@ -52,3 +53,27 @@ def _lost(settings: PostgresSettings, error: PositionLost) -> Finding:
         )
         return Finding(error.statement, cure, is_fatal=False)
     return Finding(error.statement, error.hint)
+
+
+def _about_a_slot_of_others(
+    settings: PostgresSettings, slot: Slot | None, *, reader: str
+) -> Iterator[Finding]:
+    """A slot of our own name, of which our log knows nothing. One that is being made has not come
+    to any place yet."""
+    if slot is None or slot.confirmed is None or settings.slot.name:
+        return
+    cure = "name this pipeline otherwise, or give it a slot of its own under `slot.name`"
+    if slot.reader_pid is not None:
+        if slot.reader_name == reader:
+            yield Finding(
+                f"a pipeline of this name, with another log, streams from slot {slot.name}: pid"
+                f" {slot.reader_pid}",
+                f"{cure}, or: SELECT pg_terminate_backend({slot.reader_pid});",
+            )
+        return
+    yield Finding(
+        f"slot {slot.name} is there, and this log has no position of it: the first run drops it and"
+        " makes it anew, and a pipeline of this name with another log would lose its place",
+        f"{cure}; or, if nobody needs the slot: {drop_sql(slot)}",
+        is_fatal=False,
+    )

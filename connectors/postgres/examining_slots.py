@@ -51,7 +51,7 @@ async def examine_slots(
                 Finding(
                     f"nobody reads from slot {each.name}, which makes the server keep"
                     f" {(each.retained_bytes or 0) >> 20} MiB of its write-ahead log",
-                    f"start its pipeline, or: {_drop_sql(each)}",
+                    f"start its pipeline, or: {drop_sql(each)}",
                     is_fatal=False,
                 )
             )
@@ -61,7 +61,7 @@ async def examine_slots(
 def _about_our_slot(
     slot: Slot, settings: PostgresSettings, database: str, *, reader: str
 ) -> Iterator[Finding]:
-    drop = _drop_sql(slot)
+    drop = drop_sql(slot)
     if (slot.kind, slot.plugin, slot.database) != ("logical", slots.PLUGIN, database):
         yield Finding(
             f"slot {slot.name} is of another kind, plugin or database ({slot.kind},"
@@ -101,7 +101,7 @@ def _about_our_slot(
         )
 
 
-def _drop_sql(slot: Slot) -> str:
+def drop_sql(slot: Slot) -> str:
     return f"SELECT pg_drop_replication_slot({literal(slot.name)});"
 
 

@@ -1,12 +1,18 @@
 """A lost position stops the pipeline in words; where the file says so, tables are emptied and read
 again, so that what was deleted unseen is gone from the targets as well."""
 
+import asyncio
+import re
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
 from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.errors import PositionLost
@@ -15,6 +21,7 @@ from pipelines.file.loading import load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
 from pipelines.preview.examining import Examined, examine_pipeline
+from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 
 PIPELINE = """
@@ -93,6 +100,55 @@ async def test_a_log_that_has_not_run_yet_has_lost_nothing(guest: Guest, tmp_pat
 
     assert [each.problem for each in found] == [""]
     assert not (tmp_path / "data").exists()
+
+
+async def test_a_pipeline_of_the_same_name_with_another_log(guest: Guest, tmp_path: Path) -> None:
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
+    guest.publish()
+    files = [tmp_path / name / "pipeline.yaml" for name in ("first", "second")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(PIPELINE.format(url=guest.url, mismatch="stop"))
+    await run_once(files[0])
+
+    own, [at_rest] = await said_of(files[0]), await said_of(files[1])
+    source = PostgresSource(
+        PostgresSettings(url=SecretStr(guest.url), tables=("public.*",)), source_context()
+    )
+    async with streaming(source, guest):
+        own += await said_of(files[0])
+        [reading] = await said_of(files[1])
+    guest.execute(re.findall(r"SELECT pg_drop[^;]*;", at_rest.cure)[0])
+
+    assert [each.problem for each in own] == ["", ""]
+    assert "this log has no position of it" in at_rest.problem and not at_rest.is_fatal
+    assert "slot.name" in at_rest.cure
+    assert "with another log, streams from slot headwater_shop" in reading.problem
+    assert reading.is_fatal
+    assert [each.problem for each in await said_of(files[1])] == [""]
+
+
+@asynccontextmanager
+async def streaming(source: PostgresSource, guest: Guest) -> AsyncIterator[None]:
+    """It goes on from where the slot stands."""
+    at = guest.value(
+        "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'headwater_shop'"
+    )
+
+    async def read() -> None:
+        async for _ in source.changes({"stream": at}):
+            pass
+
+    task = asyncio.ensure_future(read())
+    try:
+        for _ in range(600):
+            if guest.value("SELECT count(*) FROM pg_replication_slots WHERE active"):
+                break
+            await asyncio.sleep(0.05)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def said_of(file: Path) -> list[Examined]:

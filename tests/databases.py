@@ -67,9 +67,9 @@ class Guest:
 
 
 @contextmanager
-def guest_in(address: str, name: str) -> Iterator[Guest]:
+def guest_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[Guest]:
     """A new database of that server, dropped at the end with the slots that are left in it."""
-    with database_in(address, name) as owner:
+    with database_in(address, name, encoding=encoding) as owner:
         guest = Guest(owner, owner.replace("//headwater@", f"//{GUEST}@"))
         is_new = not guest.rows(f"SELECT 1 FROM pg_roles WHERE rolname = '{GUEST}'")
         guest.execute(
@@ -86,13 +86,15 @@ def guest_in(address: str, name: str) -> Iterator[Guest]:
 
 
 @contextmanager
-def database_in(address: str, name: str) -> Iterator[str]:
+def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[str]:
     """The address of a new database of that server, dropped at the end."""
     import sqlalchemy as sa
 
     if address.startswith("postgresql"):
         with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+            choices = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+            chosen = "" if encoding == "UTF8" else choices
+            connection.execute(f'CREATE DATABASE "{name}" {chosen}'.encode())
             yield sa.make_url(address).set(database=name).render_as_string(hide_password=False)
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
         return

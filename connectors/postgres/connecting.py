@@ -71,7 +71,11 @@ PASSING = {"08", "40", "53", "55", "57", "58"}
 server that stops or starts."""
 SPEAKING = {"0A", "28", "2B", "3D", "3F", "42", "53", "55", "57", "58"}
 """Classes whose messages name objects and limits, never values of rows."""
-RIGHTS, IN_USE = "42501", "55006"
+RIGHTS, IN_USE, NOT_IN_ENCODING = "42501", "55006", "22021"
+NOT_UTF8_HINT = (
+    "mend that text, or keep it in a column of bytea; where the stream has come to it, then drop"
+    " the slot and write `position_mismatch: resnapshot` into the source"
+)
 
 
 async def connect(
@@ -140,10 +144,17 @@ def translated(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError
     if state[:2] in SPEAKING and error.diag.message_primary:
         facts["why"] = error.diag.message_primary
     facts["sqlstate"] = state
+    if state == NOT_IN_ENCODING:
+        return not_utf8(doing, **facts)
     if state[:2] in PASSING:
         return SourceUnavailable(doing, **facts)
     hint = "headwater doctor prints what the role lacks" if state == RIGHTS else ""
     return SourceRejected(doing, hint=hint, **facts)
+
+
+def not_utf8(doing: str, **facts: Any) -> SourceRejected:
+    """The server's own words would quote bytes of the row."""
+    return SourceRejected(doing, why="text that is not UTF-8", hint=NOT_UTF8_HINT, **facts)
 
 
 def _refused(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:

@@ -23,7 +23,8 @@ SELECT current_user::text, current_setting('wal_level'),
     current_setting('max_wal_senders')::int,
     pg_catalog.pg_is_in_recovery(),
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
-    coalesce(current_setting('idle_replication_slot_timeout', true), '0')
+    coalesce(current_setting('idle_replication_slot_timeout', true), '0'),
+    current_setting('server_encoding')
 """
 
 
@@ -35,6 +36,7 @@ class ServerFacts(NamedTuple):
     is_standby: bool
     may_create: bool
     idle_timeout: str
+    encoding: str
 
 
 async def examine(
@@ -107,6 +109,14 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Finding]:
             "the server is a standby: a new slot there waits until the primary writes, and"
             " publication and heartbeat are the primary's business",
             "let `url` name the primary; or run on it: SELECT pg_log_standby_snapshot();",
+            is_fatal=False,
+        )
+    if facts.encoding == "SQL_ASCII":
+        yield Finding(
+            "the database takes text of any encoding (SQL_ASCII): the source stops at the first"
+            " that is not UTF-8",
+            "mend such text, or keep it in columns of bytea, before the first run; or move to a"
+            " database of UTF8: pg_dump --encoding=...",
             is_fatal=False,
         )
     if facts.idle_timeout not in ("0", ""):

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.postgres.connecting import PASSING, SPEAKING, Connection, in_our_words
+from connectors.postgres.connecting import (
+    NOT_IN_ENCODING,
+    PASSING,
+    SPEAKING,
+    Connection,
+    in_our_words,
+    not_utf8,
+)
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.wal.line import LOST
 from connectors.postgres.wal.pgoutput import Ending
@@ -60,6 +67,8 @@ def refusal(ending: Ending) -> HeadwaterError:
     fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in pieces}
     state = fields.get(b"C", "")
     facts: dict[str, Any] = {"sqlstate": state}
+    if state == NOT_IN_ENCODING:
+        return not_utf8("the server does not stream", **facts)
     if state[:2] in SPEAKING:
         facts["why"] = fields.get(b"M", "")
     if state[:2] in PASSING or not state:

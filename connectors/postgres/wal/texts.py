@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from connectors.postgres.connecting import NOT_UTF8_HINT
 from connectors.postgres.wal.burst import Bytes
 from connectors.postgres.wal.kernels import Flags, Int32s
 from core_log.errors import DecodeError
@@ -12,14 +13,13 @@ FEW_ROWS = 8
 """For so few, calls that handle columns take longer than a look at every value."""
 
 PROBLEM = "the server sent text that is not UTF-8"
-HINT = "keep what is no UTF-8 in columns of bytea"
 
 
 def texts_of(values: pa.BinaryArray) -> pa.StringArray:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        raise DecodeError(PROBLEM, hint=HINT) from None
+        raise DecodeError(PROBLEM, hint=NOT_UTF8_HINT) from None
 
 
 def few_texts(
@@ -31,7 +31,7 @@ def few_texts(
         try:
             values: list[str | None] = [str(content[begin:end], "utf-8") for begin, end in spans]
         except UnicodeDecodeError:
-            raise DecodeError(PROBLEM, hint=HINT) from None
+            raise DecodeError(PROBLEM, hint=NOT_UTF8_HINT) from None
         if (is_missing := missing.get(column)) is not None:
             values = [
                 None if is_null else value
@@ -45,7 +45,7 @@ def check(texts: pa.StringArray) -> None:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        raise DecodeError(PROBLEM, hint=HINT) from None
+        raise DecodeError(PROBLEM, hint=NOT_UTF8_HINT) from None
 
 
 def places_of(rows: Flags, is_missing: Flags) -> pa.Array:

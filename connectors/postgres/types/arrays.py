@@ -23,9 +23,9 @@ def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
     for _ in range(max(dimensions, 1)):
         kind = pa.list_(kind)
     depth = max(dimensions, 1)
-    unavailable = list(UNAVAILABLE.encode()) if item.type in AS_NUMBERS else item.unavailable
-    if unavailable is not None and not isinstance(unavailable, list):
-        unavailable = [unavailable]
+    unavailable = None if item.unavailable is None else [item.unavailable]
+    if item.type in AS_NUMBERS:
+        unavailable = list(UNAVAILABLE.encode())
     read_text = item.read_text
     return Reading(
         kind,

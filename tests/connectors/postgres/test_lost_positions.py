@@ -20,6 +20,7 @@ from core_log.settings import BrokerSettings
 from pipelines.file.loading import load
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
+from pipelines.preview import examining
 from pipelines.preview.examining import Examined, examine_pipeline
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
@@ -100,6 +101,23 @@ async def test_a_log_that_has_not_run_yet_has_lost_nothing(guest: Guest, tmp_pat
 
     assert [each.problem for each in found] == [""]
     assert not (tmp_path / "data").exists()
+
+
+async def test_a_log_that_cannot_be_asked_is_said(
+    guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+    guest.publish()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        PIPELINE.format(url=guest.url, mismatch="stop")
+        + "log: {type: kafka, bootstrap: '127.0.0.1:1'}\n"
+    )
+    monkeypatch.setattr(examining, "LOG_S_MAX", 0.5)
+
+    [found] = await said_of(file)
+
+    assert "the log does not answer" in found.problem and found.is_fatal
 
 
 async def test_a_pipeline_of_the_same_name_with_another_log(guest: Guest, tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ async def examine_position(
         positions = await stored()
         if STREAM not in positions:
             return list(_about_a_slot_of_others(settings, slot, reader=reader_name(pipeline)))
+        if slot is None and settings.snapshot.mode == "initial_only":
+            return []  # it went when the rows had been read
         lost = []
         if why := await why_lost(line, slot, positions):
             lost.append(slot_lost(why, name, positions))

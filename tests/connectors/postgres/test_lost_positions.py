@@ -103,6 +103,25 @@ async def test_a_log_that_has_not_run_yet_has_lost_nothing(guest: Guest, tmp_pat
     assert not (tmp_path / "data").exists()
 
 
+async def test_a_slot_that_went_when_the_rows_were_read_is_not_missed(
+    guest: Guest, tmp_path: Path
+) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)", "INSERT INTO orders VALUES (1)"
+    )
+    guest.publish()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        PIPELINE.format(url=guest.url, mismatch="stop\n  snapshot: {mode: initial_only}")
+    )
+    await run_once(file)
+
+    found = await said_of(file)
+
+    assert not guest.rows("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'headwater_shop'")
+    assert [each.problem for each in found] == [""]
+
+
 async def test_a_log_that_cannot_be_asked_is_said(
     guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

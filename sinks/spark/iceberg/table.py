@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import DataScan, Table, Transaction
+    from pyiceberg.table.snapshots import Snapshot
 
 LISTS = ".avro"
 """How the names of files end that say which files a version has."""
@@ -35,7 +36,8 @@ SETTINGS = {
     # A commit that came too late is looked at by us, and never repeated blindly.
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "100",
+    # Each of them lists all versions, and every commit copies what is said of them.
+    "write.metadata.previous-versions-max": "20",
 }
 
 
@@ -100,7 +102,9 @@ class IcebergLakeTable:
         table, files = state.native
         like, feeds = continued(state, change)
         with self._failures():
-            transaction = table.transaction()
+            current = table.current_snapshot()
+            newest = _only(table, [] if current is None else [current])
+            transaction = newest.transaction()
             try:
                 if not like.schema.equals(state.schema):
                     _change_columns(transaction, state.schema, like.schema)
@@ -108,10 +112,9 @@ class IcebergLakeTable:
                     _divide_otherwise(transaction, like.partition_by)
                 transaction.set_properties(properties_of(like, feeds))
                 self._stage(transaction, change, like, files)
-                transaction.commit_transaction()
+                return self._state(transaction.commit_transaction())
             except (CommitFailedException, NoSuchTableError):
                 raise Overtaken from None
-        return self._after()
 
     def versions(self, count: int) -> Sequence[Version]:
         state = self.load()
@@ -261,9 +264,12 @@ class IcebergLakeTable:
         if self._held is None:
             from pyiceberg.catalog import load_catalog
 
+            from sinks.spark.iceberg.catalog import remembering
+
             kind = "rest" if self._address.uri.startswith("http") else "sql"
             properties = {"type": kind, "uri": self._address.uri, **self._place.iceberg_options}
-            self._held = load_catalog("headwater", **properties, **self._address.properties)
+            held = load_catalog("headwater", **properties, **self._address.properties)
+            self._held = held if kind == "rest" else remembering(held)
         return self._held
 
     @contextmanager
@@ -325,10 +331,25 @@ def _named_in(table: "Table") -> Iterator[str]:
             yield entry.data_file.file_path
 
 
+def _only(table: "Table", snapshots: Sequence["Snapshot"]) -> "Table":
+    """The table as if it had no other versions. A transaction copies its table dozens of times,
+    all versions included, and hands the catalog nothing but what is to change."""
+    from pyiceberg.table import Table
+
+    ids = {each.snapshot_id for each in snapshots}
+    log = [each for each in table.metadata.snapshot_log if each.snapshot_id in ids]
+    metadata = table.metadata.model_copy(update={"snapshots": list(snapshots), "snapshot_log": log})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
 def _forget_removed(update: Any) -> None:
     """A list that only names what its own commit removed says nothing to later ones. pyiceberg
-    hands it on all the same, and reads it for every commit: each would be slower than the last."""
-    held = update._existing_manifests
+    hands it on all the same, and reads it for every commit: each would be slower than the last.
+    What tells it which lists there are is private; where another version has none of that name,
+    nothing is done here, and commits are slower."""
+    held = getattr(update, "_existing_manifests", None)
+    if held is None:
+        return
     update._existing_manifests = lambda: [
         each for each in held() if each.has_added_files() or each.has_existing_files()
     ]

@@ -5,7 +5,9 @@ from typing import Any
 
 from core_log.table_schema import TableId
 from sinks.spark.lake import Lake
+from sinks.spark.sink import SparkSink
 from sinks.spark.table import TableState
+from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import Change, ScriptedTopic, together
 
@@ -31,3 +33,16 @@ async def applied(bench: LakeBench, *topics: ScriptedTopic) -> None:
 
 def many(first: int, count: int, note: str = "a") -> list[Change]:
     return [("c", {"id": number, "note": note}) for number in range(first, first + count)]
+
+
+async def moved(sink: SparkSink, topic: ScriptedTopic, times: int) -> None:
+    for number in range(times):
+        topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
+        await sink.apply(topic.slice())
+
+
+async def begun(bench: LakeBench, topic: ScriptedTopic) -> SparkSink:
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    return sink

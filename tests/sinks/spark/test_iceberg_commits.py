@@ -1,0 +1,127 @@
+"""A commit of an Iceberg table stays quick however many versions the table has."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.snapshots import Snapshot
+
+from core_log.clock import SystemClock
+from sinks.spark.iceberg.table import _forget_removed
+from tests.contract.sink_suite import ORDERS
+from tests.sinks.spark.orders import TABLE, begun, bench_of, many, moved, state_of
+from tests.sinks.spark.targets import LakeBench
+from tests.slices import ScriptedTopic, schema_of
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> LakeBench:
+    bench = bench_of(tmp_path, format="iceberg")
+    bench.clock = SystemClock()
+    return bench
+
+
+@pytest.fixture
+def topic() -> ScriptedTopic:
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *many(0, 4))
+    return topic
+
+
+async def test_a_slice_reads_nothing_that_the_sink_has_written_itself(
+    bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = await begun(bench, topic)
+    read = count_reads(monkeypatch)
+
+    await moved(sink, topic, 3)
+    by_itself = len(read)
+    another = bench.sink()
+    await another.applied([topic.name])
+    await moved(another, topic, 2)
+
+    assert by_itself == 0
+    assert len(read) == 1, "what stood there when it began"
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    read, really = list[str](), FromInputFile.table_metadata
+
+    def reading(input_file: Any, *rest: Any) -> Any:
+        read.append(input_file.location)
+        return really(input_file, *rest)
+
+    monkeypatch.setattr(FromInputFile, "table_metadata", staticmethod(reading))
+    return read
+
+
+async def test_what_others_commit_is_read(
+    bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.chosen["maintenance"] = {"small_files": 2}
+    bench.chosen["tables"] = {"*": {"mode": "append"}}
+    sink = await begun(bench, topic)
+    await moved(sink, topic, 2)
+    assert await bench.sink().maintain() == ["public.orders: 3 small files became 1"]
+    read = count_reads(monkeypatch)
+
+    await moved(sink, topic, 1)
+
+    assert len(read) == 1
+    assert len(state_of(bench).files) == 2
+
+
+async def test_what_is_remembered_is_what_is_written(
+    bench: LakeBench, topic: ScriptedTopic
+) -> None:
+    sink = await begun(bench, topic)
+    await moved(sink, topic, 2)
+    wider = schema_of("public.orders", id=pa.int64(), note=pa.string(), count=pa.int32())
+    topic.append(wider, ("c", {"id": 9, "note": "b", "count": 3}))
+    await sink.apply(topic.slice())
+    await sink.maintain()
+
+    remembered = sink._lake.table(TABLE).load()
+    written = state_of(bench)
+
+    assert remembered == written
+    assert remembered is not None
+    mine, theirs = remembered.native[0], written.native[0]
+    assert mine.metadata == theirs.metadata
+    assert mine.metadata_location == theirs.metadata_location
+
+
+async def test_a_commit_copies_the_versions_that_there_are_twice_at_most(
+    bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = await begun(bench, topic)
+    copied, really = list[int](), Snapshot.__deepcopy__
+
+    def copying(self: Snapshot, memo: dict[int, Any] | None = None) -> Snapshot:
+        copied.append(self.snapshot_id)
+        return really(self, memo)
+
+    monkeypatch.setattr(Snapshot, "__deepcopy__", copying)
+    await moved(sink, topic, 1)
+    few = len(copied)
+    monkeypatch.undo()
+    await moved(sink, topic, 20)
+    monkeypatch.setattr(Snapshot, "__deepcopy__", copying)
+    copied.clear()
+
+    await moved(sink, topic, 1)
+
+    assert few, "they are counted"
+    assert len(copied) - few <= 2 * 21
+
+
+def test_a_library_without_what_is_private_to_it_is_left_alone() -> None:
+    class Update:
+        pass
+
+    update = Update()
+    _forget_removed(update)
+
+    assert not vars(update)

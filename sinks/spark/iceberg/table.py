@@ -1,15 +1,15 @@
 """An Iceberg table: one transaction of its catalog carries files, offsets and a new shape."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
-from core_log.log import TopicPartition
+from sinks.spark.iceberg.versions import forgotten, newest_first, said_of, version_of
 from sinks.spark.identity import PREFIX, continued, identity_in, properties_of
 from sinks.spark.keyspace import Bound, DataFile, bound_of, has_ranges
 from sinks.spark.parquet_files import ENDING
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LISTS = ".avro"
 """How the names of files end that say which files a version has."""
+LATER = datetime(9999, 1, 1)
+"""Than all that there is."""
 SETTINGS = {
     # A commit that came too late is looked at by us, and never repeated blindly.
     "commit.retry.num-retries": "0",
@@ -121,10 +123,7 @@ class IcebergLakeTable:
         if state is None:
             return []
         table, _ = state.native
-        snapshots = sorted(
-            table.metadata.snapshots, key=lambda each: each.sequence_number or 0, reverse=True
-        )
-        return [_version(each) for each in snapshots[:count]]
+        return [version_of(each) for each in newest_first(table.metadata.snapshots)[:count]]
 
     def at(self, version: int) -> TableState:
         state = self.load()
@@ -136,16 +135,18 @@ class IcebergLakeTable:
         raise SinkRejected("the table has no such version any more", version=version)
 
     def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
-        from datetime import UTC, datetime
+        from pyiceberg.exceptions import CommitFailedException
 
         state = self.load()
         if state is None:
             return []
         table, _ = state.native
         oldest_ms = now_ms - older_than_ms
-        moment = datetime.fromtimestamp(oldest_ms / 1_000, UTC).replace(tzinfo=None)
+        gone = forgotten(table.metadata.snapshots, older_than_ms=older_than_ms, now_ms=now_ms)
         with self._failures():
-            table.maintenance.expire_snapshots().older_than(moment).commit()
+            if gone:
+                with suppress(CommitFailedException):  # somebody's came first; another time will do
+                    _only(table, gone).maintenance.expire_snapshots().older_than(LATER).commit()
             table = self._catalog.load_table(self._identifier)
             needed = {self._relative(path) for path in _named_in(table)}
         return [
@@ -174,15 +175,6 @@ class IcebergLakeTable:
     ) -> None:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
-        said: dict[str, Any] = {
-            "stands": [
-                [part.topic, part.partition, at.next_offset] for part, at in change.stands.items()
-            ]
-        }
-        if change.cut is not None:
-            cut = change.cut
-            said |= {"cut": cut.offset, "committed_ms": cut.committed_ms}
-            said |= {"positions": dict(cut.positions)}
         offsets = {
             transaction_name(like.owner.pipeline, part, stand, like.generation): str(
                 stand.next_offset
@@ -192,9 +184,8 @@ class IcebergLakeTable:
         # Our files name their columns, and the table says which number each name has.
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({**offsets, "schema.name-mapping.default": names})
-        summary = {PREFIX + "at": json.dumps(said)}
         metadata = transaction.table_metadata
-        with transaction.update_snapshot(snapshot_properties=summary).overwrite() as update:
+        with transaction.update_snapshot(snapshot_properties=said_of(change)).overwrite() as update:
             _forget_removed(update)
             for each in change.removed:
                 update.delete_data_file(files[each.path])
@@ -394,16 +385,3 @@ def _file(table: "Table", path: str, file: "IcebergFile", key: str) -> DataFile:
 
 def _partition(file: "IcebergFile") -> list[Any]:
     return [file.partition[at] for at in range(len(file.partition))]
-
-
-def _version(snapshot: Any) -> Version:
-    said = json.loads(snapshot.summary.additional_properties.get(PREFIX + "at", "{}"))
-    return Version(
-        version=snapshot.sequence_number or 0,
-        committed_ms=snapshot.timestamp_ms,
-        operation=str(snapshot.summary.operation.value),
-        cut=said.get("cut"),
-        source_ms=said.get("committed_ms"),
-        positions=said.get("positions", {}),
-        stands={TopicPartition(topic, part): at for topic, part, at in said.get("stands", ())},
-    )

@@ -1,0 +1,85 @@
+"""Versions of an Iceberg table: what each says of itself, and which of them are forgotten."""
+
+import json
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from core_log.log import TopicPartition
+from sinks.spark.identity import PREFIX
+from sinks.spark.ledger import ENTRIES_KEPT
+from sinks.spark.table import Change, Version
+
+if TYPE_CHECKING:
+    from pyiceberg.table.snapshots import Snapshot
+
+AT = PREFIX + "at"
+NEWEST = ENTRIES_KEPT + 100
+"""So many versions stay, all of those among them that cuts of the ledger name: a slice makes one,
+and compaction some."""
+SPANS = 200
+"""Into so many the time is divided that older versions stay, and one of each does."""
+AT_ONCE = 5_000
+"""Not more are forgotten by one commit, the oldest first: pyiceberg compares each of them with all
+versions that there are."""
+
+
+def newest_first(snapshots: Collection["Snapshot"]) -> list["Snapshot"]:
+    return sorted(snapshots, key=lambda each: each.sequence_number or 0, reverse=True)
+
+
+def said_of(change: Change) -> dict[str, str]:
+    """What a version says of itself for `version_of`."""
+    said: dict[str, Any] = {
+        "stands": [
+            [part.topic, part.partition, at.next_offset] for part, at in change.stands.items()
+        ]
+    }
+    if change.cut is not None:
+        cut = change.cut
+        said |= {"cut": cut.offset, "committed_ms": cut.committed_ms}
+        said |= {"positions": dict(cut.positions)}
+    if change.becomes is not None:
+        said |= {"swapped": True}
+    return {AT: json.dumps(said)}
+
+
+def version_of(snapshot: "Snapshot") -> Version:
+    said = _said_by(snapshot)
+    return Version(
+        version=snapshot.sequence_number or 0,
+        committed_ms=snapshot.timestamp_ms,
+        operation=str(snapshot.summary.operation.value) if snapshot.summary else "",
+        cut=said.get("cut"),
+        source_ms=said.get("committed_ms"),
+        positions=said.get("positions", {}),
+        stands={TopicPartition(topic, part): at for topic, part, at in said.get("stands", ())},
+    )
+
+
+def forgotten(
+    snapshots: Collection["Snapshot"], *, older_than_ms: int, now_ms: int
+) -> Sequence["Snapshot"]:
+    """Those that are too old, and most of the others. Every commit writes down all versions that
+    there are, and would take the longer the more there are: a week of one every ten seconds is
+    60,480 of them. A swap and what it took the place of stay: a person may ask for that."""
+    found: list[Snapshot] = []
+    swaps = [each for each in snapshots if _said_by(each).get("swapped")]
+    wanted = {id for each in swaps for id in (each.snapshot_id, each.parent_snapshot_id)}
+    span_ms = max(older_than_ms // SPANS, 1)
+    last = None
+    for number, each in enumerate(newest_first(snapshots)):
+        if each.timestamp_ms < now_ms - older_than_ms:
+            found.append(each)
+        elif number >= NEWEST:
+            span = each.timestamp_ms // span_ms
+            if span == last and each.snapshot_id not in wanted:
+                found.append(each)
+            last = span
+    return found[-AT_ONCE:]
+
+
+def _said_by(snapshot: "Snapshot") -> dict[str, Any]:
+    summary = snapshot.summary
+    text = None if summary is None else summary.additional_properties.get(AT)
+    said: dict[str, Any] = {} if text is None else json.loads(text)
+    return said

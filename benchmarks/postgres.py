@@ -1,6 +1,7 @@
 """PostgreSQL into the log, beside the server's own tools and real Debezium on the same history."""
 
 # Run it on a quiet machine: python -m benchmarks.postgres [--rounds 3] [--shrink 1] [--only ...]
+# Stages that are not named keep the figures that they have in results/postgres.json.
 
 import argparse
 import json
@@ -124,9 +125,14 @@ class Round:
             self._add("giant", OURS, lambda: self._ours.catch_up(slot, rows))
 
     def latency(self) -> None:
-        """With the server's own disk synced too."""
+        """With the server's own disk synced too. What the stages before have left to be written is
+        written first: it would be on its way beside whoever is measured first, and slow its syncs.
+        """
         count = WARM_UP + TICKED // self._shrink
-        self._database.execute("ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()")
+        self._database.execute(
+            "ALTER SYSTEM SET fsync = on", "SELECT pg_reload_conf()", "CHECKPOINT"
+        )
+        os.sync()
         self._add("latency", OURS, lambda: self._ticks_in_log(count))
         self._add("latency", DEBEZIUM, lambda: self._ticks_at_debezium(count, {}))
         quick = {"poll.interval.ms": "5"}
@@ -215,8 +221,9 @@ def main() -> None:
                     with fresh_ground(place, stage) as ours_in:
                         ours = Headwater(ours_in[0], database, ours_in[1])
                         Round(database, ours, debezium, collected, chosen.shrink).run(stage)
-            write(collected, chosen.rounds, chosen.shrink)
-    print(page(collected, chosen.rounds, chosen.shrink))
+            if chosen.shrink == 1:
+                write(collected)
+    print(page(collected, chosen.shrink))
 
 
 def keep_compiled_code(place: Path, database: Database) -> None:
@@ -234,18 +241,22 @@ def fresh_ground(place: Path, stage: str) -> Iterator[tuple[Path, str]]:
         yield Path(directory), ground.bootstrap
 
 
-def write(collected: Collected, rounds: int, shrink: int) -> None:
-    found = {"figures": collected.figures, "failures": collected.failures}
-    (RESULTS / "postgres.json").write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "postgres.md").write_text(page(collected, rounds, shrink))
+def write(collected: Collected) -> None:
+    """Beside what was measured at other times of other stages; of a trial nothing is kept."""
+    path = RESULTS / "postgres.json"
+    known = json.loads(path.read_text())["figures"] if path.exists() else {}
+    every = Collected(known | collected.figures, collected.failures)
+    found = {"figures": every.figures, "failures": every.failures}
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "postgres.md").write_text(page(every, shrink=1))
 
 
-def page(collected: Collected, rounds: int, shrink: int) -> str:
+def page(collected: Collected, shrink: int) -> str:
     lines = [
         "# PostgreSQL into the log, measured",
         "",
-        f"Written by `benchmarks/postgres.py`: {rounds} rounds, {os.cpu_count()} cores shared by"
-        " the server, the readers and",
+        f"Written by `benchmarks/postgres.py`: {os.cpu_count()} cores shared by the server, the"
+        " readers and",
         "a broker process; rows of 10 columns, about 250 bytes; TCP on the loopback, no TLS. Ours"
         " go into the embedded",
         "log: JSON envelope, keys, zstd, fsync, decimals as strings. Debezium 3.6.3's engine hands"
@@ -253,8 +264,9 @@ def page(collected: Collected, rounds: int, shrink: int) -> str:
         "without a broker; its rates are from its first event to its last, ours of the whole run."
         " The limit is pg_recvlogical, or",
         "COPY by psql, into nothing. Latencies leave out the first second of writing, in which all"
-        " readers still start;",
-        "what Headwater compiles was kept by an earlier run.",
+        " readers still start, and",
+        "begin when all that was written before is on disk. What Headwater compiles was kept by an"
+        " earlier run.",
         "Medians, with the least, the largest and the number of rounds.",
         "",
         "| What | To reach | Headwater | Headwater in plain Python | Debezium | Debezium, polling"

@@ -1,8 +1,10 @@
 """One table of orders in a lake: filled, looked at, written by whoever wants to see it change."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from core_log.clock import SystemClock
 from core_log.table_schema import TableId
 from sinks.spark.lake import Lake
 from sinks.spark.sink import SparkSink
@@ -16,6 +18,19 @@ TABLE = TableId("public", "orders")
 
 def bench_of(path: Path, **chosen: Any) -> LakeBench:
     return LakeBench(str(path / "lake"), chosen=chosen)
+
+
+def iceberg_bench(path: Path) -> LakeBench:
+    """By the clock of the machine, by which Iceberg's own commits go."""
+    bench = bench_of(path, format="iceberg")
+    bench.clock = SystemClock()
+    return bench
+
+
+def topic_of(changes: Sequence[Change]) -> ScriptedTopic:
+    topic = ScriptedTopic()
+    topic.append(ORDERS, *changes)
+    return topic
 
 
 def state_of(bench: LakeBench, table: TableId = TABLE) -> TableState:

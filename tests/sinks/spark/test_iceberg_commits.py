@@ -8,26 +8,20 @@ import pytest
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.snapshots import Snapshot
 
-from core_log.clock import SystemClock
 from sinks.spark.iceberg.table import _forget_removed
-from tests.contract.sink_suite import ORDERS
-from tests.sinks.spark.orders import TABLE, begun, bench_of, many, moved, state_of
+from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, schema_of
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> LakeBench:
-    bench = bench_of(tmp_path, format="iceberg")
-    bench.clock = SystemClock()
-    return bench
+    return iceberg_bench(tmp_path)
 
 
 @pytest.fixture
 def topic() -> ScriptedTopic:
-    topic = ScriptedTopic()
-    topic.append(ORDERS, *many(0, 4))
-    return topic
+    return topic_of(many(0, 4))
 
 
 async def test_a_slice_reads_nothing_that_the_sink_has_written_itself(

@@ -8,15 +8,14 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from core_log.clock import SystemClock
 from core_log.table_schema import TableId
 from sinks.sink import Recipe
 from sinks.spark.iceberg import versions
 from sinks.spark.iceberg.catalog import RememberingCatalog
 from sinks.spark.iceberg.versions import AT, AT_ONCE, NEWEST, SPANS, forgotten
 from sinks.spark.ledger import ENTRIES_KEPT
-from tests.contract.sink_suite import ORDERS, by_id
-from tests.sinks.spark.orders import TABLE, begun, bench_of, many, moved, state_of
+from tests.contract.sink_suite import by_id
+from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
 
@@ -86,16 +85,12 @@ def test_what_a_swap_took_the_place_of_stays_until_it_is_too_old() -> None:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> LakeBench:
-    bench = bench_of(tmp_path, format="iceberg")
-    bench.clock = SystemClock()
-    return bench
+    return iceberg_bench(tmp_path)
 
 
 @pytest.fixture
 def topic() -> ScriptedTopic:
-    topic = ScriptedTopic()
-    topic.append(ORDERS, *many(0, 4))
-    return topic
+    return topic_of(many(0, 4))
 
 
 def ids(bench: LakeBench, table: TableId = TABLE) -> list[int]:

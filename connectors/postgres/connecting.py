@@ -71,11 +71,16 @@ PASSING = {"08", "40", "53", "55", "57", "58"}
 server that stops or starts."""
 SPEAKING = {"0A", "28", "2B", "3D", "3F", "42", "53", "55", "57", "58"}
 """Classes whose messages name objects and limits, never values of rows."""
-RIGHTS, IN_USE, NOT_IN_ENCODING = "42501", "55006", "22021"
+RIGHTS, IN_USE = "42501", "55006"
+NOT_IN_ENCODING = {"22021", "22P05"}
+"""Text that is none of the database's own encoding, or has no place in UTF-8."""
 NOT_UTF8_HINT = (
     "mend that text, or keep it in a column of bytea; where the stream has come to it, then drop"
     " the slot and write `position_mismatch: resnapshot` into the source"
 )
+NOT_UTF8 = "text that is not UTF-8"
+NO_ENCODING = "SQL_ASCII"
+"""Of a database that takes any bytes as text; as a client's encoding: any bytes as they are."""
 
 
 async def connect(
@@ -102,6 +107,17 @@ async def connect(
             hint="point `url` at PostgreSQL itself: a pooler between leaves `options` out",
         )
     return connection
+
+
+def has_no_encoding(connection: Connection) -> bool:
+    """Whether text may be of any encoding. To a client of UTF-8 the server refuses to send what is
+    not, with all that comes behind it, and does not say of which row it is."""
+    return connection.info.parameter_status("server_encoding") == NO_ENCODING
+
+
+def bytes_as_they_are(connection: Connection) -> bytes:
+    """What a COPY of rows ends with where the server is not to look at their text."""
+    return f" (ENCODING '{NO_ENCODING}')".encode() if has_no_encoding(connection) else b""
 
 
 def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
@@ -144,7 +160,7 @@ def translated(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError
     if state[:2] in SPEAKING and error.diag.message_primary:
         facts["why"] = error.diag.message_primary
     facts["sqlstate"] = state
-    if state == NOT_IN_ENCODING:
+    if state in NOT_IN_ENCODING:
         return not_utf8(doing, **facts)
     if state[:2] in PASSING:
         return SourceUnavailable(doing, **facts)
@@ -154,7 +170,7 @@ def translated(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError
 
 def not_utf8(doing: str, **facts: Any) -> SourceRejected:
     """The server's own words would quote bytes of the row."""
-    return SourceRejected(doing, why="text that is not UTF-8", hint=NOT_UTF8_HINT, **facts)
+    return SourceRejected(doing, why=NOT_UTF8, hint=NOT_UTF8_HINT, **facts)
 
 
 def _refused(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:

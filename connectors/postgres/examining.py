@@ -113,8 +113,8 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Finding]:
         )
     if facts.encoding == "SQL_ASCII":
         yield Finding(
-            "the database takes text of any encoding (SQL_ASCII): the source stops at the first"
-            " that is not UTF-8",
+            "the database takes text of any encoding (SQL_ASCII): rows with text that is not UTF-8"
+            " are set aside as dead letters",
             "mend such text, or keep it in columns of bytea, before the first run; or move to a"
             " database of UTF8: pg_dump --encoding=...",
             is_fatal=False,

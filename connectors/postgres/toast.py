@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from connectors.postgres.changing import Filled, fill_from_old
-from connectors.postgres.connecting import in_our_words
+from connectors.postgres.connecting import bytes_as_they_are, in_our_words
 from connectors.postgres.publications import identity_cure
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
-from connectors.postgres.wal.burst import Mask, Relation, RowChanges
+from connectors.postgres.wal.burst import Int64s, Mask, Relation, RowChanges
 from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels
 from connectors.source import Gauge
@@ -38,6 +38,17 @@ class Target:
     """By the column's place in the relation; what is not there any more is missing."""
     types: Mapping[int, str]
     """The types of all columns, as SQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What rows hold now."""
+
+    values: Mapping[int, pa.StringArray]
+    """By the column's place in the relation; those that are gone are missing."""
+    keys: Int64s
+    """Which of the keys that were asked for each row has; a row that is gone is missing."""
+    has_unreadable: bool
 
 
 class Toast:
@@ -83,11 +94,12 @@ class Toast:
         wanted = pa.array(np.flatnonzero(has_hole))
         places = sorted(part.unchanged)
         keys = {place: part.rows[place].take(wanted) for place in capture.key_places}
-        found, numbers, missing = await self._read(part, capture, keys, places)
+        read = await self._read(part, capture, keys, places)
+        found = read.values
         is_there = np.zeros(len(part), np.bool_)
         picks = np.zeros(len(part), np.int64)
-        rows_found = wanted.to_numpy()[numbers]
-        is_there[rows_found], picks[rows_found] = True, np.arange(len(numbers))
+        rows_found = wanted.to_numpy()[read.keys]
+        is_there[rows_found], picks[rows_found] = True, np.arange(len(rows_found))
         rows, left, refilled = list(part.rows), dict[int, Mask](), dict[int, Mask]()
         for place in places:
             mask = part.unchanged[place]
@@ -102,8 +114,13 @@ class Toast:
             self._gone += int(np.logical_or.reduce(list(left.values())).sum())
             self._report(Gauge(GONE, self._gone))
         refilled = {place: mask for place, mask in refilled.items() if mask.any()}
-        assert not missing & found.keys(), "a column that is gone cannot have been read"
-        return Filled(replace(part, rows=tuple(rows), unchanged=left), refilled=refilled)
+        filled = replace(
+            part,
+            rows=tuple(rows),
+            unchanged=left,
+            has_unreadable=part.has_unreadable or read.has_unreadable,
+        )
+        return Filled(filled, refilled=refilled)
 
     async def _read(
         self,
@@ -111,15 +128,14 @@ class Toast:
         capture: Capture,
         keys: Mapping[int, pa.StringArray],
         places: Sequence[int],
-    ) -> tuple[dict[int, pa.StringArray], np.ndarray[tuple[int], np.dtype[np.int64]], set[int]]:
-        """Values by column, of which key each row is, and the columns that are gone."""
+    ) -> Read:
         doing = "rows cannot be read anew for values that the stream left out"
         oid = part.relation.oid
         with in_our_words(doing, table=str(capture.schema.table)):
             for attempt in range(TRIES):
                 target = self._known(part.relation) or await self._look(part, capture)
                 if target is None:
-                    return {}, np.empty(0, np.int64), set(places)
+                    return Read({}, np.empty(0, np.int64), False)
                 self._targets[oid] = part.relation, target
                 asked = [place for place in places if place in target.names]
                 try:
@@ -131,10 +147,10 @@ class Toast:
                     continue
                 bytes_each = max(1, len(lines) // max(1, lines.count(b"\n")))
                 self._rows_each = min(max(1, QUESTION_BYTES // bytes_each), ROWS_MAX)
-                number, *columns = decode_copy(lines, 1 + len(asked), self._kernels)
-                found = dict(zip(asked, columns, strict=True))
+                copied = decode_copy(lines, 1 + len(asked), self._kernels)
+                number, *columns = copied.columns
                 at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1
-                return found, at, set(places) - set(asked)
+                return Read(dict(zip(asked, columns, strict=True)), at, copied.has_unreadable)
         raise AssertionError("the last attempt returns or raises")
 
     def _known(self, relation: Relation) -> Target | None:
@@ -143,7 +159,8 @@ class Toast:
 
     async def _copied(self, question: sql.Composed) -> bytes:
         connection = await self._questions.connection()
-        async with connection.cursor() as cursor, cursor.copy(question) as copy:
+        asked = question.as_bytes(connection) + bytes_as_they_are(connection)
+        async with connection.cursor() as cursor, cursor.copy(asked) as copy:
             return b"".join([bytes(piece) async for piece in copy])
 
     async def _look(self, part: RowChanges, capture: Capture) -> Target | None:

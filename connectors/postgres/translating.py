@@ -103,23 +103,35 @@ class Translator:
         capture = await self.captures.fitting(part)
         if capture is None:
             return
+        if part.has_unreadable:  # by a key that is none, nothing could be read anew
+            part = self._sifted(Filled(part), capture, commits).part
+            if not len(part):
+                return
         async with aclosing(self.toast.filled(part, capture)) as pieces:
             async for filled in pieces:
                 for placed in self._typed(filled, capture, commits):
                     yield placed
 
     def _typed(self, filled: Filled, capture: Capture, commits: Commits) -> Iterator[Placed]:
+        if filled.part.has_unreadable:
+            filled = self._sifted(filled, capture, commits)
+            if not len(filled.part):
+                return
         try:
             changes, transactions = typed(filled, capture, commits, self.origin)
         except DecodeError:
             capture = capture.with_nan(filled.part)
-            filled, rejects = sifted(filled, capture, commits)
-            self.set_aside.add(rejects)
+            filled = self._sifted(filled, capture, commits)
             if not len(filled.part):
                 return
             changes, transactions = typed(filled, capture, commits, self.origin)
         if len(changes):
             yield Placed(changes, transactions)
+
+    def _sifted(self, filled: Filled, capture: Capture, commits: Commits) -> Filled:
+        readable, rejects = sifted(filled, capture.with_nan(filled.part), commits)
+        self.set_aside.add(rejects)
+        return readable
 
     async def _truncated(self, event: Truncated, commits: Commits) -> None:
         for relation in event.relations:

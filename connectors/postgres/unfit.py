@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.changing import Filled
+from connectors.postgres.connecting import NOT_UTF8
 from connectors.postgres.relations import Capture
 from connectors.postgres.source_block import Commits
 from connectors.postgres.types.reading import ColumnPlan
-from connectors.postgres.wal.burst import DELETE, Mask
+from connectors.postgres.wal.burst import DELETE, UNREADABLE, Mask
 from core_log.changes import ChangeBatch, Reject
 from core_log.rows.rejecting import spoilers
 from core_log.table_schema import TableId
@@ -42,11 +43,16 @@ class SetAside:
 
 
 def unfit(plan: ColumnPlan, text: pa.StringArray) -> Mask:
-    """Which values the column's type does not hold."""
-    found = np.zeros(len(text), np.bool_)
+    """Which values the column's type does not hold, or are no text that we can read."""
+    found = _unreadable(text)
     while places := _spoilers(plan, _without(text, found)):
         found[list(places)] = True
     return found
+
+
+def _unreadable(text: pa.StringArray) -> Mask:
+    found = pc.starts_with(text, UNREADABLE).fill_null(False)
+    return np.array(found.to_numpy(zero_copy_only=False))
 
 
 def _spoilers(plan: ColumnPlan, text: pa.StringArray) -> Sequence[int]:
@@ -89,7 +95,12 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
         )
         for row in np.flatnonzero(is_lost).tolist()
     ]
-    readable = replace(part, rows=tuple(rows), old=None if old is None else tuple(old))
+    readable = replace(
+        part,
+        rows=tuple(rows),
+        old=None if old is None else tuple(old),
+        has_unreadable=False,
+    )
     return _kept(replace(filled, part=readable), ~is_lost), rejects
 
 
@@ -142,8 +153,12 @@ def _reject(
     """Its content is the key and what did not fit, so that nothing else of the row is shown."""
     bad = [name for name, is_bad in problems.items() if is_bad[row]]
     shown = {name: text[row].as_py() for name, text in texts.items() if name in (*key, *bad)}
-    content = orjson.dumps(shown)
-    return Reject(table, content, f"no column of ours holds this value: {', '.join(bad)}", at)
+    unreadable = [name for name in bad if shown[name].startswith(UNREADABLE)]
+    content = orjson.dumps(
+        {name: value and value.removeprefix(UNREADABLE) for name, value in shown.items()}
+    )
+    why = NOT_UTF8 if unreadable else "no column of ours holds this value"
+    return Reject(table, content, f"{why}: {', '.join(unreadable or bad)}", at)
 
 
 def _kept(filled: Filled, keep: Mask) -> Filled:

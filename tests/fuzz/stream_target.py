@@ -56,7 +56,7 @@ def streamed(*, may_cut: bool) -> Callable[[bytes, Kernels], list[Event]]:
 
 
 def copied(content: bytes, kernels: Kernels) -> list[list[str | None]]:
-    return [each.to_pylist() for each in decode_copy(content, COLUMNS, kernels)]
+    return [each.to_pylist() for each in decode_copy(content, COLUMNS, kernels).columns]
 
 
 def outcome(read: Callable[[bytes, Kernels], Told], content: bytes, kernels: Kernels) -> Told | str:

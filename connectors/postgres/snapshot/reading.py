@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,7 +11,12 @@ import pyarrow as pa
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.connecting import Connection, connect, in_our_words
+from connectors.postgres.connecting import (
+    Connection,
+    bytes_as_they_are,
+    connect,
+    in_our_words,
+)
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.copying import Copier, Stop
@@ -77,7 +83,9 @@ class Reader:
         """Rows that the statement copies. When it is not followed to its end, the connection is of
         no use any more."""
         stop, facts = Stop(), {"table": str(table.table)}
-        lines = copier.copied(statement.as_bytes(copier.connection), stop)
+        connection = copier.connection
+        asked = statement.as_bytes(connection) + bytes_as_they_are(connection)
+        lines = copier.copied(asked, stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:
@@ -154,14 +162,14 @@ def _following(
     piece = next(lines, None)
     if piece is None:
         return None
-    texts = decode_copy(piece, len(table.plans), kernels)
-    try:
-        return _typed(table.plans, texts)
-    except UNFIT:
-        plans = with_nan(table.plans, texts, table.schema.key)
-        fitting, rejects = sifted_rows(texts, plans, table.table, table.schema.key)
-        set_aside.add(rejects)
-        return _typed(plans, fitting)
+    texts, has_unreadable = decode_copy(piece, len(table.plans), kernels)
+    if not has_unreadable:
+        with suppress(*UNFIT):
+            return _typed(table.plans, texts)
+    plans = with_nan(table.plans, texts, table.schema.key)
+    fitting, rejects = sifted_rows(texts, plans, table.table, table.schema.key)
+    set_aside.add(rejects)
+    return _typed(plans, fitting)
 
 
 def _typed(plans: Sequence[ColumnPlan], texts: Sequence[pa.StringArray]) -> pa.RecordBatch:

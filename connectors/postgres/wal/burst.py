@@ -15,6 +15,10 @@ Mask = npt.NDArray[np.bool_]
 INSERT, UPDATE, DELETE = b"IUD"
 NO_OLD, OLD_KEY, OLD_ROW = 0, ord("K"), ord("O")
 
+UNREADABLE = "\0"
+"""What a text begins with that was not UTF-8, with its bytes shown behind it as `caf<e9>`. No other
+text of the server's has a zero byte."""
+
 
 class RelationColumn(NamedTuple):
     name: str
@@ -72,6 +76,8 @@ class RowChanges:
     indexes: Int64s
     """Which of all changes, truncates and transactional messages of its transaction it is, from
     0 on, in the order of the stream."""
+    has_unreadable: bool = False
+    """Whether any of the texts is `UNREADABLE`."""
 
     def __len__(self) -> int:
         return len(self.operations)

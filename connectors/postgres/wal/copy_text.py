@@ -1,10 +1,13 @@
 """COPY's text format into columns of text."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from connectors.postgres.wal.texts import all_texts
 from core_log.errors import DecodeError
 
 BACKSLASH = ord("\\")
@@ -13,7 +16,13 @@ MEANINGS = np.arange(256, dtype=np.uint8)
 MEANINGS[list(b"bfnrtv")] = list(b"\b\f\n\r\t\v")
 
 
-def decode_copy(content: bytes, columns: int, kernels: Kernels) -> tuple[pa.StringArray, ...]:
+class Copied(NamedTuple):
+    columns: tuple[pa.StringArray, ...]
+    has_unreadable: bool
+    """Whether any of the texts is `UNREADABLE`."""
+
+
+def decode_copy(content: bytes, columns: int, kernels: Kernels) -> Copied:
     """Whole lines of what `COPY ... TO STDOUT` sends, column by column."""
     buffer = np.zeros(len(content) + SLACK_BYTES, np.uint8)
     buffer[: len(content)] = np.frombuffer(content, np.uint8)
@@ -21,13 +30,14 @@ def decode_copy(content: bytes, columns: int, kernels: Kernels) -> tuple[pa.Stri
     if not cells.is_sound:
         raise DecodeError("a line of COPY has not as many values as columns", columns=columns)
     if not content:
-        return tuple(pa.array([], pa.string()) for _ in range(columns))
+        return Copied(tuple(pa.array([], pa.string()) for _ in range(columns)), False)
     missing = {each: cells.is_null[each] for each in np.flatnonzero(cells.have_nulls).tolist()}
-    found = kernels.texts(buffer, cells.bounds, missing)
-    return tuple(
+    found, has_unreadable = all_texts(kernels, buffer, cells.bounds, missing)
+    meant = tuple(
         _unescaped(values) if has_escapes else values
         for values, has_escapes in zip(found, cells.have_escapes.tolist(), strict=True)
     )
+    return Copied(meant, has_unreadable)
 
 
 def _unescaped(values: pa.StringArray) -> pa.StringArray:

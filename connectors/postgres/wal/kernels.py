@@ -21,6 +21,10 @@ FOREIGN = 0x80
 TEXT, NULL, UNCHANGED = b"tnu"
 
 
+class NotUtf8(Exception):
+    """Among the values is text of another encoding, or of none."""
+
+
 class Frames(NamedTuple):
     """Whole frames, one behind the other."""
 
@@ -70,7 +74,8 @@ class Kernels(Protocol):
     def texts(
         self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
     ) -> tuple[pa.StringArray, ...]:
-        """Copies values out of the buffer, of one row or more; null where they are missing."""
+        """Copies values out of the buffer, of one row or more; null where they are missing.
+        Raises `NotUtf8`."""
         ...
 
     def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:

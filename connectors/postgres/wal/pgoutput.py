@@ -39,7 +39,7 @@ from connectors.postgres.wal.stretch import (
     Open,
     Stretch,
 )
-from connectors.postgres.wal.texts import places_of
+from connectors.postgres.wal.texts import all_texts, places_of
 from core_log.errors import DecodeError
 
 _KEEPALIVE = Struct(">cIcqqB")
@@ -223,7 +223,7 @@ class Decoder:
         old_kinds = np.where(kinds == NEW, 0, kinds).astype(np.uint8)
         is_old_known = (operations == UPDATE) & (old_kinds != 0)
         _check_kinds(operations, kinds)
-        starts, old = stretch.starts[rows] + HEAD_BYTES + 6, None
+        starts, old, is_old_bad = stretch.starts[rows] + HEAD_BYTES + 6, None, False
         if is_old_known.any():
             with_old = np.flatnonzero(is_old_known)
             stops = stretch.stops[rows[with_old]]
@@ -233,15 +233,23 @@ class Decoder:
             starts[with_old] = spans.after + 1
             if (starts >= stretch.stops[rows]).any():
                 raise DecodeError("a row of the stream ends too early")
-            old = self._old(stretch, spans, is_old_known)
+            old, is_old_bad = self._old(stretch, spans, is_old_known)
         spans = self._spans(stretch, starts, stretch.stops[rows], columns)
         if not np.array_equal(spans.after, stretch.stops[rows]):
             raise DecodeError("a row of the stream does not end where its message does")
-        texts = self._texts(stretch, spans)
-        unchanged = _unchanged(spans)
-        lsns, unknown = stretch.lsns(rows), np.empty(0, np.int64)
+        texts, is_bad = self._texts(stretch, spans)
+        unknown = np.empty(0, np.int64)
         return RowChanges(
-            relation, operations, texts, unchanged, old, old_kinds, lsns, unknown, unknown
+            relation,
+            operations,
+            texts,
+            _unchanged(spans),
+            old,
+            old_kinds,
+            stretch.lsns(rows),
+            transactions=unknown,
+            indexes=unknown,
+            has_unreadable=is_bad or is_old_bad,
         )
 
     def _spans(self, stretch: Stretch, starts: Int64s, stops: Int64s, columns: int) -> Spans:
@@ -254,20 +262,23 @@ class Decoder:
             raise DecodeError("a row of the stream breaks its own format")
         return spans
 
-    def _texts(self, stretch: Stretch, spans: Spans) -> tuple[pa.StringArray, ...]:
+    def _texts(self, stretch: Stretch, spans: Spans) -> tuple[tuple[pa.StringArray, ...], bool]:
+        """And whether any of them is unreadable."""
         gaps = np.flatnonzero(~spans.are_texts).tolist()
         missing = {column: spans.marks[column] != TEXT for column in gaps}
         if not spans.marks.size:
-            return ()
-        return self._kernels.texts(stretch.buffer, spans.bounds, missing)
+            return (), False
+        return all_texts(self._kernels, stretch.buffer, spans.bounds, missing)
 
-    def _old(self, stretch: Stretch, spans: Spans, is_known: Mask) -> tuple[pa.StringArray, ...]:
+    def _old(
+        self, stretch: Stretch, spans: Spans, is_known: Mask
+    ) -> tuple[tuple[pa.StringArray, ...], bool]:
         """Old rows beside the new ones, null where there is none."""
-        found = self._texts(stretch, spans)
+        found, is_bad = self._texts(stretch, spans)
         if is_known.all():
-            return found
+            return found, is_bad
         places = places_of(is_known, ~is_known)
-        return tuple(values.take(places) for values in found)
+        return tuple(values.take(places) for values in found), is_bad
 
 
 def _message(body: bytes, transaction: int, index: int) -> Message:

@@ -1,9 +1,11 @@
 """What the server is asked for when a stream starts, and what its last word means."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from connectors.postgres.connecting import (
+    NO_ENCODING,
     NOT_IN_ENCODING,
     PASSING,
     SPEAKING,
@@ -59,6 +61,12 @@ async def timeout_ms_of(connection: Connection) -> int:
     return int(row[0]) if row else TIMEOUT_MS_UNKNOWN
 
 
+async def take_bytes_as_they_are(connection: Connection) -> None:
+    """From now on nothing is asked over the connection whose answer is text."""
+    with in_our_words("the server does not say that it sends bytes as they are"):
+        await connection.execute(f"SET client_encoding TO '{NO_ENCODING}'".encode())
+
+
 def refusal(ending: Ending) -> HeadwaterError:
     """What the server's last frame means; its words only where they cannot quote a row."""
     if ending.letter != "E":
@@ -67,7 +75,9 @@ def refusal(ending: Ending) -> HeadwaterError:
     fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in pieces}
     state = fields.get(b"C", "")
     facts: dict[str, Any] = {"sqlstate": state}
-    if state == NOT_IN_ENCODING:
+    if state in NOT_IN_ENCODING:
+        if place := re.search(r"[0-9A-F]+/[0-9A-F]+", fields.get(b"W", "")):
+            facts["position"] = place[0]
         return not_utf8("the server does not stream", **facts)
     if state[:2] in SPEAKING:
         facts["why"] = fields.get(b"M", "")

@@ -7,7 +7,7 @@ from struct import Struct
 
 import numpy as np
 
-from connectors.postgres.connecting import Connection
+from connectors.postgres.connecting import Connection, has_no_encoding
 from connectors.postgres.wal.burst import Burst, Bytes
 from connectors.postgres.wal.choosing import chosen_kernels
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
@@ -18,6 +18,7 @@ from connectors.postgres.wal.starting import (
     TIMEOUT_MS_UNKNOWN,
     refusal,
     start_command,
+    take_bytes_as_they_are,
     timeout_ms_of,
 )
 from connectors.postgres.wal.stretch import EPOCH_US
@@ -99,6 +100,8 @@ class WalStream:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(connection.close)
             timeout_ms = await timeout_ms_of(connection)
+            if has_no_encoding(connection):
+                await take_bytes_as_they_are(connection)
             line = await open_line(connection, command)
             closing.pop_all()
         return cls(

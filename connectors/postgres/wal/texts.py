@@ -1,29 +1,56 @@
-"""Text of the server's is UTF-8, or is refused."""
+"""Text of the server's is UTF-8, or is marked as what it is."""
 
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from connectors.postgres.connecting import NOT_UTF8_HINT
-from connectors.postgres.wal.burst import Bytes
-from connectors.postgres.wal.kernels import Flags, Int32s
-from core_log.errors import DecodeError
+from connectors.postgres.wal.burst import UNREADABLE, Bytes
+from connectors.postgres.wal.kernels import Flags, Int32s, Kernels, NotUtf8
 
 FEW_ROWS = 8
 """For so few, calls that handle columns take longer than a look at every value."""
 
-PROBLEM = "the server sent text that is not UTF-8"
+SHOWN = {0xDC00 + byte: f"<{byte:02x}>" for byte in range(0x80, 0x100)}
+"""What Python's `surrogateescape` makes of bytes, to how they are shown."""
+
+
+def all_texts(
+    kernels: Kernels, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
+) -> tuple[tuple[pa.StringArray, ...], bool]:
+    """As `Kernels.texts`, and whether any of them is `UNREADABLE`."""
+    try:
+        return kernels.texts(buffer, bounds, missing), False
+    except NotUtf8:
+        return _texts(buffer, bounds, missing, is_strict=False), True
 
 
 def texts_of(values: pa.BinaryArray) -> pa.StringArray:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        raise DecodeError(PROBLEM, hint=NOT_UTF8_HINT) from None
+        raise NotUtf8 from None
 
 
 def few_texts(
     buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
+) -> tuple[pa.StringArray, ...]:
+    return _texts(buffer, bounds, missing, is_strict=True)
+
+
+def check(texts: pa.StringArray) -> None:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raise NotUtf8 from None
+
+
+def places_of(rows: Flags, is_missing: Flags) -> pa.Array:
+    """For every row the place of its value among those of `rows`; null where it is missing."""
+    return pa.array((rows.cumsum() - 1).clip(0), mask=is_missing)
+
+
+def _texts(
+    buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags], *, is_strict: bool
 ) -> tuple[pa.StringArray, ...]:
     content, found = buffer.data, list[pa.StringArray]()
     for column, places in enumerate(bounds.tolist()):
@@ -31,7 +58,10 @@ def few_texts(
         try:
             values: list[str | None] = [str(content[begin:end], "utf-8") for begin, end in spans]
         except UnicodeDecodeError:
-            raise DecodeError(PROBLEM, hint=NOT_UTF8_HINT) from None
+            if is_strict:
+                raise NotUtf8 from None
+            spans = zip(places[0::2], places[1::2], strict=True)
+            values = [_marked(bytes(content[begin:end])) for begin, end in spans]
         if (is_missing := missing.get(column)) is not None:
             values = [
                 None if is_null else value
@@ -41,13 +71,8 @@ def few_texts(
     return tuple(found)
 
 
-def check(texts: pa.StringArray) -> None:
+def _marked(value: bytes) -> str:
     try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        raise DecodeError(PROBLEM, hint=NOT_UTF8_HINT) from None
-
-
-def places_of(rows: Flags, is_missing: Flags) -> pa.Array:
-    """For every row the place of its value among those of `rows`; null where it is missing."""
-    return pa.array((rows.cumsum() - 1).clip(0), mask=is_missing)
+        return value.decode()
+    except UnicodeDecodeError:
+        return UNREADABLE + value.decode(errors="surrogateescape").translate(SHOWN)

@@ -50,7 +50,7 @@ async def test_text_of_every_kind_comes_as_it_is(
     async with copier(guest, is_past_libpq=is_past_libpq, speed=speed) as one:
         first, again = copied(one, query), copied(one, query)
 
-    [column] = decode_copy(first, 1, kernels_of(speed))
+    [column] = decode_copy(first, 1, kernels_of(speed)).columns
     assert column.to_pylist() == values
     assert again == first
 

@@ -27,7 +27,7 @@ def cell(value: str | None) -> str:
 
 
 def rows_of(kernels: Kernels, content: bytes, columns: int) -> list[tuple[str | None, ...]]:
-    found = decode_copy(content, columns, kernels)
+    found = decode_copy(content, columns, kernels).columns
     return list(zip(*(each.to_pylist() for each in found), strict=True))
 
 
@@ -49,8 +49,17 @@ def test_a_column_alone_may_be_empty(kernels: Kernels) -> None:
     assert rows_of(kernels, encoded(rows), 1) == rows
 
 
+def test_text_that_is_not_utf8_is_marked_and_its_bytes_are_shown(kernels: Kernels) -> None:
+    found = decode_copy(b"a\\n\xe9\t\\N\n\xc3\xa9\tb\n" + b"x\ty\n" * 20, 2, kernels)
+
+    assert found.has_unreadable
+    assert found.columns[0].to_pylist() == ["\0a\n<e9>", "é", *["x"] * 20]
+    assert found.columns[1].to_pylist() == [None, "b", *["y"] * 20]
+    assert not decode_copy(b"\xc3\xa9\tb\n" * 20, 2, kernels).has_unreadable
+
+
 def test_no_rows_are_no_rows(kernels: Kernels) -> None:
-    assert [len(each) for each in decode_copy(b"", 3, kernels)] == [0, 0, 0]
+    assert [len(each) for each in decode_copy(b"", 3, kernels).columns] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +72,6 @@ def test_no_rows_are_no_rows(kernels: Kernels) -> None:
         b"a\nb\n",
         b"a\tb\n\n",
         b"\t",
-        b"\xff\ta\n",
         b"a\t\\\n",
     ],
 )

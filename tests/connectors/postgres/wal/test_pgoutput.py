@@ -298,8 +298,6 @@ def test_what_a_burst_holds_stays_when_the_buffer_is_used_again(kernels: Kernels
         ("ends too early", [wire.truncate(7)[:-1]]),
         ("ends too early", [wire.relation(ORDERS)[:-1]]),
         ("has no end", [wire.message("abcd", b"", lsn=1, is_transactional=True)[:-6] + b"xxxxxx"]),
-        ("not UTF-8", [wire.insert(7, ("1", b"\xff"))]),
-        ("not UTF-8", [wire.insert(7, ("1", "é".encode()[:1])), wire.insert(7, (b"\xa9", "b"))]),
         ("replica identity", [wire.relation(table(3, "a", identity="x"))]),
     ],
 )
@@ -310,6 +308,22 @@ def test_a_stream_that_breaks_its_format_is_refused(
 
     with pytest.raises(DecodeError, match=problem):
         decoded(kernels, stream)
+
+
+def test_text_that_is_not_utf8_is_marked_and_its_bytes_are_shown(kernels: Kernels) -> None:
+    half, other_half = "é".encode()[:1], "é".encode()[1:]
+    messages = [wire.insert(7, ("1", half)), wire.insert(7, (other_half, "b"))]
+    messages += [wire.update(7, ("é", None), old=("é", b"\xff"))]
+    fitting = [wire.insert(7, ("1", "é"))]
+
+    burst = decoded(kernels, one(*known(ORDERS), *messages).written())
+    other = decoded(kernels, one(*known(ORDERS), *fitting).written())
+
+    found = [each for each in events_of([burst]) if isinstance(each, Change)]
+    assert [each.values for each in found] == [("1", "\0<c3>"), ("\0<a9>", "b"), ("é", None)]
+    assert found[-1].old == ("é", "\0<ff>")
+    parts = [each for each in (*burst.events, *other.events) if isinstance(each, RowChanges)]
+    assert [each.has_unreadable for each in parts] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from connectors.postgres import publications
 from connectors.postgres.connecting import Connection, connect, in_our_words, parameters_of
 from connectors.postgres.examining_slots import examine_slots
-from connectors.postgres.examining_tables import ExaminedTable, examine_tables, few
-from connectors.postgres.publications import Publication, publication_name
+from connectors.postgres.examining_tables import ExaminedTable, examine_tables
+from connectors.postgres.publications import Publication, few, publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.standing import identify
 from connectors.postgres.wal.starting import check_origin

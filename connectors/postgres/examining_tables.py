@@ -3,17 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from connectors.postgres import catalog
+from connectors.postgres import catalog, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
-from connectors.postgres.publications import identity_cure, quote, quoted_table, table_list
+from connectors.postgres.publications import (
+    few,
+    identity_cure,
+    quote,
+    quoted_table,
+    table_list,
+)
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId
-
-SHOWN_MAX = 5
 
 TABLES = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
@@ -58,19 +62,13 @@ async def examine_tables(
     ]
     tables = [each for each in matching if each.is_streamed]
     found = list(_about_rights(tables, role))
-    if passing := [each for each in matching if not each.is_streamed]:
-        found.append(_about_passing(passing))
+    about = await unstreamed.look(connection, settings.tables)
+    found += [each for each in about.values() if each is not None]
     if not tables:
         found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
     else:
         found += await _about_keys(connection, settings)
     return tables, found
-
-
-def few(tables: Sequence[TableId]) -> str:
-    """Their names, as far as anybody wants to read them."""
-    shown = ", ".join(map(str, tables[:SHOWN_MAX]))
-    return shown + (f" and {len(tables) - SHOWN_MAX} more" if len(tables) > SHOWN_MAX else "")
 
 
 def literal(text: str) -> str:
@@ -97,18 +95,6 @@ def _about_rights(tables: Sequence[ExaminedTable], role: str) -> Iterator[Findin
             f"row security hides rows of {few(hidden)} from role {role}",
             f"ALTER ROLE {quote(role)} BYPASSRLS;",
         )
-
-
-def _about_passing(tables: Sequence[ExaminedTable]) -> Finding:
-    unlogged = [each.table for each in tables if each.kind != "f"]
-    names = few([each.table for each in tables])
-    return Finding(
-        f"{names} match `tables`, but are foreign or unlogged: the server streams no changes of"
-        " such tables, and they are left out",
-        " ".join(f"ALTER TABLE {quoted_table(each)} SET LOGGED;" for each in unlogged)
-        or 'leave them out of `tables` with "!schema.table"',
-        is_fatal=False,
-    )
 
 
 async def _about_keys(connection: Connection, settings: PostgresSettings) -> list[Finding]:

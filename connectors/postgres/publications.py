@@ -12,6 +12,7 @@ from core_log.table_schema import TableId
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 NAME_BYTES_MAX = 63
+SHOWN_MAX = 5
 
 LOOK = """
 SELECT p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
@@ -282,6 +283,12 @@ def member_list(tables: Iterable[TableId]) -> str:
     """Without the tables that inherit from them, which are tables of their own: the server would
     add these again, or drop them."""
     return ", ".join(f"ONLY {quoted_table(each)}" for each in sorted(tables))
+
+
+def few(tables: Sequence[TableId]) -> str:
+    """Their names, as far as anybody wants to read them."""
+    shown = ", ".join(map(str, tables[:SHOWN_MAX]))
+    return shown + (f" and {len(tables) - SHOWN_MAX} more" if len(tables) > SHOWN_MAX else "")
 
 
 def _for_the_owner(told: Iterable[str]) -> str:

@@ -6,17 +6,16 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
-from connectors.postgres import publications, published, slots
+from connectors.postgres import publications, published, slots, unstreamed
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
-from connectors.postgres.examining_tables import few
 from connectors.postgres.following import Following
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
 from connectors.postgres.looking import advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
-from connectors.postgres.publications import Publication
+from connectors.postgres.publications import Publication, few
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Captures
 from connectors.postgres.settings import PostgresSettings
@@ -92,6 +91,9 @@ class Reading:
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
+            names = [each.table for each in tables]
+            watch = Watch(self._settings, self._context, self._publication, names, entries)
+            await watch.look_for_unstreamed(connection)
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
@@ -124,8 +126,6 @@ class Reading:
             backfill = Backfill(
                 reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
             )
-            names = [each.table for each in tables]
-            watch = Watch(self._settings, self._context, self._publication, names, entries)
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
@@ -137,7 +137,13 @@ class Reading:
     async def _look(self, connection: Connection) -> tuple[list[CapturedTable], TypeBook]:
         tables, book = await look(connection, self._settings)
         if not tables:
-            raise SourceRejected("no table matches `tables`", hint="correct `tables` of the source")
+            about = await unstreamed.look(connection, self._settings.tables)
+            found = [each for each in about.values() if each is not None]
+            raise SourceRejected(
+                "no table matches `tables`",
+                **({"why": "; ".join(each.problem for each in found)} if found else {}),
+                hint=" ".join(each.cure for each in found) or "correct `tables` of the source",
+            )
         self.tables = tables
         return tables, book
 

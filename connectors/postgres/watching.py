@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from connectors.postgres import publications, published
+from connectors.postgres import publications, published, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
-from connectors.postgres.examining_tables import few
+from connectors.postgres.publications import few, quoted_table
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Remark, SourceContext
 from core_log.errors import SourceUnavailable
@@ -17,9 +17,9 @@ NEW_TABLES, FILTERED = "new tables", "filtered tables"
 LOOK_MS = 60_000
 """How often it looks for new tables, of which a database may have many."""
 TABLES = """
-SELECT n.nspname, c.relname
+SELECT n.nspname, c.relname, c.relpersistence = 'p'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
     AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
 """
 
@@ -49,7 +49,9 @@ class Watch:
         now_ms = self._context.clock.monotonic_ms()
         if missed or now_ms >= self._next_ms:
             self._next_ms = now_ms + LOOK_MS
-            there = await self._there(connection)
+            there, unlogged = await self._there(connection)
+            if gone := [each for each in missed if each in unlogged]:
+                return _made_unlogged(gone)
             if missed := [each for each in missed if each in there]:  # others were dropped
                 return SourceUnavailable(
                     "somebody has changed the publication: it no longer sends all that it did",
@@ -57,14 +59,22 @@ class Watch:
                     tables=few(missed),
                 )
             self._say(NEW_TABLES, self._about_new(there))
+            await self.look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
         return None
 
-    async def _there(self, connection: Connection) -> set[TableId]:
+    async def look_for_unstreamed(self, connection: Connection) -> None:
+        for name, finding in (await unstreamed.look(connection, self._chosen.texts)).items():
+            self._say(name, finding)
+
+    async def _there(self, connection: Connection) -> tuple[set[TableId], set[TableId]]:
+        """Tables whose changes go into the write-ahead log, and others."""
         with in_our_words("the server does not show its tables"):
             rows = await (await connection.execute(TABLES)).fetchall()
-        return {TableId(*row) for row in rows}
+        there = {TableId(*name): is_logged for *name, is_logged in rows}
+        logged = {table for table, is_logged in there.items() if is_logged}
+        return logged, there.keys() - logged
 
     def _about_filters(self, found: publications.Publication) -> Finding | None:
         if not (narrowed := sorted(found.filtered & set(self._tables))):
@@ -89,3 +99,12 @@ class Watch:
         if self._said.get(name) != finding:
             self._said[name] = finding
             self._context.report(Remark(name, finding))
+
+
+def _made_unlogged(tables: Sequence[TableId]) -> SourceUnavailable:
+    """The next life leaves them out; once they are logged again, one reads them anew."""
+    return SourceUnavailable(
+        "captured tables were made unlogged: the server streams no changes of them any more",
+        tables=few(tables),
+        hint=" ".join(f"ALTER TABLE {quoted_table(each)} SET LOGGED;" for each in tables),
+    )

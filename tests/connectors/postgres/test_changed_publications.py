@@ -10,10 +10,12 @@ from pydantic import SecretStr
 from connectors.postgres import publications, published
 from connectors.postgres.connecting import connect
 from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.unstreamed import UNLOGGED
 from connectors.postgres.watching import FILTERED, LOOK_MS, NEW_TABLES, Watch
 from connectors.source import Remark, SourceContext, SourceReport
 from core_log.errors import PositionLost, SourceRejected, SourceUnavailable
 from core_log.table_schema import TableId
+from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
 from tests.connectors.postgres.stories import Story, story
 from tests.connectors.postgres.test_lost_positions import PIPELINE, rows_of, run_once
 from tests.databases import Guest
@@ -116,6 +118,45 @@ async def test_a_schema_that_was_out_for_a_while_is_missed(guest: Guest) -> None
 
     assert "public.emptied, public.orders" in str(lost.value.facts["tables"])
     assert {event.operation for event in events} == {"d"}
+
+
+async def test_a_captured_table_that_is_made_unlogged_is_left_out_and_read_again_later(
+    guest: Guest,
+) -> None:
+    """What was written meanwhile is in no log, so that all of it is read once it is logged."""
+    guest.execute(*TABLES)
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+
+    async with story(guest, positions=folded.positions, heartbeat="100ms") as told:
+        guest.execute("ALTER TABLE orders SET UNLOGGED")
+        with pytest.raises(SourceUnavailable, match="made unlogged") as end:
+            await ending(told)
+    guest.execute(*UNSEEN, "DELETE FROM emptied WHERE id = 3")
+    await until_equal(folded, guest)
+    left = differing(folded, guest, "orders")
+    guest.execute("ALTER TABLE orders SET LOGGED", "DELETE FROM emptied WHERE id = 4")
+    await until_equal(folded, guest)
+
+    assert "SET LOGGED" in end.value.hint and "public.orders" in str(end.value.facts["tables"])
+    assert left, "the table was left out"
+    assert not differing(folded, guest, "orders") and not differing(folded, guest, "emptied")
+
+
+async def test_what_is_not_streamed_is_remarked_on_from_the_start(guest: Guest) -> None:
+    guest.execute(*TABLES, "ALTER TABLE orders SET UNLOGGED")
+    guest.publish()
+    said: list[SourceReport] = []
+
+    await until_equal(Folded(), guest, report=said.append)
+    unlogged = [each for each in said if isinstance(each, Remark) and each.name == UNLOGGED]
+    with pytest.raises(SourceRejected, match="no table matches") as none:
+        await until_equal(Folded(), guest, tables=["public.orders"])
+
+    assert unlogged[0].finding is not None and len(unlogged) == 1
+    assert "public.orders" in unlogged[0].finding.problem
+    assert "unlogged" in str(none.value.facts["why"]) and "SET LOGGED" in none.value.hint
 
 
 async def test_that_a_table_was_dropped_or_a_partition_attached_ends_nothing(shop: Guest) -> None:

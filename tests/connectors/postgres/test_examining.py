@@ -118,9 +118,79 @@ async def test_tables_that_the_server_streams_no_changes_of(guest: Guest) -> Non
     guest.execute(ORDERS, "CREATE UNLOGGED TABLE fast (id int PRIMARY KEY)")
     guest.publish()
 
-    found = await cured(guest, "public.fast match `tables`, but are foreign or unlogged")
+    found = await cured(guest, "unlogged tables into its log: public.fast match `tables`")
 
     assert not found.is_fatal
+
+
+async def test_partitions_that_the_server_streams_no_changes_of(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE days (day int PRIMARY KEY) PARTITION BY RANGE (day)",
+        "CREATE UNLOGGED TABLE day_1 PARTITION OF days FOR VALUES FROM (0) TO (1)",
+        "CREATE TABLE day_2 PARTITION OF days FOR VALUES FROM (1) TO (2)",
+    )
+    guest.publish()
+
+    found = await cured(guest, "those of public.day_1, partitions of public.days, are missed")
+
+    assert not found.is_fatal and "snapshot start" in found.cure
+
+
+FOREIGN = (
+    "CREATE FOREIGN DATA WRAPPER nothing",
+    "CREATE SERVER elsewhere FOREIGN DATA WRAPPER nothing",
+)
+
+
+async def test_foreign_tables_and_partitions(guest: Guest) -> None:
+    guest.execute(
+        *FOREIGN,
+        "CREATE TABLE days (day int) PARTITION BY RANGE (day)",
+        "ALTER TABLE days REPLICA IDENTITY FULL",
+        "CREATE FOREIGN TABLE far PARTITION OF days FOR VALUES FROM (0) TO (1) SERVER elsewhere",
+        "CREATE FOREIGN TABLE away (id int) SERVER elsewhere",
+    )
+    guest.publish("days")
+
+    told = await findings(guest, tables=("public.*",), keys={"public.days": ["day"]})
+
+    [found] = [each for each in told if "foreign" in each.problem]
+    assert "public.away, public.far are left out" in found.problem and not found.is_fatal
+    assert '"!schema.table"' in found.cure
+
+
+NAMED = {
+    "public.seen": "a view",
+    "public.kept": "a materialized view",
+    "public.numbers": "a sequence",
+    "public.passing": "a temporary table",
+    "public.day_1": "a partition: its rows come as those of public.days",
+    "public.ordrs": "there is no public.ordrs",
+    "pg_catalog.pg_class": "a table of the system",
+}
+
+
+async def test_names_of_the_file_that_are_no_tables_are_said_and_globs_mean_tables_only(
+    guest: Guest,
+) -> None:
+    guest.execute(
+        ORDERS,
+        "CREATE VIEW seen AS SELECT * FROM orders",
+        "CREATE MATERIALIZED VIEW kept AS SELECT * FROM orders",
+        "CREATE SEQUENCE numbers",
+        "CREATE TABLE days (day int PRIMARY KEY) PARTITION BY RANGE (day)",
+        "CREATE TABLE day_1 PARTITION OF days FOR VALUES FROM (0) TO (1)",
+    )
+    guest.publish()
+
+    with psycopg.connect(guest.owner, autocommit=True) as session:
+        session.execute("CREATE TEMPORARY TABLE passing (id int PRIMARY KEY)")
+        [found] = await findings(guest, tables=("public.orders", *NAMED))
+        nothing = await findings(guest, tables=("public.*", "!public.seen"))
+
+    assert nothing == [] and not found.is_fatal
+    assert all(word in found.problem for word in NAMED.values())
+    assert all(name in found.problem for name in NAMED)
 
 
 async def test_that_nothing_matches(guest: Guest) -> None:

@@ -1,6 +1,6 @@
 """The tables of a database as its catalogue describes them: columns, keys, partitions, sizes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,11 +57,18 @@ WITH RECURSIVE tree AS (
     SELECT tree.root, i.inhrelid FROM tree
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
 )
-SELECT tree.root::int8, c.oid::int8, n.nspname, c.relname, c.reltuples::int8,
-       coalesce(pg_relation_size(c.oid), 0)
+SELECT tree.root::int8, c.oid::int8, n.nspname, c.relname, nullif(c.reltuples, -1)::int8,
+       coalesce(pg_relation_size(c.oid), 0), c.relreplident::text, coalesce(k.names, '{}')
 FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN LATERAL (
+    SELECT array_agg(a.attname::text) AS names
+    FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
+        ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    WHERE i.indrelid = c.oid
+        AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+) k ON true
 WHERE c.relkind = 'r'
 ORDER BY n.nspname, c.relname
 """
@@ -90,6 +97,11 @@ class Partition(NamedTuple):
     table: TableId
     rows_estimate: int | None
     bytes: int
+    identity: str
+    """`DEFAULT`, `NOTHING`, `FULL` or `INDEX`, whatever that of the table is."""
+    index_columns: Sequence[str]
+    """Those of the index that is its identity; with `FULL` of its primary key, which was it before
+    unless somebody chose another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,15 @@ class CapturedTable:
     def table(self) -> TableId:
         return self.schema.table
 
+    def partitions_without(self, key: Collection[str]) -> list[TableId]:
+        """Those of which an update that comes without a row before may have changed these; all,
+        where no partition is one of which it cannot have."""
+        others = [each for each in self.partitions if not set(key) <= set(each.index_columns)]
+        if len(others) < len(self.partitions):
+            # One that has no index sends the row before with every update.
+            others = [each for each in others if each.index_columns]
+        return [each.table for each in others]
+
 
 async def tables(
     connection: "AsyncConnection[Any]",
@@ -155,11 +176,10 @@ async def tables_of(
     parents = [row[0] for row in rows if row[3] == "p"]
     partitions: dict[int, list[Partition]] = {oid: [] for oid in parents}
     if parents:
-        for root, oid, *name, row_count, size in await (
+        for root, oid, schema, name, *rest in await (
             await connection.execute(PARTITIONS, [parents])
         ).fetchall():
-            estimate = row_count if row_count >= 0 else None
-            partitions[root].append(Partition(oid, TableId(*name), estimate, size))
+            partitions[root].append(Partition(oid, TableId(schema, name), *rest))
     await book.learn(connection, {oid for row in rows for oid in row[10] or ()})
     wanted = [(Pattern(text), tuple(columns)) for text, columns in keys.items()]
     found = [_captured(_Row(*row), partitions.get(row[0], []), wanted, book) for row in rows]

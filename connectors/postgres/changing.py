@@ -1,6 +1,6 @@
 """Rows of the stream, in columns of text, become typed changes of a table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -74,7 +74,7 @@ def typed(
     if part.old is not None:
         moved = _moved(part, capture)
         old = capture.read(part.old)
-        before = _before(part, old, moved)
+        before = _before(part, old, moved, capture)
     is_gone = _gone(part)
     places: npt.NDArray[np.int64] | None = None
     moves = None
@@ -186,11 +186,27 @@ def _moved(part: RowChanges, capture: Capture) -> Mask:
     return moved
 
 
-def _before(part: RowChanges, old: pa.RecordBatch, moved: Mask) -> pa.StructArray | None:
+def _before(
+    part: RowChanges, old: pa.RecordBatch, moved: Mask, capture: Capture
+) -> pa.StructArray | None:
     known = (part.old_kinds == OLD_ROW) & (part.operations == UPDATE) & ~moved
+    if capture.part_places and known.any():
+        known &= _is_more_than(part, capture.part_places)
     if not known.any():
         return None
     return pa.StructArray.from_arrays(old.columns, fields=list(old.schema), mask=pa.array(~known))
+
+
+def _is_more_than(part: RowChanges, places: Sequence[int]) -> Mask:
+    """Whether of the row before others than these columns were sent, too: a null may as well be
+    what a partition left out, as the stream calls either a row where the table has all of it."""
+    assert part.old is not None
+    others = [text for place, text in enumerate(part.old) if place not in places]
+    found: Mask = np.logical_or.reduce(
+        [np.zeros(len(part), np.bool_)]
+        + [text.is_valid().to_numpy(zero_copy_only=False) for text in others]
+    )
+    return found
 
 
 def _gone(part: RowChanges) -> Mask | None:
@@ -259,12 +275,16 @@ def _check_keys(rows: pa.RecordBatch, part: RowChanges, capture: Capture) -> Non
     # Of a table without a key whose partitions have one no column is flagged, and theirs are sent.
     are_some_sent = is_by_columns and any(column.is_identity for column in columns)
     has_updates = are_some_sent and bool((part.operations == UPDATE).any())
+    is_alone = (part.operations == UPDATE) & (part.old_kinds == NO_OLD)
+    is_unsure = bool(capture.keyless_parts) and bool(is_alone.any())
     for name, place in zip(capture.schema.key, capture.key_places, strict=True):
-        if rows.column(name).null_count or (has_updates and not columns[place].is_identity):
+        is_unseen = is_unsure or (has_updates and not columns[place].is_identity)
+        if rows.column(name).null_count or is_unseen:
             table = capture.schema.table
+            cure = identity_cure(capture.keyless_parts or [table])
             raise SourceRejected(
                 "the server does not say which row went or changed",
-                hint=f"{identity_cure([table])} and take the table out of `tables` for one run: it"
+                hint=f"{cure} and take the table out of `tables` for one run: it"
                 " is read again after that",
                 table=str(table),
                 column=name,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from connectors.postgres import catalog, unstreamed
+from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.publications import (
     few,
@@ -104,8 +105,9 @@ async def _about_keys(connection: Connection, settings: PostgresSettings) -> lis
             tables = await catalog.tables(connection, settings.tables, settings.keys, book)
     except HeadwaterError as error:
         return [Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")]
-    found = []
+    found = list[Finding]()
     for each in tables:
+        found += _about_partitions(each)
         key, sent = each.schema.key, set(each.identity_columns)
         if missing := [name for name in key if name not in sent] if sent else []:
             found.append(
@@ -126,3 +128,28 @@ async def _about_keys(connection: Connection, settings: PostgresSettings) -> lis
                 )
             )
     return found
+
+
+def _about_partitions(table: CapturedTable) -> Iterator[Finding]:
+    """Each has an identity of its own. Of one that has none the server refuses every change, which
+    is said of those that are published."""
+    narrow = {each.table for each in table.partitions if each.identity != catalog.FULL}
+    nameless = {each.table for each in table.partitions if not each.index_columns}
+    keyless = [
+        each for each in table.partitions_without(table.schema.key) if each in narrow - nameless
+    ]
+    if keyless:
+        key = ", ".join(table.schema.key)
+        yield Finding(
+            f"of a deleted row of {few(keyless)}, of {table.table}, the server does not send all"
+            f" of its key ({key})",
+            identity_cure(keyless),
+        )
+    partial = sorted(narrow - nameless - set(keyless))
+    if partial and table.identity == catalog.FULL:
+        yield Finding(
+            f"{table.table} has REPLICA IDENTITY FULL and its partitions {few(partial)} have not:"
+            " updates of those come without the row before, and deletes with its key only",
+            identity_cure(partial),
+            is_fatal=False,
+        )

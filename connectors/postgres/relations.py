@@ -35,6 +35,11 @@ class Capture:
     """Where in the relation each of them stands."""
     key_places: tuple[int, ...]
     """Where in the relation the key's columns stand."""
+    part_places: tuple[int, ...] = ()
+    """Of a partitioned table, which columns of a row before a partition may have sent alone, though
+    the table's own identity is another."""
+    keyless_parts: tuple[TableId, ...] = ()
+    """Partitions whose identity is not of the key, so that it can change unseen."""
 
     def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
         columns = [
@@ -241,8 +246,20 @@ def capture_of(
         places.append(place)
     schema = TableSchema(table_of(relation), tuple(plan.column for plan in plans), key)
     by_name = {plan.column.name: place for plan, place in zip(plans, places, strict=True)}
+    partitions = () if table is None else table.partitions
+    sent = set(key).union(*(each.index_columns for each in partitions))
     return Capture(
-        relation, schema, tuple(plans), tuple(places), tuple(by_name[name] for name in key)
+        relation,
+        schema,
+        tuple(plans),
+        tuple(places),
+        tuple(by_name[name] for name in key),
+        part_places=tuple(
+            place
+            for place, column in enumerate(relation.columns)
+            if partitions and column.name in sent
+        ),
+        keyless_parts=() if table is None else tuple(table.partitions_without(key)),
     )
 
 

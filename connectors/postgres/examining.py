@@ -171,8 +171,10 @@ async def _about_the_publication(
     may = may and (facts.may_create if found is None else found.is_ours)
     if needed and not may:
         missing = wanted if found is None else publications.missing_from(found, wanted)
+        is_given = settings.publication.create == "never"
+        why = "the file says that it is given" if is_given else "our role may not make it"
         problem = (
-            f"there is no publication {name}, and our role may not make it"
+            f"there is no publication {name}, and {why}"
             if found is None
             else f"publication {name} does not publish {few(missing)}"
             if missing
@@ -188,13 +190,11 @@ async def _about_the_publication(
                 publications.identity_cure(unsafe),
             )
         )
-    if found is not None and (narrowed := found.filtered & set(wanted)):
+    if found is not None and (said := publications.narrowed(found, wanted)):
         told.append(
             Finding(
-                f"publication {name} leaves out rows or columns of {few(sorted(narrowed))}, which"
-                " are in the table when it is read at first",
-                f"ALTER PUBLICATION {publications.quote(name)} SET TABLE"
-                f" {publications.member_list(found.members)};",
+                f"{said}, which are in the table when it is read at first",
+                publications.whole_statement(found) + ";",
                 is_fatal=False,
             )
         )

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from connectors.postgres import publications, published, slots
 from connectors.postgres.connecting import connect
 from connectors.postgres.examining_slots import drop_sql
-from connectors.postgres.publications import publication_name
+from connectors.postgres.looking import captured_tables
+from connectors.postgres.publications import Publication, publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Slot, reader_name, slot_name
 from connectors.postgres.standing import (
@@ -40,12 +41,29 @@ async def examine_position(
             return list(_about_a_slot_of_others(settings, slot, reader=reader_name(pipeline)))
         if slot is None and settings.snapshot.mode == "initial_only":
             return []  # it went when the rows had been read
-        lost = []
         if why := await why_lost(line, slot, positions):
-            lost.append(slot_lost(why, name, positions))
-        elif why := published.why_lost(positions, found):
-            lost.append(PositionLost(why, publication=publication, hint=LOST_HINT))
-        return [_lost(settings, each) for each in lost]
+            return [_lost(settings, slot_lost(why, name, positions))]
+        if why := published.why_lost(positions, found):
+            error = PositionLost(why, publication=publication, hint=LOST_HINT)
+            return [_lost(settings, error)]
+        return await _about_missed(settings, positions, found, publication)
+
+
+async def _about_missed(
+    settings: PostgresSettings, positions: Positions, found: Publication | None, publication: str
+) -> list[Finding]:
+    try:
+        tables = await captured_tables(settings)
+    except HeadwaterError:
+        return []  # `examine` says why
+    missed = published.missed_of(positions, found, tables)
+    if not missed:
+        return []
+    error = published.not_sent(missed, publication)
+    if settings.snapshot.mode == "never":
+        cure = "none is needed: the next run goes on all the same, as no rows are to be read"
+        return [Finding(error.statement, cure, is_fatal=False)]
+    return [_lost(settings, error)]
 
 
 def _lost(settings: PostgresSettings, error: PositionLost) -> Finding:

@@ -21,15 +21,14 @@ FROM pg_catalog.pg_publication p WHERE p.pubname = {name}
 """
 
 MEMBERS = """
-SELECT n.nspname, c.relname, r.oid::int8, to_jsonb(r) ->> 'prqual' IS NOT NULL,
-    to_jsonb(r) ->> 'prattrs' IS NOT NULL
+SELECT n.nspname, c.relname, r.oid::int8, to_jsonb(r) ->> 'prattrs' IS NOT NULL
 FROM pg_catalog.pg_publication_rel r
 JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
 JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = {name}
 """
-"""Row filters and column lists came with PostgreSQL 15; by way of JSON a missing column is null."""
+"""Column lists came with PostgreSQL 15; by way of JSON a missing column is null."""
 
 SCHEMAS = """
 SELECT n.nspname, s.oid::int8
@@ -41,9 +40,10 @@ WHERE p.pubname = {name}
 SCHEMAS_SINCE = 15_0000
 
 COVERED = """
-SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = {name}
+SELECT schemaname, tablename, to_jsonb(t) ->> 'rowfilter', to_jsonb(t) -> 'attnames'
+FROM pg_catalog.pg_publication_tables t WHERE pubname = {name}
 """
-
+"""So did row filters, which mean nothing for tables of a schema that is published as a whole."""
 
 UNIDENTIFIED = """
 WITH wanted AS (
@@ -87,8 +87,8 @@ class Publication:
     """Schemas all tables of which it publishes, to the numbers of their entries."""
     covered: frozenset[TableId]
     """Tables that it publishes, by whatever way they came in."""
-    filtered: frozenset[TableId]
-    """Tables of which it leaves out rows, or columns."""
+    filtered: Mapping[TableId, str]
+    """Tables of which it leaves out rows, or columns, to what it sends of them."""
     number: int
     """Another one once it was dropped and made anew."""
 
@@ -122,14 +122,29 @@ async def look(connection: Connection, name: str) -> Publication | None:
             each for each, is_sent in zip(OPERATIONS, sends, strict=True) if is_sent
         ),
         is_ours=is_ours,
-        members={TableId(schema, table): entry for schema, table, entry, *_ in members},
+        members={TableId(schema, table): entry for schema, table, entry, _ in members},
         schemas=dict(schemas),
-        covered=frozenset(TableId(schema, table) for schema, table in covered),
-        filtered=frozenset(
-            TableId(schema, table) for schema, table, _, *narrowed in members if any(narrowed)
+        covered=frozenset(TableId(schema, table) for schema, table, *_ in covered),
+        filtered=_filtered(
+            covered, {TableId(schema, table) for schema, table, _, has_list in members if has_list}
         ),
         number=number,
     )
+
+
+def _filtered(
+    covered: Iterable[tuple[str, str, str | None, list[str] | None]], listed: Collection[TableId]
+) -> dict[TableId, str]:
+    found = {}
+    for schema, name, condition, columns in covered:
+        table, sends = TableId(schema, name), list[str]()
+        if condition is not None:
+            sends.append(f"rows where {condition}")
+        if table in listed:
+            sends.append(f"columns {', '.join(columns or ())}")
+        if sends:
+            found[table] = f"only {' and '.join(sends)}"
+    return found
 
 
 async def unidentified(connection: Connection, tables: Collection[TableId]) -> list[TableId]:
@@ -143,6 +158,23 @@ async def unidentified(connection: Connection, tables: Collection[TableId]) -> l
 
 def identity_cure(tables: Iterable[TableId]) -> str:
     return " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
+
+
+def whole_statement(found: Publication) -> str:
+    """SQL that takes filters and lists of columns out of it. What it does not name, SET drops."""
+    objects = [member_list(found.members)]
+    if found.schemas:
+        objects.append(f"TABLES IN SCHEMA {', '.join(map(quote, sorted(found.schemas)))}")
+    return f"ALTER PUBLICATION {quote(found.name)} SET TABLE {', '.join(objects)}"
+
+
+def narrowed(found: Publication, tables: Collection[TableId]) -> str:
+    """What it leaves out of these, in words; nothing where it sends all."""
+    names = sorted(found.filtered.keys() & set(tables))
+    if not names:
+        return ""
+    shown = few([f"{each} ({found.filtered[each]})" for each in names])
+    return f"publication {found.name} leaves out rows or columns of {shown}"
 
 
 def missing_from(found: Publication, tables: Collection[TableId]) -> list[TableId]:
@@ -285,7 +317,7 @@ def member_list(tables: Iterable[TableId]) -> str:
     return ", ".join(f"ONLY {quoted_table(each)}" for each in sorted(tables))
 
 
-def few(tables: Sequence[TableId]) -> str:
+def few(tables: Sequence[object]) -> str:
     """Their names, as far as anybody wants to read them."""
     shown = ", ".join(map(str, tables[:SHOWN_MAX]))
     return shown + (f" and {len(tables) - SHOWN_MAX} more" if len(tables) > SHOWN_MAX else "")

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from connectors.postgres.publications import OPERATIONS, Publication
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.publications import OPERATIONS, Publication, few
+from connectors.postgres.snapshot.leaving import returned
 from connectors.postgres.snapshot.ledger import Ledger, part_of
 from core_log.changes import Positions
-from core_log.errors import DecodeError
+from core_log.errors import DecodeError, PositionLost
 from core_log.table_schema import TableId
 
 PART = "publication"
@@ -45,6 +47,25 @@ def missed(
             found = None
         return [each for each in tables if known.get(str(each), 0) not in (0, _entry(found, each))]
     return [each for each in tables if _is_captured(each, positions) and not _entry(found, each)]
+
+
+def missed_of(
+    positions: Positions, found: Publication | None, tables: Sequence[CapturedTable]
+) -> list[TableId]:
+    """The same, but for tables that are read again in any case."""
+    back = returned(positions, tables)
+    return missed(positions, found, [each.table for each in tables if each not in back])
+
+
+def not_sent(tables: Sequence[TableId], publication: str) -> PositionLost:
+    return PositionLost(
+        "the publication was without captured tables for a while, whose changes of that time have"
+        " not been sent",
+        publication=publication,
+        tables=few(tables),
+        hint="write `position_mismatch: resnapshot` into the source and run again: these tables"
+        " are emptied and read anew",
+    )
 
 
 def _entry(found: Publication | None, table: TableId) -> int:

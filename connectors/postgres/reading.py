@@ -93,7 +93,7 @@ class Reading:
             entries = await self._publish(connection, tables, left, before)
             names = [each.table for each in tables]
             watch = Watch(self._settings, self._context, self._publication, names, entries)
-            await watch.look_for_unstreamed(connection)
+            await watch.look_at_first(connection, before)
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
             start, positions = standing.start, dict(self._resume_from)
@@ -228,22 +228,14 @@ class Reading:
         """Tables that are to be emptied and read again, as changes of them have been missed.
         Raises where the file does not say so."""
         back = returned(self._resume_from, tables)
-        others = [each.table for each in tables if each not in back]
-        missed = published.missed(self._resume_from, found, others)
+        missed = published.missed_of(self._resume_from, found, tables)
         if not missed:
             return back
         if self._settings.snapshot.mode == "never":
             logger.warning("changes have been missed, as %s were not published", few(missed))
             return back
         if not may_begin_again(self._settings):
-            raise PositionLost(
-                "the publication was without captured tables for a while, whose changes of that"
-                " time have not been sent",
-                publication=self._publication,
-                tables=few(missed),
-                hint="write `position_mismatch: resnapshot` into the source and run again: these"
-                " tables are emptied and read anew",
-            )
+            raise published.not_sent(missed, self._publication)
         return back + [each for each in tables if each.table in missed]
 
     async def _stand(self, line: Connection) -> Standing:

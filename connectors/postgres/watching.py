@@ -59,12 +59,20 @@ class Watch:
                     tables=few(missed),
                 )
             self._say(NEW_TABLES, self._about_new(there))
-            await self.look_for_unstreamed(connection)
+            await self._look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
         return None
 
-    async def look_for_unstreamed(self, connection: Connection) -> None:
+    async def look_at_first(
+        self, connection: Connection, found: publications.Publication | None
+    ) -> None:
+        """Before anything is read, which may take long."""
+        await self._look_for_unstreamed(connection)
+        if found is not None:
+            self._say(FILTERED, self._about_filters(found))
+
+    async def _look_for_unstreamed(self, connection: Connection) -> None:
         for name, finding in (await unstreamed.look(connection, self._chosen.texts)).items():
             self._say(name, finding)
 
@@ -77,13 +85,9 @@ class Watch:
         return logged, there.keys() - logged
 
     def _about_filters(self, found: publications.Publication) -> Finding | None:
-        if not (narrowed := sorted(found.filtered & set(self._tables))):
+        if not (said := publications.narrowed(found, self._tables)):
             return None
-        return Finding(
-            f"publication {found.name} leaves out rows or columns of {few(narrowed)}",
-            "headwater doctor prints the statement that cures it",
-            is_fatal=False,
-        )
+        return Finding(said, "headwater doctor prints the statement that cures it", is_fatal=False)
 
     def _about_new(self, there: set[TableId]) -> Finding | None:
         new = sorted(each for each in there - set(self._tables) if self._chosen.matches(str(each)))

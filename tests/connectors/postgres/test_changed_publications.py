@@ -17,7 +17,7 @@ from core_log.errors import PositionLost, SourceRejected, SourceUnavailable
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
 from tests.connectors.postgres.stories import Story, story
-from tests.connectors.postgres.test_lost_positions import PIPELINE, rows_of, run_once
+from tests.connectors.postgres.test_lost_positions import PIPELINE, rows_of, run_once, said_of
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 
@@ -63,14 +63,19 @@ async def test_what_was_not_published_is_said_and_read_again_where_the_file_says
     await run_once(file)
     shop.execute(*accident)
 
+    [foreseen] = await said_of(file)
     with pytest.raises(PositionLost) as lost:
         await run_once(file)
     file.write_text(PIPELINE.format(url=shop.url, mismatch="resnapshot"))
+    [harmless] = await said_of(file)
     await run_once(file)
     shop.execute("UPDATE orders SET note = 'after' WHERE id = 9")
     await run_once(file)
 
     assert "publication" in lost.value.problem and "resnapshot" in lost.value.hint
+    assert foreseen.problem == harmless.problem == lost.value.statement
+    assert foreseen.is_fatal and not harmless.is_fatal
+    assert [each.problem for each in await said_of(file)] == [""]
     assert rows_of(tmp_path) == {
         table: shop.rows(f"SELECT id, note FROM {table} ORDER BY id")
         for table in ("orders", "emptied")

@@ -187,7 +187,7 @@ class Following:
 
     def _position(self) -> Positions:
         self._told, self._is_open = self._reached, False
-        found = {STREAM: lsn_text(self._reached), **self._translator.captures.keys.news()}
+        found = {STREAM: lsn_text(self._reached), **self._translator.captures.news()}
         if self._is_first:
             found[SERVER] = self._server
             self._is_first = False

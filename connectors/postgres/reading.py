@@ -15,6 +15,7 @@ from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
 from connectors.postgres.looking import advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.names import Names
 from connectors.postgres.publications import Publication, few
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Captures
@@ -91,8 +92,8 @@ class Reading:
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
-            names = [each.table for each in tables]
-            watch = Watch(self._settings, self._context, self._publication, names, entries)
+            captured = [each.table for each in tables]
+            watch = Watch(self._settings, self._context, self._publication, captured, entries)
             await watch.look_at_first(connection, before)
             origin = Origin(self._context.pipeline, standing.server.database)
             reader = Reader(self._settings, self._context, origin, self.set_aside)
@@ -122,7 +123,12 @@ class Reading:
                 changed[published.PART] = entries
                 positions |= changed
                 yield ChangeBatch(self._emptied(back, reader, start), changed)
-            translator = self._translator(connection, tables, book, keys, reader)
+            names = Names.begun(
+                {} if standing.start is None else self._resume_from,
+                tables,
+                is_followed=self._settings.snapshot.mode != "never",
+            )
+            translator = self._translator(connection, tables, book, keys, names, reader)
             backfill = Backfill(
                 reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
             )
@@ -318,13 +324,14 @@ class Reading:
         tables: Sequence[CapturedTable],
         book: TypeBook,
         keys: Keys,
+        names: Names,
         reader: Reader,
     ) -> Translator:
         settings, questions = self._settings, Questions(connection, slot=self._slot)
         return Translator(
             reader.origin,
             questions,
-            Captures(questions, settings, book, tables, keys),
+            Captures(questions, settings, book, tables, keys, names),
             Toast(
                 questions,
                 reader.kernels,

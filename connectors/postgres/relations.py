@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 from connectors.postgres.catalog import CapturedTable, tables_of
 from connectors.postgres.connecting import in_our_words
 from connectors.postgres.keys import Key, Keys, key_of
+from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
+from core_log.changes import Positions
 from core_log.errors import DecodeError, SourceRejected
 from core_log.patterns import Patterns
 from core_log.rows.rejecting import UNFIT
@@ -114,9 +116,10 @@ class Captures:
         book: TypeBook,
         tables: Iterable[CapturedTable],
         keys: Keys,
+        names: Names,
     ) -> None:
         self._questions, self._settings, self._book = questions, settings, book
-        self.keys = keys
+        self._keys, self._names = keys, names
         self._chosen = Patterns(settings.tables)
         self._tables = {each.oid: each for each in tables}
         self._known: dict[int, tuple[Relation, Capture | None]] = {}
@@ -126,13 +129,20 @@ class Captures:
         """Tables that were looked up in vain; what was known of them before still is."""
         self._left_out: set[int] = set()
 
+    def news(self) -> Positions:
+        """What is to go along with the next position, so that nothing of it is forgotten."""
+        return {**self._keys.news(), **self._names.news()}
+
     async def of(self, relation: Relation) -> Capture | None:
         """None for a table that the file leaves out though the publication has it, and for one
         that is gone and whose key nobody knows."""
         known = self._known.get(relation.oid)
         if known is not None and (known[0] is relation or known[0] == relation):
             return known[1]
-        if not self._chosen.matches(str(table_of(relation))):
+        name = str(table_of(relation))
+        is_chosen = self._chosen.matches(name)
+        self._names.saw(relation.oid, name, is_chosen=is_chosen)
+        if not is_chosen:
             self._known[relation.oid] = (relation, None)
             return None
         if not self._is_as_looked_up(relation):
@@ -141,7 +151,7 @@ class Captures:
         if capture is None:
             self._leave_out(relation)
         else:
-            self.keys.learn(relation.oid, capture.schema.key)
+            self._keys.learn(relation.oid, capture.schema.key)
         return capture
 
     async def fitting(self, part: RowChanges) -> Capture | None:
@@ -166,7 +176,7 @@ class Captures:
             relation,
             self._tables.get(relation.oid),
             self._book,
-            key_before=self.keys.of(relation.oid),
+            key_before=self._keys.of(relation.oid),
             nullable=self._nullable.get(relation.oid, frozenset()),
         )
         self._known[relation.oid] = (relation, capture)

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from core_log.changes import Operation
 from core_log.table_schema import TableSchema
+from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
 from tests.connectors.postgres.stories import Story, short, story
 from tests.databases import Guest
 
@@ -160,6 +162,63 @@ async def test_a_table_renamed_to_what_the_file_leaves_out_is_left_out(guest: Gu
         )
 
     assert [event.table for event in events] == ["people"]
+
+
+@pytest.mark.parametrize("meanwhile", ["persons", "private"])
+async def test_a_table_that_had_another_name_for_a_while_is_read_again_with_the_next_start(
+    guest: Guest, meanwhile: str
+) -> None:
+    create(guest)
+    folded, tables = Folded(), ["public.p*", "!public.private"]
+    guest.execute("INSERT INTO people SELECT g, 'first' FROM generate_series(1, 9) g")
+    await until_equal(folded, guest, tables=tables)
+    guest.execute(
+        f"ALTER TABLE people RENAME TO {meanwhile}",
+        f"INSERT INTO {meanwhile} VALUES (10, 'Ben')",
+        f"DELETE FROM {meanwhile} WHERE id = 2",
+        f"ALTER TABLE {meanwhile} RENAME TO people",
+        "UPDATE people SET name = 'Ann' WHERE id = 3",
+    )
+
+    await until_equal(folded, guest, tables=tables)
+    missed = differing(folded, guest, "people")
+    await until_equal(folded, guest, tables=tables)
+    guest.execute("DELETE FROM people WHERE id = 4")
+    truncates = folded.truncates
+    await until_equal(folded, guest, tables=tables)
+
+    assert missed, "what it did under the other name is in another topic, or in none"
+    assert not differing(folded, guest, "people")
+    assert folded.truncates == truncates == 1
+
+
+async def test_two_tables_that_change_names_are_both_read_again(guest: Guest) -> None:
+    create(guest)
+    guest.execute(
+        "CREATE TABLE planets (id int PRIMARY KEY, name text)",
+        "ALTER PUBLICATION headwater_shop ADD TABLE planets",
+    )
+    guest.execute("INSERT INTO people SELECT g, 'one' FROM generate_series(1, 9) g")
+    guest.execute("INSERT INTO planets SELECT g, 'other' FROM generate_series(5, 15) g")
+    folded = Folded()
+    await until_equal(folded, guest)
+    swap = (
+        "ALTER TABLE people RENAME TO waiting; ALTER TABLE planets RENAME TO people;"
+        " ALTER TABLE waiting RENAME TO planets"
+    )
+    guest.execute(
+        swap,
+        "INSERT INTO people VALUES (20, 'x')",
+        "INSERT INTO planets VALUES (21, 'y')",
+        swap,
+        "INSERT INTO people VALUES (22, 'x')",
+        "INSERT INTO planets VALUES (23, 'y')",
+    )
+
+    await until_equal(folded, guest)
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "people") and not differing(folded, guest, "planets")
 
 
 async def test_a_partition_attached_later_is_part_of_its_table(guest: Guest) -> None:

@@ -1,0 +1,56 @@
+"""Which names tables had, so that one that had another for a while is read again."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.snapshot.ledger import PREFIX, Ledger
+from core_log.changes import Positions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Names:
+    """Follows the stream. A table goes on under its new name, in a topic of its own; should the old
+    one come to be captured again, its topic lacks what happened meanwhile, as if it had left."""
+
+    is_followed: bool = True
+    """False where no rows are to be read again in any case."""
+    _by_oid: dict[int, str] = field(default_factory=dict)
+    """Empty for one whose present name the file leaves out."""
+    _left: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begun(
+        cls, positions: Positions, tables: Collection[CapturedTable], *, is_followed: bool
+    ) -> "Names":
+        """Those of the position come first, as the catalogue may be newer than the stream."""
+        names = {each.oid: str(each.table) for each in tables}
+        for part, text in positions.items():
+            if part.startswith(PREFIX):
+                ledger = Ledger.parse(text)
+                if ledger.oid and not ledger.has_left:
+                    names[ledger.oid] = part.removeprefix(PREFIX)
+        return cls(is_followed, names)
+
+    def saw(self, oid: int, name: str, *, is_chosen: bool) -> None:
+        """What the stream calls the table from here on."""
+        before = self._by_oid.get(oid)
+        if before == name or (before is None and not is_chosen):
+            return
+        self._by_oid[oid] = name if is_chosen else ""
+        if before and self.is_followed:
+            self._left.append(before)
+            logger.warning(
+                "%s is called %s from here on: should it get its old name again, it is emptied and"
+                " read anew with the next start",
+                before,
+                name,
+            )
+
+    def news(self) -> Positions:
+        """What is to go along with the next position."""
+        left, self._left = self._left, []
+        return {f"{PREFIX}{name}": Ledger().left().text() for name in left}

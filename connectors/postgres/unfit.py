@@ -14,7 +14,7 @@ from connectors.postgres.connecting import NOT_UTF8
 from connectors.postgres.relations import Capture
 from connectors.postgres.source_block import Commits
 from connectors.postgres.types.reading import ColumnPlan
-from connectors.postgres.wal.burst import DELETE, UNREADABLE, Mask
+from connectors.postgres.wal.burst import DELETE, OLD_KEY, UNREADABLE, Mask
 from core_log.changes import ChangeBatch, Reject
 from core_log.rows.rejecting import spoilers
 from core_log.table_schema import TableId
@@ -62,11 +62,12 @@ def _spoilers(plan: ColumnPlan, text: pa.StringArray) -> Sequence[int]:
 def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, list[Reject]]:
     """Changes that can be read, and those that cannot.
 
-    Of a row that went, and of one as it was before, only the key is promised: there a value that
-    does not fit is left out.
+    Of a row that went only the key is promised: there a value that does not fit is left out. A row
+    as it was before that has one is left out but for its key, since it was not null.
     """
     part = filled.part
     rows, old = list(part.rows), None if part.old is None else list(part.old)
+    old_kinds = part.old_kinds
     problems: dict[int, Mask] = {}
     for plan, place in zip(capture.plans, capture.places, strict=True):
         is_bad = unfit(plan, rows[place])
@@ -77,6 +78,7 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
             problems[place] = is_bad
         if old is not None and (is_bad := unfit(plan, old[place])).any():
             old[place] = _without(old[place], is_bad)
+            old_kinds = np.where(is_bad, OLD_KEY, old_kinds).astype(np.uint8)
     columns = part.relation.columns
     shown = sorted({*capture.key_places, *problems})
     texts = {columns[place].name: part.rows[place] for place in shown}
@@ -99,6 +101,7 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
         part,
         rows=tuple(rows),
         old=None if old is None else tuple(old),
+        old_kinds=old_kinds,
         has_unreadable=False,
     )
     return _kept(replace(filled, part=readable), ~is_lost), rejects

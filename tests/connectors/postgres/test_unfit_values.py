@@ -55,6 +55,14 @@ async def test_rows_that_do_not_fit_are_set_aside_and_the_others_go_on(guest: Gu
         await found.ended
 
     assert rows(found.batches) == [("r", 1), ("r", 3), ("c", 5), ("u", 1), ("d", 4)]
+    befores = [
+        row
+        for batch in found.batches
+        for changes in batch.tables
+        if changes.before is not None
+        for row in changes.before.to_pylist()
+    ]
+    assert not any(befores), "a row that had such a value is not one that had a null"
     rejects = [reject for batch in found.batches for reject in batch.rejects]
     assert [orjson.loads(each.content) for each in rejects] == [
         {"id": "2", "n": "NaN"},

@@ -115,11 +115,6 @@ def has_no_encoding(connection: Connection) -> bool:
     return connection.info.parameter_status("server_encoding") == NO_ENCODING
 
 
-def bytes_as_they_are(connection: Connection) -> bytes:
-    """What a COPY of rows ends with where the server is not to look at their text."""
-    return f" (ENCODING '{NO_ENCODING}')".encode() if has_no_encoding(connection) else b""
-
-
 def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
     """`url` in libpq's words, with what we add; what it says itself about options comes first."""
     url = settings.url.get_secret_value()

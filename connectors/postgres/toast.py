@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from connectors.postgres.changing import Filled, fill_from_old
-from connectors.postgres.connecting import bytes_as_they_are, in_our_words
+from connectors.postgres.connecting import in_our_words
 from connectors.postgres.publications import identity_cure
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
 from connectors.postgres.wal.burst import Int64s, Mask, Relation, RowChanges
-from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels
+from connectors.postgres.wal.tuples import decode_tuples, tuples_of_messages
 from connectors.source import Gauge
 from core_log.errors import SourceRejected
 
@@ -139,15 +139,16 @@ class Toast:
                 self._targets[oid] = part.relation, target
                 asked = [place for place in places if place in target.names]
                 try:
-                    lines = await self._copied(_question(target, keys, asked))
+                    messages = await self._copied(_question(target, capture, keys, asked))
                 except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable):
                     del self._targets[oid]
                     if attempt == TRIES - 1:
                         raise
                     continue
-                bytes_each = max(1, len(lines) // max(1, lines.count(b"\n")))
+                tuples = tuples_of_messages(messages)
+                bytes_each = max(1, tuples.size // max(1, len(tuples.starts)))
                 self._rows_each = min(max(1, QUESTION_BYTES // bytes_each), ROWS_MAX)
-                copied = decode_copy(lines, 1 + len(asked), self._kernels)
+                copied = decode_tuples(tuples, [True] * (1 + len(asked)), self._kernels)
                 number, *columns = copied.columns
                 at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1
                 return Read(dict(zip(asked, columns, strict=True)), at, copied.has_unreadable)
@@ -157,11 +158,10 @@ class Toast:
         known = self._targets.get(relation.oid)
         return None if known is None or known[0] != relation else known[1]
 
-    async def _copied(self, question: sql.Composed) -> bytes:
+    async def _copied(self, question: sql.Composed) -> list[bytes]:
         connection = await self._questions.connection()
-        asked = question.as_bytes(connection) + bytes_as_they_are(connection)
-        async with connection.cursor() as cursor, cursor.copy(asked) as copy:
-            return b"".join([bytes(piece) async for piece in copy])
+        async with connection.cursor() as cursor, cursor.copy(question) as copy:
+            return [bytes(message) async for message in copy]
 
     async def _look(self, part: RowChanges, capture: Capture) -> Target | None:
         """None when the table is gone. A renamed column is known by its place."""
@@ -211,7 +211,10 @@ WHERE c.oid = %s ORDER BY a.attnum
 
 
 def _question(
-    target: Target, keys: Mapping[int, pa.StringArray], asked: Sequence[int]
+    target: Target,
+    capture: Capture,
+    keys: Mapping[int, pa.StringArray],
+    asked: Sequence[int],
 ) -> sql.Composed:
     """Keys go as text and become their types on the server, so that indexes serve."""
     lists = [sql.SQL("{}::text[]").format(sql.Literal(_array_text(each))) for each in keys.values()]
@@ -222,11 +225,16 @@ def _question(
         )
         for place, name in zip(keys, names, strict=True)
     ]
-    columns = [sql.SQL("t.{}").format(sql.Identifier(target.names[place])) for place in asked]
+    columns = [
+        sql.SQL(plan.asked_as_text).format(sql.Identifier("t", target.names[place]))
+        for place in asked
+        if (plan := capture.plan_at(place)) is not None
+    ]
     return sql.SQL(
-        "COPY (SELECT {} FROM unnest({}) WITH ORDINALITY AS k({}, n) JOIN {} t ON {}) TO STDOUT"
+        "COPY (SELECT {} FROM unnest({}) WITH ORDINALITY AS k({}, n) JOIN {} t ON {})"
+        " TO STDOUT (FORMAT binary)"
     ).format(
-        sql.SQL(", ").join([sql.SQL("k.n"), *columns]),
+        sql.SQL(", ").join([sql.SQL("k.n::text"), *columns]),
         sql.SQL(", ").join(lists),
         sql.SQL(", ").join(names),
         target.table,

@@ -1,6 +1,6 @@
 """Sets aside rows with values that no column of ours holds, so that one of them stops nobody."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -42,21 +42,24 @@ class SetAside:
         return replace(batch, rejects=batch.rejects + found)
 
 
-def unfit(plan: ColumnPlan, text: pa.StringArray) -> Mask:
-    """Which values the column's type does not hold, or are no text that we can read."""
-    found = _unreadable(text)
-    while places := _spoilers(plan, _without(text, found)):
+def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Mask:
+    """Which values the type that they are read as does not hold, or are no text that we can
+    read."""
+    found = _unreadable(values)
+    while places := _spoilers(read, _without(values, found)):
         found[list(places)] = True
     return found
 
 
-def _unreadable(text: pa.StringArray) -> Mask:
-    found = pc.starts_with(text, UNREADABLE).fill_null(False)
+def _unreadable(values: pa.Array) -> Mask:
+    if values.type != pa.string():
+        return np.zeros(len(values), np.bool_)
+    found = pc.starts_with(values, UNREADABLE).fill_null(False)
     return np.array(found.to_numpy(zero_copy_only=False))
 
 
-def _spoilers(plan: ColumnPlan, text: pa.StringArray) -> Sequence[int]:
-    return spoilers(len(text), lambda start, end: plan.read(text.slice(start, end - start)))
+def _spoilers(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Sequence[int]:
+    return spoilers(len(values), lambda start, end: read(values.slice(start, end - start)))
 
 
 def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, list[Reject]]:
@@ -70,13 +73,13 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
     old_kinds = part.old_kinds
     problems: dict[int, Mask] = {}
     for plan, place in zip(capture.plans, capture.places, strict=True):
-        is_bad = unfit(plan, rows[place])
+        is_bad = unfit(plan.read, rows[place])
         if is_bad.any():
             rows[place] = _without(rows[place], is_bad)
             if place not in capture.key_places:
                 is_bad = is_bad & (part.operations != DELETE)
             problems[place] = is_bad
-        if old is not None and (is_bad := unfit(plan, old[place])).any():
+        if old is not None and (is_bad := unfit(plan.read, old[place])).any():
             old[place] = _without(old[place], is_bad)
             old_kinds = np.where(is_bad, OLD_KEY, old_kinds).astype(np.uint8)
     columns = part.relation.columns
@@ -108,35 +111,34 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
 
 
 def sifted_rows(
-    texts: Sequence[pa.StringArray],
-    plans: Sequence[ColumnPlan],
-    table: TableId,
-    key: Collection[str],
-) -> tuple[list[pa.StringArray], list[Reject]]:
+    sent: Sequence[pa.Array], plans: Sequence[ColumnPlan], table: TableId, key: Collection[str]
+) -> tuple[list[pa.Array], list[Reject]]:
     """The same for rows that were copied."""
     problems = {
         plan.column.name: is_bad
-        for plan, text in zip(plans, texts, strict=True)
-        if (is_bad := unfit(plan, text)).any()
+        for plan, values in zip(plans, sent, strict=True)
+        if (is_bad := unfit(plan.copied, values)).any()
     }
+    is_lost = _any(problems, len(sent[0]))
+    lost = pa.array(is_lost)
     shown = {
-        plan.column.name: text
-        for plan, text in zip(plans, texts, strict=True)
+        plan.column.name: plan.text_of(values.filter(lost))
+        for plan, values in zip(plans, sent, strict=True)
         if plan.column.name in key or plan.column.name in problems
     }
-    is_lost = _any(problems, len(texts[0]))
+    named = {name: is_bad[is_lost] for name, is_bad in problems.items()}
     rejects = []
-    for row in np.flatnonzero(is_lost).tolist():
-        found = _reject(table, shown, problems, key, row, at="")
+    for row in range(int(is_lost.sum())):
+        found = _reject(table, shown, named, key, row, at="")
         # Such a row has no place in the log of the server: its content is one that stays the same.
         digest = sha256(found.content).hexdigest()[:DIGEST_DIGITS]
         rejects.append(replace(found, at=f"rows#{digest}"))
     keep = pa.array(~is_lost)
-    return [text.filter(keep) for text in texts], rejects
+    return [values.filter(keep) for values in sent], rejects
 
 
-def _without(text: pa.StringArray, is_bad: Mask) -> pa.StringArray:
-    return pc.if_else(pa.array(is_bad), pa.scalar(None, pa.string()), text)
+def _without(values: pa.Array, is_bad: Mask) -> pa.Array:
+    return pc.if_else(pa.array(is_bad), pa.scalar(None, values.type), values)
 
 
 def _any(problems: Mapping[str, Mask], count: int) -> Mask:

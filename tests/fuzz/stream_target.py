@@ -1,18 +1,20 @@
-"""Streams and lines of COPY into plain and compiled decoders, which have to agree on them."""
+"""Streams and rows of COPY into plain and compiled decoders, which have to agree on them."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from connectors.postgres.wal.choosing import kernels_of
-from connectors.postgres.wal.copy_text import decode_copy
-from connectors.postgres.wal.kernels import Kernels
+from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from connectors.postgres.wal.tuples import decode_tuples, tuples_of
 from core_log.errors import DecodeError
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reading import Event, Inbox, events_of
 from tests.connectors.postgres.wal.wire import KEPT, Transaction, table
 
 COPY, CUT = 1, 2
-COLUMNS = 2
+HEAD_BYTES, ARE_TEXTS = 5, (True, False)
 Told = TypeVar("Told")
 
 
@@ -25,13 +27,14 @@ def seeds() -> list[bytes]:
         wire.truncate(7, 8),
         wire.message("p", b"content", lsn=5, is_transactional=True),
     ]
+    row = b"\0\2\0\0\0\1a\xff\xff\xff\xff"
     stream = Transaction(1, [*described, *changes]).written()
     more = Transaction(2, changes).written()
     return [
         bytes([0]) + stream,
         bytes([CUT]) + stream + wire.keepalive(5, wants_answer=True) + more,
         bytes([0]) + stream + wire.frame(b"E", b"C57P01\0\0"),
-        bytes([COPY]) + b"a\\tb\t\\N\n\\\\\tc\n",
+        bytes([COPY]) + wire.frame(b"d", row) + wire.frame(b"d", row + row) + b"d\0\0",
     ]
 
 
@@ -55,8 +58,15 @@ def streamed(*, may_cut: bool) -> Callable[[bytes, Kernels], list[Event]]:
     return read
 
 
-def copied(content: bytes, kernels: Kernels) -> list[list[str | None]]:
-    return [each.to_pylist() for each in decode_copy(content, COLUMNS, kernels).columns]
+def copied(content: bytes, kernels: Kernels) -> list[list[object]]:
+    buffer = np.frombuffer(content + bytes(SLACK_BYTES), np.uint8)
+    frames = kernels.walk(buffer, 0, len(content))
+    if not len(frames.starts):
+        return []
+    stops = np.append(frames.starts[1:], frames.stop)
+    tuples = tuples_of(buffer, frames.starts + HEAD_BYTES, stops)
+    found = decode_tuples(tuples, ARE_TEXTS, kernels).columns
+    return [each.to_pylist() for each in found]
 
 
 def outcome(read: Callable[[bytes, Kernels], Told], content: bytes, kernels: Kernels) -> Told | str:

@@ -8,10 +8,9 @@ from struct import Struct
 
 import numpy as np
 import psycopg
-import pyarrow as pa
 
-from connectors.postgres.wal.burst import Int64s
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from connectors.postgres.wal.tuples import Tuples, tuples_of
 from core_log.errors import SourceUnavailable
 
 PIECE_BYTES = 2 << 20
@@ -23,7 +22,8 @@ IN_CLEAR = (b"H", b"E", b"N", b"S")
 """What the answer to COPY can begin with; under TLS and GSSAPI it never does."""
 ROW, ERROR, READY = b"dEZ"
 READY_BYTES = (b"Z\0\0\0\5I", b"Z\0\0\0\5T", b"Z\0\0\0\5E")
-"""A server that waits for the next statement; a row never ends so, as it has no zero bytes."""
+"""A server that waits for the next statement. Where what has come ends so by chance, it is only
+handed on a little early."""
 HEAD_BYTES = 5
 LOST = "the server ended the connection while rows were read"
 
@@ -55,7 +55,7 @@ class CopySocket:
             raise SourceUnavailable(LOST, why=type(error).__name__) from None
         self._socket.setblocking(False)
 
-    def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[bytes]:
+    def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[Tuples]:
         """What one COPY brings, to its end."""
         failure: bytes | None = None
         while not is_stopped():
@@ -68,7 +68,7 @@ class CopySocket:
             letters = self._buffer[starts]
             is_row = letters == ROW
             if is_row.any():
-                yield self._rows(starts[is_row] + HEAD_BYTES, ends[is_row])
+                yield tuples_of(self._buffer, starts[is_row] + HEAD_BYTES, ends[is_row])
             for place in np.flatnonzero(letters == ERROR).tolist():
                 failure = self._buffer[starts[place] + HEAD_BYTES : ends[place]].tobytes()
             self._drop(frames.stop)
@@ -99,20 +99,6 @@ class CopySocket:
                 return
             if count < REST_BYTES:
                 self._resting.poll(REST_MS)
-
-    def _rows(self, starts: Int64s, ends: Int64s) -> bytes:
-        """Without the heads between them: values and gaps are one array, of which the values are
-        taken."""
-        bounds = np.empty(2 * len(starts), np.int32)
-        bounds[0::2], bounds[1::2] = starts, ends
-        all_of_them = pa.Array.from_buffers(
-            pa.binary(),
-            len(bounds) - 1,
-            [None, pa.py_buffer(bounds), pa.py_buffer(self._buffer)],
-        )
-        taken = all_of_them.take(pa.array(np.arange(0, len(bounds), 2).astype(np.int32)))
-        content: bytes = taken.buffers()[2].to_pybytes()
-        return content[: int((ends - starts).sum())]
 
     def _drop(self, used: int) -> None:
         rest = self._buffer[used : self._filled].copy()

@@ -1,4 +1,4 @@
-"""Rows out of the server by COPY, in pieces of whole lines."""
+"""Rows out of the server by COPY in its binary format, many at a time."""
 
 import select
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from psycopg import pq
 from connectors.postgres.connecting import Connection
 from connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
 from connectors.postgres.wal.kernels import Kernels
+from connectors.postgres.wal.tuples import Tuples, tuples_of_messages
 
 LOOK_MS = 200
 """How often somebody who waits for the server looks whether it is still wanted."""
@@ -36,7 +37,7 @@ class Copier:
     _socket: CopySocket | None = None
     _is_looked_at: bool = False
 
-    def copied(self, statement: bytes, stop: Stop) -> Iterator[bytes]:
+    def copied(self, statement: bytes, stop: Stop) -> Iterator[Tuples]:
         """Blocks. Ends early when it is stopped, and then leaves the connection in the middle."""
         if self._socket is not None:
             self._socket.send(statement)
@@ -64,7 +65,7 @@ class Copier:
             self._socket.close()
 
 
-def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterator[bytes]:
+def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterator[Tuples]:
     if _result(pgconn, waiting, stop, expected=pq.ExecStatus.COPY_OUT) is None:
         return
     parts: list[memoryview] = []
@@ -75,7 +76,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterat
             parts.append(data)
             size += count
             if size >= PIECE_BYTES:
-                yield b"".join(parts)
+                yield tuples_of_messages(parts)
                 parts, size = [], 0
         elif count == 0:
             if waiting.poll(LOOK_MS):
@@ -85,7 +86,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterat
     while not stop.is_wanted and _result(pgconn, waiting, stop, expected=pq.ExecStatus.COMMAND_OK):
         pass
     if parts and not stop.is_wanted:
-        yield b"".join(parts)
+        yield tuples_of_messages(parts)
 
 
 def _result(

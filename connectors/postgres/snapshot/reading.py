@@ -11,12 +11,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.connecting import (
-    Connection,
-    bytes_as_they_are,
-    connect,
-    in_our_words,
-)
+from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.copying import Copier, Stop
@@ -28,8 +23,8 @@ from connectors.postgres.source_block import Origin
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.unfit import SetAside, sifted_rows
 from connectors.postgres.wal.choosing import chosen_kernels
-from connectors.postgres.wal.copy_text import decode_copy
 from connectors.postgres.wal.kernels import Kernels
+from connectors.postgres.wal.tuples import Tuples, decode_tuples
 from connectors.source import SourceContext
 from core_log.changes import Cell, Operation, TableChanges, source_times
 from core_log.patterns import Pattern
@@ -83,13 +78,11 @@ class Reader:
         """Rows that the statement copies. When it is not followed to its end, the connection is of
         no use any more."""
         stop, facts = Stop(), {"table": str(table.table)}
-        connection = copier.connection
-        asked = statement.as_bytes(connection) + bytes_as_they_are(connection)
-        lines = copier.copied(asked, stop)
+        copied = copier.copied(statement.as_bytes(copier.connection), stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:
-                following = partial(_following, table, lines, self.kernels, self.set_aside)
+                following = partial(_following, table, copied, self.kernels, self.set_aside)
                 advancing = asyncio.ensure_future(asyncio.to_thread(following))
                 with in_our_words("the rows cannot be read", **facts):
                     rows = await asyncio.shield(advancing)
@@ -144,8 +137,9 @@ def statement_of(
         conditions.append(sql.SQL("(\n{}\n)").format(verbatim(where)))
     if unless:
         conditions.append(sql.SQL("NOT ({})").format(verbatim(unless)))
-    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT").format(
-        sql.SQL(", ").join(map(sql.Identifier, table.schema.names)),
+    columns = [sql.SQL(plan.asked).format(sql.Identifier(plan.column.name)) for plan in table.plans]
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT binary)").format(
+        sql.SQL(", ").join(columns),
         sql.Identifier(size.namespace, size.name),
         sql.SQL(" AND ").join(conditions),
     )
@@ -157,23 +151,24 @@ def verbatim(condition: str) -> sql.Composable:
 
 
 def _following(
-    table: CapturedTable, lines: Iterator[bytes], kernels: Kernels, set_aside: SetAside
+    table: CapturedTable, pieces: Iterator[Tuples], kernels: Kernels, set_aside: SetAside
 ) -> pa.RecordBatch | None:
-    piece = next(lines, None)
+    piece = next(pieces, None)
     if piece is None:
         return None
-    texts, has_unreadable = decode_copy(piece, len(table.plans), kernels)
+    are_texts = [plan.form is None for plan in table.plans]
+    sent, has_unreadable = decode_tuples(piece, are_texts, kernels)
     if not has_unreadable:
         with suppress(*UNFIT):
-            return _typed(table.plans, texts)
-    plans = with_nan(table.plans, texts, table.schema.key)
-    fitting, rejects = sifted_rows(texts, plans, table.table, table.schema.key)
+            return _typed(table.plans, sent)
+    plans = with_nan(table.plans, sent, table.schema.key)
+    fitting, rejects = sifted_rows(sent, plans, table.table, table.schema.key)
     set_aside.add(rejects)
     return _typed(plans, fitting)
 
 
-def _typed(plans: Sequence[ColumnPlan], texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
-    columns = [plan.read(text) for plan, text in zip(plans, texts, strict=True)]
+def _typed(plans: Sequence[ColumnPlan], sent: Sequence[pa.Array]) -> pa.RecordBatch:
+    columns = [plan.copied(each) for plan, each in zip(plans, sent, strict=True)]
     schema = pa.schema([pa.field(plan.column.name, plan.column.type) for plan in plans])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

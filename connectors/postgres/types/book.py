@@ -1,11 +1,12 @@
 """The types of one database by their numbers, and how columns of them are read."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from connectors.postgres.connecting import has_no_encoding
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.arrays import array_reading
 from connectors.postgres.types.builtin import (
@@ -16,6 +17,7 @@ from connectors.postgres.types.builtin import (
 from connectors.postgres.types.numbers import money_reading
 from connectors.postgres.types.pairs import hstore_reading
 from connectors.postgres.types.reading import ColumnPlan, Reading, text_reading
+from connectors.postgres.types.sent import BYTES, as_type
 from connectors.postgres.types.spans import interval_reading
 from core_log.rows.not_numbers import as_text
 
@@ -71,6 +73,8 @@ class TypeBook:
     _strange: set[int] = field(default_factory=set)
     """Looked up, and nothing of which more than its text is known."""
     _one_unit_of_money: str = "$1.00"
+    _has_any_bytes: bool = False
+    """Where the database takes any bytes as text."""
 
     @classmethod
     async def load(
@@ -85,6 +89,7 @@ class TypeBook:
         rows = await (await connection.execute(TYPES)).fetchall()
         self._types = {row[0]: PgType(*row) for row in rows}
         self._strange.clear()
+        self._has_any_bytes = has_no_encoding(connection)
         [[self._one_unit_of_money]] = await (await connection.execute(ONE_UNIT)).fetchall()
 
     async def learn(self, connection: "AsyncConnection[Any]", oids: Collection[int]) -> None:
@@ -114,12 +119,20 @@ class TypeBook:
         if reading is None:
             return None
         column = reading.column(name, is_nullable=is_nullable)
-        plan = ColumnPlan(column, reading.read, pa.scalar(reading.unavailable, reading.type))
+        plan = ColumnPlan(
+            column,
+            reading.read,
+            pa.scalar(reading.unavailable, reading.type),
+            asked=BYTES if self._has_any_bytes and reading.form is None else reading.asked,
+            form=reading.form,
+        )
         if reading.read_text is None or self.settings.decimal == "precise":
             return plan
         text = as_text(column)
         return plan._replace(
-            with_nan=ColumnPlan(text, reading.read_text, pa.scalar(None, text.type))
+            with_nan=plan._replace(
+                column=text, read=reading.read_text, unavailable=pa.scalar(None, text.type)
+            )
         )
 
     def _reading(self, oid: int, modifier: int, dimensions: int, *, depth: int) -> Reading | None:
@@ -134,7 +147,8 @@ class TypeBook:
         if known.item_oid:
             return self._array(known, modifier, dimensions, depth=depth)
         if known.kind == "e":
-            return text_reading(ENUM, {"allowed": ",".join(known.labels or ())})
+            labels = text_reading(ENUM, {"allowed": ",".join(known.labels or ())})
+            return replace(labels, asked=as_type("text"))
         return self._by_name(known, modifier) or self._unknown()
 
     def _by_name(self, known: PgType, modifier: int) -> Reading | None:

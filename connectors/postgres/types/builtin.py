@@ -1,12 +1,15 @@
 """What each of PostgreSQL's own types, and of the well-known extensions, becomes."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from connectors.postgres.types import moments, numbers
+from connectors.postgres.types.forms import ASKED, form_of
 from connectors.postgres.types.octets import bits_reading, bytes_reading
 from connectors.postgres.types.reading import Reading, text_reading
+from connectors.postgres.types.sent import OUTPUT, as_type
 from connectors.postgres.types.shapes import geometry_reading, point_reading, vector_reading
 
 OfModifier = Callable[[int], Reading]
@@ -71,6 +74,15 @@ LEFT_OUT_IN_ARRAYS = {"money", "interval", "point", "bit", "varbit", "xml", "nam
 
 def builtin_reading(name: str, modifier: int) -> Reading | None:
     """None for a type without a place here: whatever it is, it has a text."""
+    reading = _of_text(name, modifier)
+    if reading is None:
+        return None
+    if (form := form_of(name, reading.type)) is not None:
+        return replace(reading, asked=as_type(name), form=form)
+    return replace(reading, asked=ASKED.get(name, OUTPUT))
+
+
+def _of_text(name: str, modifier: int) -> Reading | None:
     if name in TEXTS:
         return text_reading(TEXTS[name])
     if name in CASTS:

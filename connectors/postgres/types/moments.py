@@ -11,10 +11,14 @@ from connectors.postgres.types.reading import Reading
 from core_log.rows.time_text import DIGITS, INFINITE_MS
 
 DAY_US = 86_400 * 10**6
+EPOCH_DAYS = 10_957
+"""From 1970 to 2000, from where PostgreSQL counts."""
+EPOCH_US = EPOCH_DAYS * DAY_US
 ERA_YEARS, ERA_DAYS = 400, 146_097
 """The calendar repeats after so many years."""
 INFINITE_DAYS = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
 """Beyond any date that PostgreSQL has."""
+INFINITE_US = {2**63 - 1: "infinity", -(2**63): "-infinity"}
 COARSE_DIGITS_MAX = 3
 FAR = re.compile(
     r"(\d{4,7})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?(?:\+00)?( BC)?"
@@ -145,3 +149,31 @@ def _zoned_times(text: pa.StringArray) -> pa.Array:
     bare = pc.utf8_rtrim(pc.utf8_rtrim(shown, "0"), ".")
     has_fraction = pc.match_substring(shown, ".")
     return pc.binary_join_element_wise(pc.if_else(has_fraction, bare, shown), "Z", "")
+
+
+def date_text(days: int) -> str:
+    """As PostgreSQL writes a date that it holds as so many days since 2000."""
+    for word, infinite in INFINITE_DAYS.items():
+        if days == infinite:
+            return word
+    day, era = _calendar(days)
+    return day + era
+
+
+def moment_text(since_2000: int, zone: str) -> str:
+    """As PostgreSQL writes a moment that it holds as so many microseconds since 2000."""
+    if since_2000 in INFINITE_US:
+        return INFINITE_US[since_2000]
+    days, clock_us = divmod(since_2000, DAY_US)
+    day, era = _calendar(days)
+    seconds, micros = divmod(clock_us, 10**6)
+    clock = f"{seconds // 3_600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    return f"{day} {clock}{fraction}{zone}{era}"
+
+
+def _calendar(days: int) -> tuple[str, str]:
+    eras, rest = divmod(days + EPOCH_DAYS, ERA_DAYS)
+    near, _, day = str(np.datetime64(rest, "D")).partition("-")
+    year = int(near) + eras * ERA_YEARS
+    return (f"{year:04}-{day}", "") if year > 0 else (f"{1 - year:04}-{day}", " BC")

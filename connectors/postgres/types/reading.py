@@ -1,4 +1,4 @@
-"""What one type of PostgreSQL's becomes: a type of ours, and how its text is read."""
+"""What one type of PostgreSQL's becomes: a type of ours, and how its values are read."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.postgres.types.sent import BYTES, OUTPUT, Form
 from core_log.table_schema import Column
 
 Read = Callable[[pa.StringArray], pa.Array]
@@ -30,13 +31,17 @@ class Reading:
     """What Debezium writes for a value that was not sent; None where it has no such word."""
     read_text: Read | None = None
     """Of decimals: how a column with a NaN in it is read, which is as text. Raises like `read`."""
+    asked: str = OUTPUT
+    """SQL for what COPY is to send."""
+    form: Form | None = None
+    """How COPY brings it, where that is not its text."""
 
     def column(self, name: str, *, is_nullable: bool) -> Column:
         return Column(name, self.type, is_nullable, self.semantic, self.parameters)
 
 
 class ColumnPlan(NamedTuple):
-    """How the text of one column, from the stream or from COPY, becomes a column of the log."""
+    """How the values of one column, from the stream or from COPY, become a column of the log."""
 
     column: Column
     read: Read
@@ -45,10 +50,27 @@ class ColumnPlan(NamedTuple):
     types that Debezium has no word for."""
     with_nan: "ColumnPlan | None" = None
     """How it is read where a decimal is not a number, in modes that have a word for that."""
+    asked: str = OUTPUT
+    """SQL for what COPY is to send."""
+    form: Form | None = None
+    """How that is read, where it is not the text that the stream brings."""
+
+    @property
+    def asked_as_text(self) -> str:
+        """SQL for its text, though the column be of another type by now."""
+        return BYTES if self.asked == BYTES else OUTPUT
+
+    def copied(self, sent: pa.Array) -> pa.Array:
+        """What COPY sent for it. Raises like `read`."""
+        return self.read(sent) if self.form is None else self.form.read(sent)
+
+    def text_of(self, sent: pa.Array) -> pa.StringArray:
+        """The same as the stream would have brought it."""
+        return sent if self.form is None else self.form.text(sent)
 
 
 def with_nan(
-    plans: Sequence[ColumnPlan], texts: Sequence[pa.StringArray], key: Collection[str]
+    plans: Sequence[ColumnPlan], sent: Sequence[pa.Array], key: Collection[str]
 ) -> tuple[ColumnPlan, ...]:
     """The plans for a piece of a table some of whose decimals may be none. A key stays as it is:
     rows are found by it."""
@@ -56,7 +78,7 @@ def with_nan(
         plan
         if plan.with_nan is None or plan.column.name in key or not _has_nan(text)
         else plan.with_nan
-        for plan, text in zip(plans, texts, strict=True)
+        for plan, text in zip(plans, sent, strict=True)
     )
 
 

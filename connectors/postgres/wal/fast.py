@@ -1,6 +1,6 @@
 """The loops over bytes, compiled; the machine code is kept beside this file for the next start."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,10 @@ import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
 from connectors.postgres.wal.kernels import (
+    COUNT_BYTES,
     FOREIGN,
+    LENGTH_BYTES,
+    NO_VALUE,
     NULL,
     TEXT,
     UNCHANGED,
@@ -19,7 +22,7 @@ from connectors.postgres.wal.kernels import (
     Int32s,
     Spans,
 )
-from connectors.postgres.wal.texts import FEW_ROWS, check, few_texts
+from connectors.postgres.wal.texts import FEW_ROWS, check, few_values
 from core_log.native import Native
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
@@ -27,9 +30,6 @@ TAG_AT, KIND_AT = 30, 5
 FRAME_BYTES_MIN = 5
 WIDE_BYTES = 8
 HIGH_BITS = np.uint64(0x8080808080808080)  # none is set in ASCII
-ONES = np.uint64(0x0101010101010101)
-BACKSLASHES, ABOVE_LINE_ENDS = ONES * np.uint64(0x5C), ONES * np.uint64(0x0B)
-TAB, LINE_END, BACKSLASH, CAPITAL_N = b"\t\n\\N"
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
 
@@ -52,39 +52,47 @@ class FastKernels:
         _spans(buffer, starts, stops, bounds, marks, are_texts, after)
         return Spans(bounds, marks, are_texts, after)
 
-    def texts(
-        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
-    ) -> tuple[pa.StringArray, ...]:
+    def values(
+        self,
+        buffer: Bytes,
+        bounds: Int32s,
+        missing: Mapping[int, Flags],
+        bare: Collection[int] = (),
+    ) -> tuple[pa.Array, ...]:
         columns, rows = bounds.shape[0], bounds.shape[1] // 2
         if rows <= self._few_rows:
-            return few_texts(buffer, bounds, missing)
+            return few_values(buffer, bounds, missing, bare)
         offsets = np.empty((columns, rows + 1), np.int32)
         _offsets(bounds, offsets)
         ends = np.cumsum(offsets[:, -1].astype(np.int64) + WIDE_BYTES)
         content, seen = np.empty(int(ends[-1]), np.uint8), np.zeros(columns, np.uint64)
         begins = ends - offsets[:, -1] - WIDE_BYTES
         _copy(_wide(buffer), bounds, offsets, begins, _wide(content), seen)
-        found = list[pa.StringArray]()
+        found = list[pa.Array]()
         for column in range(columns):
             piece = content[begins[column] : begins[column] + offsets[column, -1]]
             is_there, nulls = None, 0
             if (is_missing := missing.get(column)) is not None:
                 is_there = pa.py_buffer(np.packbits(~is_missing, bitorder="little"))
                 nulls = int(is_missing.sum())
+            kind = pa.binary() if column in bare else pa.string()
             buffers = [is_there, pa.py_buffer(offsets[column]), pa.py_buffer(piece)]
-            found.append(pa.Array.from_buffers(pa.string(), rows, buffers, nulls))
-            if seen[column] & HIGH_BITS:
+            found.append(pa.Array.from_buffers(kind, rows, buffers, nulls))
+            if seen[column] & HIGH_BITS and column not in bare:
                 check(found[-1])
         return tuple(found)
 
-    def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
-        rows = int(_lines(buffer, end))
+    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+        rows = len(starts)
         bounds = np.zeros((columns, 2 * rows), np.int32)
-        is_null = np.zeros((columns, rows), np.bool_)
-        have_nulls, have_escapes = np.zeros(columns, np.bool_), np.zeros(columns, np.bool_)
-        wide = _wide(buffer)
-        is_sound = _cells(buffer, wide, end, bounds, is_null, have_nulls, have_escapes)
-        return Cells(bounds, is_null, have_nulls, have_escapes, bool(is_sound))
+        is_null, have_nulls = np.zeros((columns, rows), np.bool_), np.zeros(columns, np.bool_)
+        is_sound = _cells(buffer, starts, stops, bounds, is_null, have_nulls)
+        return Cells(bounds, is_null, have_nulls, bool(is_sound))
+
+
+@_compiled
+def _short(buffer: Bytes, at: int) -> Any:
+    return np.int64(buffer[at]) << 8 | np.int64(buffer[at + 1])
 
 
 @_compiled
@@ -182,58 +190,27 @@ def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, s
 
 
 @_compiled
-def _marks(word: Any) -> Any:
-    """The top bit of every byte that is a tab, a line's end or a backslash, and of some more."""
-    other = word ^ BACKSLASHES
-    return (((word - ABOVE_LINE_ENDS) & ~word) | ((other - ONES) & ~other)) & HIGH_BITS
-
-
-@_compiled
-def _first(marks: Any) -> Any:
-    """The place of the first byte that has one."""
-    bit = (marks & (~marks + np.uint64(1))) >> np.uint64(7)
-    return np.int64(((bit - np.uint64(1)) & ONES) * ONES >> np.uint64(56))
-
-
-@_compiled
-def _lines(buffer: Bytes, end: int) -> int:
-    count = 0
-    for at in range(end):
-        count += buffer[at] == LINE_END
-    return count
-
-
-@_compiled
 def _cells(
-    buffer: Bytes,
-    wide: Any,
-    end: int,
-    bounds: Any,
-    is_null: Any,
-    have_nulls: Any,
-    have_escapes: Any,
+    buffer: Bytes, starts: Int64s, stops: Int64s, bounds: Any, is_null: Any, have_nulls: Any
 ) -> bool:
-    """A word after the other, so that the next can be looked at before this one is done with."""
-    columns, rows = is_null.shape
-    row, column, begin, has_escape = 0, 0, 0, False
-    for base in range(0, end, WIDE_BYTES):
-        marks = _marks(wide[base])
-        while marks != 0:
-            at = base + _first(marks)
-            marks &= marks - np.uint64(1)
-            mark = buffer[at]
-            if mark == BACKSLASH:
-                has_escape = True
-            if at >= end or (mark != TAB and mark != LINE_END):
-                continue
-            if row >= rows or (mark == LINE_END) != (column == columns - 1):
+    columns = len(is_null)
+    for row in range(len(starts)):
+        at, stop = starts[row], stops[row]
+        if at + COUNT_BYTES > stop or _short(buffer, at) != columns:
+            return False
+        at += COUNT_BYTES
+        for column in range(columns):
+            begin = at + LENGTH_BYTES
+            if begin > stop:
+                return False
+            length = _length(buffer, at)
+            if length == NO_VALUE:
+                is_null[column, row] = have_nulls[column] = True
+                length = 0
+            at = begin + length
+            if at > stop:
                 return False
             bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
-            if has_escape and at - begin == 2 and buffer[begin + 1] == CAPITAL_N:
-                is_null[column, row] = have_nulls[column] = True
-            elif has_escape:
-                have_escapes[column] = True
-            begin, has_escape, column = at + 1, False, column + 1
-            if column == columns:
-                row, column = row + 1, 0
-    return bool(row == rows and column == 0 and begin == end)
+        if at != stop:
+            return False
+    return True

@@ -1,6 +1,6 @@
 """The four loops over bytes that there are twice: in plain Python, and compiled."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,11 @@ FOREIGN = 0x80
 """Set in the tag of a frame that is not of the stream: the server's notices and errors."""
 
 TEXT, NULL, UNCHANGED = b"tnu"
+
+COUNT_BYTES, LENGTH_BYTES = 2, 4
+NO_VALUE = 0xFFFFFFFF
+"""In COPY's binary format: what says how many values a row has, and how long each of them is, or
+that it is null."""
 
 
 class NotUtf8(Exception):
@@ -49,15 +54,13 @@ class Spans(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Where in the text of a COPY the values stand, as in `Spans`."""
+    """Where in the rows of a COPY the values stand, as in `Spans`."""
 
     bounds: Int32s
     is_null: Flags
     have_nulls: Flags
-    have_escapes: Flags
-    """Per column, whether any value has a backslash in it."""
     is_sound: bool
-    """Whether every line has as many values as there are columns, and the last one ends."""
+    """Whether every row has as many values as there are columns, and ends behind the last."""
 
 
 class Kernels(Protocol):
@@ -71,13 +74,18 @@ class Kernels(Protocol):
         """Splits rows, each within its bounds, into their values."""
         ...
 
-    def texts(
-        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
-    ) -> tuple[pa.StringArray, ...]:
-        """Copies values out of the buffer, of one row or more; null where they are missing.
-        Raises `NotUtf8`."""
+    def values(
+        self,
+        buffer: Bytes,
+        bounds: Int32s,
+        missing: Mapping[int, Flags],
+        bare: Collection[int] = (),
+    ) -> tuple[pa.Array, ...]:
+        """Copies values out of the buffer, of one row or more; null where they are missing. They
+        are text, but for the `bare` columns, whose bytes are whatever they are. Raises
+        `NotUtf8`."""
         ...
 
-    def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
-        """Splits lines of COPY's text format into their values."""
+    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+        """Splits rows of COPY's binary format, each within its bounds, into their values."""
         ...

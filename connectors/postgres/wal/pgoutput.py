@@ -39,7 +39,7 @@ from connectors.postgres.wal.stretch import (
     Open,
     Stretch,
 )
-from connectors.postgres.wal.texts import all_texts, places_of
+from connectors.postgres.wal.texts import all_values, places_of
 from core_log.errors import DecodeError
 
 _KEEPALIVE = Struct(">cIcqqB")
@@ -268,7 +268,7 @@ class Decoder:
         missing = {column: spans.marks[column] != TEXT for column in gaps}
         if not spans.marks.size:
             return (), False
-        return all_texts(self._kernels, stretch.buffer, spans.bounds, missing)
+        return all_values(self._kernels, stretch.buffer, spans.bounds, missing)
 
     def _old(
         self, stretch: Stretch, spans: Spans, is_known: Mask

@@ -1,6 +1,6 @@
 """The loops over bytes without a compiler: one step per message, all else by whole columns."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from struct import Struct
 
 import numpy as np
@@ -9,7 +9,10 @@ import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
 from connectors.postgres.wal.kernels import (
+    COUNT_BYTES,
     FOREIGN,
+    LENGTH_BYTES,
+    NO_VALUE,
     NULL,
     TEXT,
     UNCHANGED,
@@ -19,11 +22,10 @@ from connectors.postgres.wal.kernels import (
     Int32s,
     Spans,
 )
-from connectors.postgres.wal.texts import FEW_ROWS, few_texts, texts_of
+from connectors.postgres.wal.texts import FEW_ROWS, few_values, texts_of
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5  # behind the head of a frame, and that of a message of the log
-TAB, LINE_END, BACKSLASH, CAPITAL_N = b"\t\n\\N"
 
 _LENGTH = Struct(">xI")
 
@@ -70,16 +72,20 @@ class PlainKernels:
             bounds[column, 0::2], bounds[column, 1::2] = begins, at
         return Spans(bounds, marks, are_texts, at)
 
-    def texts(
-        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
-    ) -> tuple[pa.StringArray, ...]:
+    def values(
+        self,
+        buffer: Bytes,
+        bounds: Int32s,
+        missing: Mapping[int, Flags],
+        bare: Collection[int] = (),
+    ) -> tuple[pa.Array, ...]:
         """Values and the gaps between them are one array over the buffer itself; the values are
         every other element of it."""
         length = bounds.shape[1]
         if length <= 2 * self._few_rows:
-            return few_texts(buffer, bounds, missing)
+            return few_values(buffer, bounds, missing, bare)
         content = pa.py_buffer(buffer)
-        places, found = np.arange(0, length, 2, dtype=np.int32), list[pa.StringArray]()
+        places, found = np.arange(0, length, 2, dtype=np.int32), list[pa.Array]()
         all_of_them = pa.array(places)
         for column, places_of_column in enumerate(bounds):
             is_missing = missing.get(column)
@@ -87,28 +93,30 @@ class PlainKernels:
             values_and_gaps = pa.Array.from_buffers(
                 pa.binary(), length - 1, [None, pa.py_buffer(places_of_column), content]
             )
-            found.append(texts_of(values_and_gaps.take(picks)))
+            values = values_and_gaps.take(picks)
+            found.append(values if column in bare else texts_of(values))
         return tuple(found)
 
-    def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
-        content = buffer[:end]
-        ends = np.flatnonzero((content == TAB) | (content == LINE_END))
-        rows = len(ends) // columns
-        if end == 0 or not _is_table(content, ends, columns):
-            nothing = np.zeros(columns, np.bool_)
-            empty = np.empty((columns, 0))
-            return Cells(empty.astype(np.int32), empty.astype(bool), nothing, nothing, end == 0)
-        bounds = np.empty((columns, 2 * rows), np.int32)
-        bounds[:, 1::2] = ends.reshape(rows, columns).T
-        bounds[1:, 0::2] = bounds[:-1, 1::2] + 1
-        bounds[0, 0], bounds[0, 2::2] = 0, bounds[-1, 1:-1:2] + 1
-        begins, stops = bounds[:, 0::2], bounds[:, 1::2]
-        is_null = (
-            (stops - begins == 2)
-            & (buffer[begins] == BACKSLASH)
-            & (buffer[begins + 1] == CAPITAL_N)
-        )
-        return Cells(bounds, is_null, is_null.any(axis=1), _escaped(content, ends, is_null), True)
+    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+        rows, numbers = len(starts), _numbers(buffer)
+        bounds = np.zeros((columns, 2 * rows), np.int32)
+        is_null = np.zeros((columns, rows), np.bool_)
+        at = starts + COUNT_BYTES
+        is_sound = bool((at <= stops).all() and (numbers[starts] >> 16 == columns).all())
+        for column in range(columns if is_sound else 0):
+            begins = at + LENGTH_BYTES
+            if (begins > stops).any():
+                is_sound = False
+                break
+            lengths = numbers[at].astype(np.int64)
+            is_null[column] = lengths == NO_VALUE
+            at = begins + np.where(is_null[column], 0, lengths)
+            if (at > stops).any():
+                is_sound = False
+                break
+            bounds[column, 0::2], bounds[column, 1::2] = begins, at
+        is_sound = is_sound and bool((at == stops).all())
+        return Cells(bounds, is_null, np.asarray(is_null.any(axis=1)), is_sound)
 
 
 def _tags(buffer: Bytes, starts: Int64s) -> Bytes:
@@ -121,19 +129,3 @@ def _tags(buffer: Bytes, starts: Int64s) -> Bytes:
 def _numbers(buffer: Bytes) -> npt.NDArray[np.uint32]:
     """At every place the number that begins there."""
     return np.ndarray((len(buffer) - 3,), ">u4", buffer, 0, (1,))
-
-
-def _is_table(content: Bytes, ends: Int64s, columns: int) -> bool:
-    """Whether the separators make whole lines of as many values each."""
-    if len(ends) % columns or not len(ends) or ends[-1] != len(content) - 1:
-        return False
-    marks = content[ends].reshape(-1, columns)
-    return bool((marks[:, -1] == LINE_END).all() and (marks[:, :-1] == TAB).all())
-
-
-def _escaped(content: Bytes, ends: Int64s, is_null: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Per column whether a backslash stands in it but for those of nulls."""
-    columns = len(is_null)
-    places = np.flatnonzero(content == BACKSLASH)
-    counts = np.bincount(np.searchsorted(ends, places) % columns, minlength=columns)
-    return np.asarray(counts > is_null.sum(axis=1))

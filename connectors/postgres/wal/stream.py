@@ -8,6 +8,7 @@ from struct import Struct
 import numpy as np
 
 from connectors.postgres.connecting import Connection, has_no_encoding
+from connectors.postgres.types.moments import EPOCH_US
 from connectors.postgres.wal.burst import Burst, Bytes
 from connectors.postgres.wal.choosing import chosen_kernels
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
@@ -21,7 +22,6 @@ from connectors.postgres.wal.starting import (
     take_bytes_as_they_are,
     timeout_ms_of,
 )
-from connectors.postgres.wal.stretch import EPOCH_US
 from core_log.clock import Clock
 from core_log.errors import HeadwaterError, SourceUnavailable
 

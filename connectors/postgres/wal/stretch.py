@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connectors.postgres.types.moments import EPOCH_US
 from connectors.postgres.wal.burst import Bytes, Int64s, Mask, Transactions
 from connectors.postgres.wal.kernels import FOREIGN
 from core_log.errors import DecodeError
@@ -11,7 +12,6 @@ from core_log.errors import DecodeError
 FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
 HEAD_BYTES, LETTER_BYTES = 30, 1
 OUT_OF_STEP = "transactions of the stream do not follow one another"
-EPOCH_US = 946_684_800_000_000  # 2000-01-01, from where PostgreSQL counts
 
 BEGIN, COMMIT, INSERT, UPDATE, DELETE, TRUNCATE, RELATION, MESSAGE, TYPE, ORIGIN = b"BCIUDTRMYO"
 KEEPALIVE, NEW, KEY, OLD = b"kNKO"

@@ -1,6 +1,6 @@
 """Text of the server's is UTF-8, or is marked as what it is."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
@@ -14,14 +14,18 @@ SHOWN = {0xDC00 + byte: f"<{byte:02x}>" for byte in range(0x80, 0x100)}
 """What Python's `surrogateescape` makes of bytes, to how they are shown."""
 
 
-def all_texts(
-    kernels: Kernels, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
-) -> tuple[tuple[pa.StringArray, ...], bool]:
-    """As `Kernels.texts`, and whether any of them is `UNREADABLE`."""
+def all_values(
+    kernels: Kernels,
+    buffer: Bytes,
+    bounds: Int32s,
+    missing: Mapping[int, Flags],
+    bare: Collection[int] = (),
+) -> tuple[tuple[pa.Array, ...], bool]:
+    """As `Kernels.values`, and whether any of them is `UNREADABLE`."""
     try:
-        return kernels.texts(buffer, bounds, missing), False
+        return kernels.values(buffer, bounds, missing, bare), False
     except NotUtf8:
-        return _texts(buffer, bounds, missing, is_strict=False), True
+        return _values(buffer, bounds, missing, bare, is_strict=False), True
 
 
 def texts_of(values: pa.BinaryArray) -> pa.StringArray:
@@ -31,10 +35,10 @@ def texts_of(values: pa.BinaryArray) -> pa.StringArray:
         raise NotUtf8 from None
 
 
-def few_texts(
-    buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
-) -> tuple[pa.StringArray, ...]:
-    return _texts(buffer, bounds, missing, is_strict=True)
+def few_values(
+    buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags], bare: Collection[int]
+) -> tuple[pa.Array, ...]:
+    return _values(buffer, bounds, missing, bare, is_strict=True)
 
 
 def check(texts: pa.StringArray) -> None:
@@ -49,14 +53,23 @@ def places_of(rows: Flags, is_missing: Flags) -> pa.Array:
     return pa.array((rows.cumsum() - 1).clip(0), mask=is_missing)
 
 
-def _texts(
-    buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags], *, is_strict: bool
-) -> tuple[pa.StringArray, ...]:
-    content, found = buffer.data, list[pa.StringArray]()
+def _values(
+    buffer: Bytes,
+    bounds: Int32s,
+    missing: Mapping[int, Flags],
+    bare: Collection[int],
+    *,
+    is_strict: bool,
+) -> tuple[pa.Array, ...]:
+    content, found = buffer.data, list[pa.Array]()
     for column, places in enumerate(bounds.tolist()):
         spans = zip(places[0::2], places[1::2], strict=True)
+        values: list[str | bytes | None]
         try:
-            values: list[str | None] = [str(content[begin:end], "utf-8") for begin, end in spans]
+            if column in bare:
+                values = [bytes(content[begin:end]) for begin, end in spans]
+            else:
+                values = [str(content[begin:end], "utf-8") for begin, end in spans]
         except UnicodeDecodeError:
             if is_strict:
                 raise NotUtf8 from None
@@ -67,7 +80,7 @@ def _texts(
                 None if is_null else value
                 for value, is_null in zip(values, is_missing.tolist(), strict=True)
             ]
-        found.append(pa.array(values, pa.string()))
+        found.append(pa.array(values, pa.binary() if column in bare else pa.string()))
     return tuple(found)
 
 

@@ -1,6 +1,6 @@
 """The plain loops, until there has been enough to do for the compiled ones to be worth loading."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 
 import numpy as np
@@ -22,7 +22,7 @@ from core_log.speed import Warming
 WORTH_BYTES = 8 << 20
 
 ROW = np.frombuffer(b"t\0\0\0\1a" + bytes(SLACK_BYTES), np.uint8).copy()
-LINE = np.frombuffer(b"a\n" + bytes(SLACK_BYTES), np.uint8).copy()
+TUPLE = np.frombuffer(b"\0\1\0\0\0\1a" + bytes(SLACK_BYTES), np.uint8).copy()
 
 
 class WarmingKernels:
@@ -42,14 +42,18 @@ class WarmingKernels:
     def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
         return self._chosen.now.spans(buffer, starts, stops, columns)
 
-    def texts(
-        self, buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags]
-    ) -> tuple[pa.StringArray, ...]:
-        return self._chosen.now.texts(buffer, bounds, missing)
+    def values(
+        self,
+        buffer: Bytes,
+        bounds: Int32s,
+        missing: Mapping[int, Flags],
+        bare: Collection[int] = (),
+    ) -> tuple[pa.Array, ...]:
+        return self._chosen.now.values(buffer, bounds, missing, bare)
 
-    def cells(self, buffer: Bytes, end: int, columns: int) -> Cells:
-        self._chosen.count(end)
-        return self._chosen.now.cells(buffer, end, columns)
+    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+        self._chosen.count(int(stops[-1] - starts[0]) if len(starts) else 0)
+        return self._chosen.now.cells(buffer, starts, stops, columns)
 
     def wait(self) -> None:
         """Until the compiled loops are there, if they have been sent for."""
@@ -68,5 +72,5 @@ def _exercise(kernels: Kernels) -> None:
     kernels.walk(ROW, 0, 1)
     place = np.zeros(1, np.int64)
     spans = kernels.spans(ROW, place, place + 6, 1)
-    kernels.texts(ROW, spans.bounds, {})
-    kernels.cells(LINE, 2, 1)
+    kernels.values(ROW, spans.bounds, {})
+    kernels.cells(TUPLE, place, place + 7, 1)

@@ -22,7 +22,8 @@ TABLE = (
     f"CREATE TABLE {LAST} (id int4 PRIMARY KEY)",
 )
 THERE = (
-    "INSERT INTO t VALUES (1, 1.5, NULL, 'fits'), (2, 'NaN', NULL, 'secret'), (3, NULL, NULL, '')"
+    "INSERT INTO t VALUES (1, 1.5, '-infinity', 'fits'), (2, 'NaN', NULL, 'secret'),"
+    " (3, NULL, NULL, ''), (6, 1, '294276-12-31 23:59:59.5', 'late')"
 )
 LATER = (
     "INSERT INTO t VALUES (4, 2.5, '294270-01-01', 'late'), (5, 2.5, 'infinity', 'fits')",
@@ -66,10 +67,11 @@ async def test_rows_that_do_not_fit_are_set_aside_and_the_others_go_on(guest: Gu
     rejects = [reject for batch in found.batches for reject in batch.rejects]
     assert [orjson.loads(each.content) for each in rejects] == [
         {"id": "2", "n": "NaN"},
+        {"id": "6", "at": "294276-12-31 23:59:59.5"},
         {"id": "4", "at": "294270-01-01 00:00:00"},
         {"id": "1", "n": "NaN"},
     ]
-    assert [each.problem.rpartition(": ")[2] for each in rejects] == ["n", "at", "n"]
+    assert [each.problem.rpartition(": ")[2] for each in rejects] == ["n", "at", "at", "n"]
     assert len({each.at for each in rejects}) == len(rejects)
 
 

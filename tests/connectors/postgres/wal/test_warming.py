@@ -3,28 +3,29 @@
 import pytest
 
 from connectors.postgres.wal.choosing import kernels_of
-from connectors.postgres.wal.copy_text import decode_copy
+from connectors.postgres.wal.tuples import decode_tuples, tuples_of_messages
 from connectors.postgres.wal.warming import WarmingKernels
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reading import Inbox, events_of
 from tests.connectors.postgres.wal.wire import Transaction, table
 
-CONTENT = b"1\t\\N\n2\tb\n"
+ROW = b"\0\1\0\0\0\1a"
+ROWS = tuples_of_messages([ROW, ROW])
 
 
 def test_the_compiler_is_sent_for_once_there_is_enough_to_do() -> None:
     pytest.importorskip("numba")
-    kernels = WarmingKernels(worth_bytes=3 * len(CONTENT))
+    kernels = WarmingKernels(worth_bytes=3 * ROWS.size)
 
-    before = decode_copy(CONTENT, 2, kernels)
+    before = decode_tuples(ROWS, [True], kernels)
     kernels.wait()
     was_warm = kernels.is_warm
     for _ in range(2):
-        decode_copy(CONTENT, 2, kernels)
+        decode_tuples(ROWS, [True], kernels)
     kernels.wait()
 
     assert (was_warm, kernels.is_warm) == (False, True)
-    assert decode_copy(CONTENT, 2, kernels) == before
+    assert decode_tuples(ROWS, [True], kernels) == before
 
 
 def test_a_stream_may_warm_up_in_its_middle() -> None:

@@ -68,7 +68,9 @@ class CopySocket:
             letters = self._buffer[starts]
             is_row = letters == ROW
             if is_row.any():
-                yield tuples_of(self._buffer, starts[is_row] + HEAD_BYTES, ends[is_row])
+                rows = tuples_of(self._buffer, starts[is_row] + HEAD_BYTES, ends[is_row])
+                if rows.size:  # what begins and ends a COPY is no row
+                    yield rows
             for place in np.flatnonzero(letters == ERROR).tolist():
                 failure = self._buffer[starts[place] + HEAD_BYTES : ends[place]].tobytes()
             self._drop(frames.stop)

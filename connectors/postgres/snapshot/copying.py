@@ -85,8 +85,8 @@ def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterat
             break
     while not stop.is_wanted and _result(pgconn, waiting, stop, expected=pq.ExecStatus.COMMAND_OK):
         pass
-    if parts and not stop.is_wanted:
-        yield tuples_of_messages(parts)
+    if parts and not stop.is_wanted and (rows := tuples_of_messages(parts)).size:
+        yield rows
 
 
 def _result(

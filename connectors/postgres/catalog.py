@@ -238,7 +238,9 @@ def _captured(
             table=str(table),
             columns=", ".join(sorted(missing)),
             hint=f"leave the table out of `tables` of the source, or: {identity_cure([table])} and"
-            " name other columns under `keys` of the source",
+            " name other columns under `keys` of the source; since PostgreSQL 18 the server then"
+            " refuses to change rows with generated columns, but for those of a publication with"
+            " publish_generated_columns = stored",
         )
     schema = TableSchema(table, tuple(plan.column for plan in plans), key)
     estimates = [part.rows_estimate for part in partitions] if partitions else [row.row_count]

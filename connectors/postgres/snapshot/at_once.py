@@ -107,7 +107,7 @@ class _Still:
                 statement = statement_of(captured, size, (0, size.leaf.pages), where=where)
                 async with aclosing(reader.pieces(self._copier, captured, statement)) as pieces:
                     rows = await anext(pieces, None)
-                    await check_unchanged(self._questions, table, size.leaf)
+                    await check_unchanged(self._questions, captured, size.leaf)
                     while rows is not None:
                         yield reader.changes(captured, rows, self._moment, snapshot="true")
                         rows = await anext(pieces, None)

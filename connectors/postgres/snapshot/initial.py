@@ -179,7 +179,11 @@ class _Plan:
             )
             pieces = self.reader.pieces(copier, task.table.captured, statement)
             async with aclosing(pieces):
-                first = await anext(pieces, None)
+                try:
+                    first = await anext(pieces, None)
+                except SourceRejected:  # as it can be where a column is of another type by now
+                    await self._check_unchanged(task)
+                    raise
                 await self._check_unchanged(task)
                 second = None if first is None else await anext(pieces, None)
                 async with self._turn:  # what belongs to one chunk is not mixed with others
@@ -192,7 +196,7 @@ class _Plan:
     async def _check_unchanged(self, task: _Task) -> None:
         leaf = task.size.leaf
         if leaf.oid not in self._unchanged:
-            await check_unchanged(self.questions, task.table.captured.table, leaf)
+            await check_unchanged(self.questions, task.table.captured, leaf)
             self._unchanged.add(leaf.oid)
 
     async def _hand_over(self, task: _Task, rows: pa.RecordBatch | None, *, is_last: bool) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.ledger import Leaf
 from core_log.errors import SourceUnavailable
-from core_log.table_schema import TableId
 
 CHUNK_BYTES = 4 << 20
 """Of pages, large values included: no chunk is larger than that however few rows it has, so that
@@ -33,7 +33,12 @@ ORDER BY leaf.root, leaf.oid
 """One question for any number of tables; partitions are read one by one, as only they hold rows.
 The file is the one that the snapshot shows, which may have been replaced since."""
 
-FILE = "SELECT pg_catalog.pg_relation_filenode(%s)::int8"
+FORM = """
+SELECT pg_catalog.pg_relation_filenode(%(leaf)s)::int8, coalesce(array_agg(attname::text), '{}'),
+    coalesce(array_agg(atttypid::int8), '{}')
+FROM pg_catalog.pg_attribute
+WHERE attrelid = %(leaf)s AND attnum > 0 AND NOT attisdropped
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +79,21 @@ async def sizes_of(connection: Connection, roots: Sequence[int]) -> list[Size]:
     ]
 
 
-async def check_unchanged(connection: Connection, table: TableId, leaf: Leaf) -> None:
+async def check_unchanged(connection: Connection, table: CapturedTable, leaf: Leaf) -> None:
     """To be asked beside an older snapshot, once that has read from the leaf, which keeps it as it
     is from then on. One that was written anew before, as another type of a column asks for, is
-    empty to the snapshot, and no row of it is streamed."""
+    empty to the snapshot, and no row of it is streamed; and a column that was replaced by another
+    of its name has been read as what it is not."""
     with in_our_words("the tables' files cannot be seen"):
-        [[file]] = await (await connection.execute(FILE, [leaf.oid])).fetchall()
-    if file != leaf.filenode:
-        raise changed(table)
+        cursor = await connection.execute(FORM, {"leaf": leaf.oid})
+        [[file, names, types]] = await cursor.fetchall()
+    now = dict(zip(names, types, strict=True))
+    read = table.schema.names
+    is_same = all(
+        now.get(each.name) == each.type_oid for each in table.columns if each.name in read
+    )
+    if file != leaf.filenode or not is_same:
+        raise changed(table.table)
 
 
 def changed(table: object) -> SourceUnavailable:

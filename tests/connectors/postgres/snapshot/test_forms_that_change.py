@@ -36,6 +36,8 @@ KEYLESS = (NEXT[0].replace(" PRIMARY KEY", ""), NEXT[1])
         "ALTER TABLE next ALTER amount TYPE bigint",
         "ALTER TABLE next ADD COLUMN at timestamptz DEFAULT clock_timestamp()",
         "TRUNCATE next",
+        "ALTER TABLE next DROP COLUMN amount, ADD COLUMN amount text DEFAULT 'abcd'",
+        "ALTER TABLE next DROP COLUMN amount, ADD COLUMN amount text DEFAULT '0012'",
     ],
 )
 async def test_a_table_that_is_written_anew_before_its_turn_is_read_beside_the_stream(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from core_log.changes import Operation, TableChanges
 from tests.databases import Guest
@@ -71,6 +72,8 @@ def odd_rows(*, first_id: int) -> list[str]:
 
 
 async def test_every_type_is_read_as_it_is_streamed(guest: Guest) -> None:
+    if guest.value("SELECT current_setting('server_version_num')::int") < 15_0000:
+        pytest.skip("numbers with more digits behind the point than digits came with PostgreSQL 15")
     columns = ", ".join(f"c{place} {each.type}" for place, each in enumerate(ODD))
     database = guest.value("SELECT current_database()")
     guest.execute(*(f'ALTER DATABASE "{database}" SET {each}' for each in STYLES))

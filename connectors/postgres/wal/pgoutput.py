@@ -18,6 +18,7 @@ from connectors.postgres.wal.burst import (
     Transactions,
     Truncated,
 )
+from connectors.postgres.wal.few import FEW_FRAMES, few_transactions, whole_of_few
 from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, Kernels, Spans
 from connectors.postgres.wal.relations import read_message, read_relation, read_truncate
 from connectors.postgres.wal.stretch import (
@@ -63,8 +64,8 @@ class Decoder:
     bytes stay with the caller, who shows them from the first not yet used one on.
     """
 
-    def __init__(self, kernels: Kernels) -> None:
-        self._kernels = kernels
+    def __init__(self, kernels: Kernels, *, few_frames: int = FEW_FRAMES) -> None:
+        self._kernels, self._few_frames = kernels, few_frames
         self._relations: dict[int, Relation] = {}
         self._open: Open | None = None
         self._position = 0
@@ -95,16 +96,22 @@ class Decoder:
             self.ending = Ending(chr(int(tags[at]) & ~FOREIGN), content)
             starts, tags, self._walked = starts[:at], tags[:at], int(starts[at])
         self.bytes_wanted = self._wanted(buffer, filled)
+        whole, self._goes_on = self._bounded(tags)
+        if whole:
+            self._whole = len(self._starts) + whole
+        self._starts = np.concatenate([self._starts, starts])
+        self._tags = np.concatenate([self._tags, tags])
+
+    def _bounded(self, tags: Bytes) -> tuple[int, bool]:
+        """Behind how many frames no transaction goes on, and whether one does behind the last."""
+        if len(tags) <= self._few_frames:
+            return whole_of_few(tags, self._goes_on)
         steps = (tags == BEGIN).astype(np.int64) - (tags == COMMIT)
         depth = int(self._goes_on) + np.cumsum(steps)
         if ((depth < 0) | (depth > 1)).any():
             raise DecodeError(OUT_OF_STEP)
         closed = np.flatnonzero(depth == 0)
-        if len(closed):
-            self._whole = len(self._starts) + int(closed[-1]) + 1
-        self._goes_on = bool(self._goes_on + steps.sum())
-        self._starts = np.concatenate([self._starts, starts])
-        self._tags = np.concatenate([self._tags, tags])
+        return (int(closed[-1]) + 1 if len(closed) else 0), bool(depth[-1])
 
     def _lone_keepalive(self, buffer: Bytes, filled: int) -> tuple[int, bool] | None:
         if filled != _KEEPALIVE.size or self._walked or self._goes_on or self.has_any:
@@ -144,11 +151,20 @@ class Decoder:
             return None, 0
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
         stretch = Stretch(buffer, self._starts[:count], self._tags[:count], used)
-        burst = self._burst(stretch)
+        few = self._few(stretch) if count <= self._few_frames else None
+        burst = few or self._burst(stretch)
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
         self._walked, self._whole = self._walked - used, 0
         self.bytes_wanted = max(0, self.bytes_wanted - used)
         return burst, used
+
+    def _few(self, stretch: Stretch) -> Burst | None:
+        if self._open is not None:
+            return None
+        burst = few_transactions(stretch, self._relations, self._position)
+        if burst is not None and burst.position is not None:
+            self._position = burst.position
+        return burst
 
     def _burst(self, stretch: Stretch) -> Burst:
         stretch.check()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from connectors.postgres.wal.burst import Burst, Message, RowChanges, Truncated
+from connectors.postgres.wal.few import FEW_FRAMES
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
 from connectors.postgres.wal.pgoutput import Decoder
 
@@ -48,8 +49,10 @@ Event = Change | Emptied | Said
 class Inbox:
     """A buffer that is filled and emptied as the stream's own is."""
 
-    def __init__(self, kernels: Kernels, capacity: int = 1 << 16) -> None:
-        self.decoder = Decoder(kernels)
+    def __init__(
+        self, kernels: Kernels, capacity: int = 1 << 16, *, few_frames: int = FEW_FRAMES
+    ) -> None:
+        self.decoder = Decoder(kernels, few_frames=few_frames)
         self.buffer = np.zeros(capacity + SLACK_BYTES, np.uint8)
         self.filled = 0
 

@@ -32,7 +32,13 @@ SHAPES = [
     (table(3), table(3, "x")),
 ]
 
-WAYS: tuple[tuple[Speed, int], ...] = (("python", 0), ("fast", 0), ("fast", 8))
+WAYS: tuple[tuple[Speed, int, int], ...] = (
+    ("python", 0, 0),
+    ("fast", 0, 0),
+    ("fast", 8, 0),
+    ("python", 8, 1_000),
+)
+"""The speed, how many rows are few, and how many messages."""
 
 texts = st.none() | st.text(max_size=9)
 
@@ -137,11 +143,12 @@ def in_order(events: Sequence[Event]) -> list[Event]:
     may_cut=st.booleans(),
     speed=st.sampled_from(["python", "fast"]),
     few_rows=st.sampled_from([0, 2, 8]),
+    few_frames=st.sampled_from([0, 4, 1_000]),
 )
 def test_every_history_is_told_whole_and_in_order(
-    server: Server, sizes: list[int], may_cut: bool, speed: Any, few_rows: int
+    server: Server, sizes: list[int], may_cut: bool, speed: Any, few_rows: int, few_frames: int
 ) -> None:
-    inbox = Inbox(kernels_of(speed, few_rows=few_rows))
+    inbox = Inbox(kernels_of(speed, few_rows=few_rows), few_frames=few_frames)
 
     bursts = list(inbox.bursts(pieces_of(server.stream, sizes), may_cut=may_cut))
 
@@ -173,14 +180,15 @@ def test_a_damaged_history_is_read_alike_or_refused_by_both(
         content[damage.draw(st.integers(0, len(content) - 1))] = damage.draw(st.integers(0, 255))
 
     all_alike = [
-        outcome(kernels_of(speed, few_rows=few_rows), bytes(content)) for speed, few_rows in WAYS
+        outcome(kernels_of(speed, few_rows=few_rows), bytes(content), few_frames)
+        for speed, few_rows, few_frames in WAYS
     ]
 
-    assert all_alike[0] == all_alike[1] == all_alike[2]
+    assert all(each == all_alike[0] for each in all_alike)
 
 
-def outcome(kernels: Kernels, content: bytes) -> tuple[list[Event], str]:
-    told, inbox = list[Event](), Inbox(kernels)
+def outcome(kernels: Kernels, content: bytes, few_frames: int) -> tuple[list[Event], str]:
+    told, inbox = list[Event](), Inbox(kernels, few_frames=few_frames)
     try:
         for burst in inbox.bursts([content], may_cut=True):
             told += events_of([burst])

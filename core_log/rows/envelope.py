@@ -1,6 +1,7 @@
 """Debezium's envelope in pieces: what a batch shares is one fragment between varying columns."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +71,7 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
     pieces: list[Piece] = []
     shared: list[Piece] = ["{"]
     for place, (name, cell) in enumerate(block.items()):
-        shared.append(f"{',' if place else ''}{quote(name)}:")
+        shared.append(_named(name) if not place else f",{_named(name)}")
         if not isinstance(cell, pa.Array):
             shared.append(constant(cell))
         elif runs.has(cell):
@@ -79,6 +80,12 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
             pieces += [*runs.spread(shared), json_text(cell)]
             shared = []
     return [*pieces, *runs.spread([*shared, "}"])]
+
+
+@cache
+def _named(member: str) -> str:
+    """Blocks have few, always the same."""
+    return f"{quote(member)}:"
 
 
 class _Runs(NamedTuple):
@@ -113,7 +120,7 @@ class _Runs(NamedTuple):
     def spread(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Pieces of stretches as pieces of rows."""
         if all(isinstance(piece, str) for piece in pieces):
-            return list(pieces)
+            return ["".join(map(str, pieces))]
         return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
 
 

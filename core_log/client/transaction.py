@@ -1,8 +1,8 @@
 """One transaction under way: what its block appends and commits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from core_log.batch import Batch
 from core_log.client.appending import BEFORE_IMPLICIT_ADD, append_once
@@ -36,7 +36,7 @@ class KafkaTransaction:
         self.failure: BaseException | None = None  # of its first step that failed
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
-        async with self._step():
+        with self._step():
             await self._announce(
                 partition, lambda: self._coordinator.add_partition(self._identity, partition)
             )
@@ -46,7 +46,7 @@ class KafkaTransaction:
             )
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        async with self._step():
+        with self._step():
             await self._announce(group, lambda: self._coordinator.add_group(self._identity, group))
             await self._coordinator.commit_offsets(self._identity, group, offsets)
 
@@ -58,8 +58,8 @@ class KafkaTransaction:
                 "the transaction ended before a step of it", hint="await every append inside it"
             )
 
-    @asynccontextmanager
-    async def _step(self) -> AsyncIterator[None]:
+    @contextmanager
+    def _step(self) -> Iterator[None]:
         if not self._is_open:
             raise LogRejected("the transaction has ended", hint="append inside its block")
         self.is_begun = True

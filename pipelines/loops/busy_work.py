@@ -22,6 +22,19 @@ def pieces_of(rows: int) -> int:
     return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system is slow to count
 
 
+def started(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
+    """The same as a future: of what needs no thread it has come when this returns, so that nobody
+    waits for the loop's next turn."""
+    if size >= THREAD_BYTES_MIN:
+        return asyncio.ensure_future(beside(work, size))
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    try:
+        done.set_result(work())
+    except Exception as error:
+        done.set_exception(error)
+    return done
+
+
 async def beside(work: Callable[[], T], size: int) -> T:
     """Done in a thread when `size`, in bytes, makes that worth it. Whoever is cancelled waits for
     the thread, so that nobody begins again with what it still works on."""

@@ -35,7 +35,7 @@ from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
 from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
-from pipelines.loops.busy_work import beside, pieces_of
+from pipelines.loops.busy_work import pieces_of, started
 from pipelines.loops.inexpressible import encoded_or_set_aside, sized
 from pipelines.loops.topics import TopicRules, partitions_for
 
@@ -82,7 +82,7 @@ class _Made(NamedTuple):
     rejects: Sequence[Reject]
 
 
-_Making = asyncio.Task[_Made]
+_Making = asyncio.Future[_Made]
 
 
 class _Begun(NamedTuple):
@@ -175,10 +175,7 @@ class Encoder:
     ) -> list[_Making]:
         pieces = divided(changes)
         size = changes.rows.nbytes // len(pieces)
-        return [
-            asyncio.ensure_future(beside(partial(self._made, route, each, stored, now_ms), size))
-            for each in pieces
-        ]
+        return [started(partial(self._made, route, each, stored, now_ms), size) for each in pieces]
 
     def _made(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int

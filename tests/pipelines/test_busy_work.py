@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from pipelines.loops.busy_work import THREAD_BYTES_MIN, beside, one_ahead
+from pipelines.loops.busy_work import THREAD_BYTES_MIN, beside, one_ahead, started
 
 
 class Items:
@@ -104,3 +104,14 @@ async def test_threads_that_compute_push_nobody_aside() -> None:
     policy = await beside(lambda: os.sched_getscheduler(0), THREAD_BYTES_MIN)
 
     assert (policy, os.sched_getscheduler(0)) == (os.SCHED_BATCH, os.SCHED_OTHER)
+
+
+async def test_what_needs_no_thread_is_there_at_once_and_keeps_its_failure() -> None:
+    small, large = started(lambda: 1, 0), started(lambda: 2, THREAD_BYTES_MIN)
+    failed = started(lambda: 1 // 0, 0)
+
+    assert small.done()
+    assert not large.done()
+    assert [await small, await large] == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        await failed

@@ -20,7 +20,7 @@ from core_log.joining import join
 from core_log.joining_pieces import Column, Kind, Piece
 from core_log.log import Log, TopicPartition
 from core_log.partitioning import partitions_of
-from core_log.record_headers import encode_header_columns
+from core_log.record_headers import encode_header_columns, encode_headers
 from core_log.rows.codec import (
     AT_HEADER,
     OPERATION_HEADER,
@@ -195,7 +195,8 @@ class Encoder:
         for partition, rows in self._spread(route, encoded):
             keys, values, theirs = encoded.keys, encoded.values, headers
             if rows is not None:
-                keys, values, theirs = keys.take(rows), values.take(rows), theirs.take(rows)
+                keys, values = keys.take(rows), values.take(rows)
+                theirs = theirs if isinstance(theirs, bytes) else theirs.take(rows)
             batches = records.encode(
                 keys,
                 values,
@@ -321,14 +322,16 @@ def _between_moves(changes: TableChanges, start: int) -> int:
     return start + int(changes.operations[start].as_py() == Operation.INSERT)
 
 
-def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> pa.BinaryArray:
-    """The headers that every record carries, tombstones as well."""
+def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> bytes | pa.BinaryArray:
+    """The headers that every record carries, tombstones as well; once where all carry the same."""
     at = _at(changes)
     if encoded.changes is not None and isinstance(at, pa.Array):
         at = at.take(encoded.changes)
     further = {**_other_keys(changes, encoded), **changes.headers}
     if encoded.changes is not None:
         further = {name: column.take(encoded.changes) for name, column in further.items()}
+    if isinstance(at, bytes) and not further:
+        return encode_headers(((SCHEMA_HEADER, str(schema_id).encode()), (AT_HEADER, at)))
     return encode_header_columns(
         {SCHEMA_HEADER: str(schema_id).encode(), AT_HEADER: at},
         len(encoded.keys),

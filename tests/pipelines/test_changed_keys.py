@@ -1,5 +1,7 @@
 """The two records of a changed key stay together, and each names the other's key."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from core_log.changes import Operation, TableChanges, source_times
@@ -49,3 +51,13 @@ def test_headers_name_the_other_key_and_tombstones_have_them_too() -> None:
     first, second = b'{"id":1000000}', b'{"id":1000001}'
     assert newer == [None, first, first, None, second, second, None]
     assert older == [None, None, None, b'{"id":0}', None, None, b'{"id":1}']
+
+
+def test_headers_that_all_records_share_are_made_once() -> None:
+    changes = replace(pairs(3, leading=0), moves=None, indexes=None, commits="0/16B3748")
+    encoded = codec_for(WireSettings(), topic="t").encode(changes, now_us=0)
+
+    shared = headers_of(changes, encoded, 7)
+    each = headers_of(replace(changes, commits=pa.array(["0/16B3748"] * len(changes))), encoded, 7)
+
+    assert isinstance(shared, bytes) and set(each.to_pylist()) == {shared}

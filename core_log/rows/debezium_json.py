@@ -31,14 +31,14 @@ class DebeziumJson:
         opening, closing = self._value_frame(forms, changes.source)
         if changes.is_truncate:
             pieces = truncate_envelope(changes, now_us=now_us)
-            values = join([opening, *pieces, closing], 1).cast(pa.binary())
+            values = join([opening, *pieces, closing], 1, kind=pa.binary())
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         texts = forms.to_json(changes.rows)
         frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)
         keys = encode_keys(forms, texts, len(changes), frame)
         row = object_pieces(changes.schema.names, texts.values())
         pieces = envelope(changes, row, _before(changes, forms), now_us=now_us)
-        values = join([opening, *pieces, closing], len(changes)).cast(pa.binary())
+        values = join([opening, *pieces, closing], len(changes), kind=pa.binary())
         return with_tombstones(keys, values, changes.operations)
 
     def decode(

@@ -67,6 +67,7 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
     """An object whose members are columns or constants."""
     if block is None:
         return [NULL]
+    block = {name: _of_one(cell) for name, cell in block.items()}
     runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
     pieces: list[Piece] = []
     shared: list[Piece] = ["{"]
@@ -80,6 +81,11 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
             pieces += [*runs.spread(shared), json_text(cell)]
             shared = []
     return [*pieces, *runs.spread([*shared, "}"])]
+
+
+def _of_one(cell: Cell) -> Cell:
+    """What a single row has is what all rows have."""
+    return cell[0].as_py() if isinstance(cell, pa.Array) and len(cell) == 1 else cell
 
 
 @cache
@@ -120,7 +126,7 @@ class _Runs(NamedTuple):
     def spread(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Pieces of stretches as pieces of rows."""
         if all(isinstance(piece, str) for piece in pieces):
-            return ["".join(map(str, pieces))]
+            return list(pieces)
         return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
 
 

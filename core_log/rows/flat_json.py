@@ -40,7 +40,7 @@ class FlatJson:
         names = [*changes.schema.names, *ADDED]
         pieces = object_pieces(names, [*texts.values(), *map(json_text, added(changes))])
         opening, closing = self._value_frame(forms)
-        values = join([opening, *pieces, closing], len(changes)).cast(pa.binary())
+        values = join([opening, *pieces, closing], len(changes), kind=pa.binary())
         if changes.is_truncate:
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)

@@ -22,7 +22,7 @@ def encode_keys(
     if not names:
         return pa.nulls(row_count, pa.binary())
     pieces = object_pieces(names, [texts[name] for name in names])
-    return join([frame[0], *pieces, frame[1]], row_count).cast(pa.binary())
+    return join([frame[0], *pieces, frame[1]], row_count, kind=pa.binary())
 
 
 def key_frame(forms: RowForms, *, topic: str, has_schemas: bool) -> Frame:

@@ -1,6 +1,6 @@
 """Columns as JSON text, put together in C++: no Python object per value."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ Piece: TypeAlias = str | pa.Array | Column
 either are written as JSON's null."""
 
 EMPTY = pa.scalar("", pa.string())
+TEXT = pa.string()
 NULL, NULL_BYTES = "null", b"null"
 
 
@@ -57,15 +58,26 @@ def object_pieces(names: Sequence[str], texts: Iterable[Column]) -> list[Piece]:
     return [*pieces, "}"]
 
 
-def join(pieces: Sequence[Piece], row_count: int) -> pa.StringArray:
+def join(
+    pieces: Sequence[Piece], row_count: int, *, kind: pa.DataType = TEXT
+) -> pa.StringArray | pa.BinaryArray:
     """All pieces of a row behind each other, row for row."""
-    return joining.join(list(map(_joined, pieces)), row_count, kind=pa.string(), null=NULL_BYTES)
+    return joining.join(list(_joined(pieces)), row_count, kind=kind, null=NULL_BYTES)
 
 
-def _joined(piece: Piece) -> joining_pieces.Piece:
-    if isinstance(piece, str):
-        return piece.encode()
-    return piece if isinstance(piece, Column) else Column(piece, Kind.RAW)
+def _joined(pieces: Sequence[Piece]) -> Iterator[joining_pieces.Piece]:
+    """What all rows have as one piece, where it stands side by side."""
+    shared = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            shared += piece
+            continue
+        if shared:
+            yield shared.encode()
+            shared = ""
+        yield piece if isinstance(piece, Column) else Column(piece, Kind.RAW)
+    if shared:
+        yield shared.encode()
 
 
 def _list_text(column: pa.Array) -> pa.Array:

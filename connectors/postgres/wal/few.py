@@ -7,6 +7,7 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
+from connectors.postgres.types.moments import EPOCH_US
 from connectors.postgres.wal.burst import (
     NO_OLD,
     Burst,
@@ -21,7 +22,6 @@ from connectors.postgres.wal.stretch import (
     COMMIT,
     COMMIT_BYTES,
     DELETE,
-    EPOCH_US,
     HEAD_BYTES,
     INSERT,
     KEEPALIVE,

@@ -75,7 +75,8 @@ class Following:
                 self._stream.ask()
             while not self.is_over:
                 coming = asyncio.ensure_future(anext(bursts))
-                try:
+                async with AsyncExitStack() as waiting:
+                    waiting.push_async_callback(_end, coming)
                     while not (coming.done() or self.is_over):
                         await self._something(coming, beating)
                         while (rows := await self._rows_read()) is not None:
@@ -86,8 +87,6 @@ class Following:
                         break
                     if coming.exception() is not None and self._heart.gives_slot_up:
                         await beating
-                finally:
-                    await _end(coming)
                 async with aclosing(self._changes(coming.result())) as batches:
                     async for batch in batches:
                         yield batch

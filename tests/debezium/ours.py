@@ -145,7 +145,9 @@ def _events(changes: TableChanges, codec: RowCodec) -> list[Event]:
         for column in (encoded.keys, encoded.values)
     ]
     names = () if changes.is_truncate else (NEW_KEY_HEADER, OLD_KEY_HEADER)
-    headers = headers_of(changes, encoded, 1) if names else None
+    headers = headers_of(changes, encoded, 1)
+    if isinstance(headers, bytes):  # none of them names another key
+        names = ()
     columns = {name: header_column(headers, name).to_pylist() for name in names}
     return [
         Event(

@@ -178,14 +178,21 @@ async def streaming(source: PostgresSource, guest: Guest) -> AsyncIterator[None]
 
     task = asyncio.ensure_future(read())
     try:
-        for _ in range(600):
-            if guest.value("SELECT count(*) FROM pg_replication_slots WHERE active"):
-                break
-            await asyncio.sleep(0.05)
+        await until_active(guest, wanted=True)
         yield
     finally:
         task.cancel()
         await asyncio.wait([task])
+        await until_active(guest, wanted=False)  # the server notices a moment later
+
+
+async def until_active(guest: Guest, *, wanted: bool) -> None:
+    """Whether somebody reads from a slot."""
+    for _ in range(600):
+        if wanted == bool(guest.value("SELECT count(*) FROM pg_replication_slots WHERE active")):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"a slot is active: {not wanted}")
 
 
 async def said_of(file: Path) -> list[Examined]:

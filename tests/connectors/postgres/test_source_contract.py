@@ -1,5 +1,6 @@
 """The PostgreSQL source keeps the contract of sources."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,12 @@ class Ground:
         )
 
     def held(self) -> object:
-        return len(list(Path("/proc/self/fd").iterdir()))
+        """Connections alone, since a compiler in a thread of its own opens files when it likes."""
+        found = 0
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                found += str(each.readlink()).startswith("socket:")
+        return found
 
 
 class TestStream(SourceSuite):

@@ -92,18 +92,18 @@ class _Kept(threading.local):
     a small one half of its writing."""
 
     compressor: "ZstdCompressor | None" = None
-    zstd: "ZstdDecompressor | None" = None
+    decompressor: "ZstdDecompressor | None" = None
 
 
 _KEPT = _Kept()
 
 
 def _zstd() -> "ZstdDecompressor":
-    if _KEPT.zstd is None:
+    if _KEPT.decompressor is None:
         import zstandard
 
-        _KEPT.zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
-    return _KEPT.zstd
+        _KEPT.decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    return _KEPT.decompressor
 
 
 def _too_large(kind: str, bytes_max: int) -> DecodeError:

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.wal.burst import Bytes, Int64s
-from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels
 from connectors.postgres.wal.texts import all_values
 from core_log.errors import DecodeError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
-FLAGS_BYTES, LENGTH_BYTES = 4, 4
+FLAGS_BYTES = 4
 TRAILER = b"\xff\xff"
 """Where a row would say how many values it has: there are no more rows."""
 

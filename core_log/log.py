@@ -69,7 +69,16 @@ class Fetched:
 class Transaction(Protocol):
     """Appends and offset commits that become visible together or not at all."""
 
-    async def append(self, partition: TopicPartition, batch: Batch) -> int: ...
+    async def append(self, partition: TopicPartition, batch: Batch) -> int:
+        """Returns the base offset."""
+        ...
+
+    async def append_each(
+        self, batches: Mapping[TopicPartition, Batch]
+    ) -> Mapping[TopicPartition, int]:
+        """The same for several partitions, together: one way to the log and back."""
+        ...
+
     async def commit_offsets(self, group: str, offsets: Offsets) -> None: ...
 
 

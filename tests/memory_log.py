@@ -226,6 +226,13 @@ class MemoryTransaction:
         self.writer.log.fuse.done()
         return first
 
+    async def append_each(
+        self, batches: Mapping[TopicPartition, Batch]
+    ) -> Mapping[TopicPartition, int]:
+        return {
+            partition: await self.append(partition, batch) for partition, batch in batches.items()
+        }
+
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
         raise NotImplementedError
 

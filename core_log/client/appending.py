@@ -1,12 +1,20 @@
-"""Appends one sealed batch to the leader of its partition, until the log has it or refuses it."""
+"""Appends sealed batches to the leaders of their partitions, until the log has or refuses them."""
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
+from core_log.client.lanes import Outcome, Sealed
+from core_log.client.node import Node
 from core_log.client.retrying import TryAgain
+from core_log.client.together import together
+from core_log.errors import HeadwaterError
 from core_log.log import TopicPartition
 from core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 
@@ -17,38 +25,41 @@ BEFORE_IMPLICIT_ADD = 11
 
 async def append_once(
     cluster: Cluster,
-    partition: TopicPartition,
-    batch: memoryview,
+    batches: Sealed,
     *,
     acks: int = ALL_IN_SYNC,
     transactional_id: str | None = None,
     version_max: int | None = None,
-) -> int:
-    """One attempt; returns the base offset, -1 when no answer was wanted."""
-    node = await cluster.leader(partition)
-    part = PartitionProduceData(index=partition.partition, records=batch)
-    topic_id = cluster.topic_id(partition.topic)
-    request = ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=cluster.settings.request_wait_ms_max,
-        topic_data=[
-            TopicProduceData(name=partition.topic, topic_id=topic_id, partition_data=[part])
-        ],
-    )
-    try:
-        if acks == UNANSWERED:
-            await node.tell(request, version_max=version_max)
-            return -1
-        said = await node.ask(request, version_max=version_max)
-    except ConnectionLost:
-        cluster.forget_topic(partition.topic)
-        raise
-    answers = [part for topic in said.responses for part in topic.partition_responses]
-    if len(answers) != 1:
-        raise TryAgain("the broker did not say what became of the batch")
-    cluster.check(answers[0].error_code, partition, answers[0].error_message)
-    return answers[0].base_offset
+) -> Mapping[TopicPartition, Outcome]:
+    """One attempt, one request for each broker that leads some of the partitions. A base offset is
+    -1 when no answer was wanted."""
+
+    async def append_to(
+        node: Node, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Outcome]:
+        theirs = {partition: batches[partition] for partition in partitions}
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=cluster.settings.request_wait_ms_max,
+            topic_data=_topic_data(cluster, theirs),
+        )
+        try:
+            if acks == UNANSWERED:
+                await node.tell(request, version_max=version_max)
+                return dict.fromkeys(theirs, -1)
+            said = await node.ask(request, version_max=version_max)
+        except ConnectionLost as lost:
+            for topic, _ in theirs:
+                cluster.forget_topic(topic)
+            return dict.fromkeys(theirs, lost)
+        return _outcomes(cluster, request, said)
+
+    leaders = (await cluster.leaders(batches)).items()
+    outcomes: dict[TopicPartition, Outcome] = {}
+    for each in await together([append_to(*leader) for leader in leaders]):
+        outcomes |= each
+    return outcomes
 
 
 async def append_plainly(
@@ -57,6 +68,46 @@ async def append_plainly(
     """Without identity a lost answer leads to a second copy: at least once."""
 
     async def attempt() -> int:
-        return await append_once(cluster, partition, batch, acks=acks)
+        outcomes = await append_once(cluster, {partition: batch}, acks=acks)
+        outcome = outcomes[partition]
+        if isinstance(outcome, int):
+            return outcome
+        raise outcome
 
     return await cluster.persist(attempt)
+
+
+def _topic_data(cluster: Cluster, batches: Sealed) -> list[TopicProduceData]:
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for (topic, partition), batch in batches.items():
+        part = PartitionProduceData(index=partition, records=batch)
+        topics.setdefault(topic, []).append(part)
+    return [
+        TopicProduceData(name=topic, topic_id=cluster.topic_id(topic), partition_data=parts)
+        for topic, parts in topics.items()
+    ]
+
+
+def _outcomes(
+    cluster: Cluster, asked: ProduceRequest, said: ProduceResponse
+) -> dict[TopicPartition, Outcome]:
+    names: dict[str | UUID, str] = {}  # newer brokers answer by id, without the name
+    found: dict[TopicPartition, Outcome] = {}
+    for topic in asked.topic_data:
+        names[topic.name] = names[topic.topic_id] = topic.name
+        for part in topic.partition_data:
+            found[TopicPartition(topic.name, part.index)] = TryAgain(
+                "the broker did not say what became of the batch"
+            )
+    for answered in said.responses:
+        name = names.get(answered.name or answered.topic_id)
+        if name is None:
+            continue
+        for answer in answered.partition_responses:
+            partition = TopicPartition(name, answer.index)
+            try:
+                cluster.check(answer.error_code, partition, answer.error_message)
+                found[partition] = answer.base_offset
+            except (TryAgain, HeadwaterError) as refusal:
+                found[partition] = refusal
+    return found

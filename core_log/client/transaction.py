@@ -1,16 +1,19 @@
 """One transaction under way: what its block appends and commits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from core_log.batch import Batch
 from core_log.client.appending import BEFORE_IMPLICIT_ADD, append_once
 from core_log.client.cluster import Cluster
-from core_log.client.lanes import Lane, ProducerIdentity
+from core_log.client.lanes import Lanes, Outcome, ProducerIdentity, Sealed
 from core_log.client.transactions import TransactionCoordinator
 from core_log.errors import LogRejected
 from core_log.log import Offsets, TopicPartition
+
+A = TypeVar("A", TopicPartition, str)
 
 
 class KafkaTransaction:
@@ -22,7 +25,7 @@ class KafkaTransaction:
         name: str,
         identity: ProducerIdentity,
         *,
-        lanes: Callable[[TopicPartition], Lane],
+        lanes: Lanes,
         coordinator: TransactionCoordinator,
         cluster: Cluster,
     ) -> None:
@@ -36,18 +39,22 @@ class KafkaTransaction:
         self.failure: BaseException | None = None  # of its first step that failed
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
+        return (await self.append_each({partition: batch}))[partition]
+
+    async def append_each(
+        self, batches: Mapping[TopicPartition, Batch]
+    ) -> Mapping[TopicPartition, int]:
         with self._step():
             await self._announce(
-                partition, lambda: self._coordinator.add_partition(self._identity, partition)
+                batches, lambda each: self._coordinator.add_partition(self._identity, each)
             )
-            lane = self._lanes(partition)
-            return await lane.append(
-                batch, lambda data: self._send(partition, data), is_transactional=True
-            )
+            return await self._lanes.append(batches, self._send)
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
         with self._step():
-            await self._announce(group, lambda: self._coordinator.add_group(self._identity, group))
+            await self._announce(
+                [group], lambda each: self._coordinator.add_group(self._identity, each)
+            )
             await self._coordinator.commit_offsets(self._identity, group, offsets)
 
     def close(self) -> None:
@@ -73,21 +80,21 @@ class KafkaTransaction:
             self._steps -= 1
 
     async def _announce(
-        self, what: TopicPartition | str, announce: Callable[[], Awaitable[None]]
+        self, wanted: Iterable[A], announce: Callable[[A], Awaitable[None]]
     ) -> None:
-        """Tells the coordinator beforehand, where it does not learn of `what` by itself."""
+        """Tells the coordinator beforehand, where it does not learn of them by itself."""
         if self._coordinator.renews_epochs:
             return
         async with self._announcing:  # also of what is: nobody passes those who wait for it
-            if what not in self._announced:
-                await announce()
-                self._announced.add(what)
+            for each in wanted:
+                if each not in self._announced:
+                    await announce(each)
+                    self._announced.add(each)
 
-    async def _send(self, partition: TopicPartition, data: memoryview) -> int:
+    async def _send(self, batches: Sealed) -> Mapping[TopicPartition, Outcome]:
         return await append_once(
             self._cluster,
-            partition,
-            data,
+            batches,
             transactional_id=self._name,
             version_max=None if self._coordinator.renews_epochs else BEFORE_IMPLICIT_ADD,
         )

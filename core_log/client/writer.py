@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from core_log.batch import Batch
 from core_log.client.cluster import Cluster
-from core_log.client.lanes import Lane, ProducerIdentity
+from core_log.client.lanes import Lanes, ProducerIdentity
 from core_log.client.transaction import KafkaTransaction
 from core_log.client.transactions import TransactionCoordinator
 from core_log.errors import (
@@ -39,7 +39,7 @@ class KafkaWriter:
     ) -> None:
         self.name = name
         self._identity, self._coordinator, self._cluster = identity, coordinator, cluster
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes = Lanes(identity, cluster)
         self._appending = asyncio.Lock()
         self._is_in_transaction = False
         self._end: HeadwaterError | None = None  # why there will be no further transaction
@@ -83,16 +83,10 @@ class KafkaWriter:
         return KafkaTransaction(
             self.name,
             self._identity,
-            lanes=self._lane,
+            lanes=self._lanes,
             coordinator=self._coordinator,
             cluster=self._cluster,
         )
-
-    def _lane(self, partition: TopicPartition) -> Lane:
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = Lane(self._identity, self._cluster)
-        return lane
 
     async def _commit(self, transaction: KafkaTransaction) -> None:
         if transaction.failure is not None:
@@ -150,7 +144,7 @@ class KafkaWriter:
         """Sequences begin anew with a new epoch."""
         if identity != self._identity:
             self._identity = identity
-            self._lanes.clear()
+            self._lanes = Lanes(identity, self._cluster)
 
     def _lose(self, problem: str, cause: BaseException | None = None) -> HeadwaterError:
         self._end = LogUnavailable(

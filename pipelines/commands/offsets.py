@@ -173,8 +173,9 @@ async def _move(
             )
         if chosen:
             async with writer.transaction() as transaction:
-                for batch in encode_positions(pipeline, chosen, now_ms=now_ms()):
-                    await transaction.append(positions_home(pipeline), batch)
+                await transaction.append(
+                    positions_home(pipeline), encode_positions(pipeline, chosen, now_ms=now_ms())
+                )
     return before
 
 

@@ -56,7 +56,7 @@ def commits_home(pipeline: str) -> TopicPartition:
     return home_of(COMMITS, pipeline)
 
 
-def encode_commit(commit: Commit, *, now_ms: int) -> list[Batch]:
+def encode_commit(commit: Commit, *, now_ms: int) -> Batch:
     touched: dict[str, dict[str, Stretch]] = {}
     for (topic, partition), stretch in commit.touched.items():
         touched.setdefault(topic, {})[str(partition)] = stretch

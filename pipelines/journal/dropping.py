@@ -33,8 +33,9 @@ async def drop_from_log(
     if positions:
         async with writer.transaction() as transaction:
             gone = dict.fromkeys(positions)
-            for batch in encode_positions(pipeline, gone, now_ms=now_ms):
-                await transaction.append(positions_home(pipeline), batch)
+            await transaction.append(
+                positions_home(pipeline), encode_positions(pipeline, gone, now_ms=now_ms)
+            )
         yield f"position of the source, {len(positions)} parts"
     if count := await forget_control(log, pipeline, now_ms=now_ms):
         yield f"wishes, {count} of them"

@@ -19,9 +19,7 @@ def positions_home(pipeline: str) -> TopicPartition:
     return home_of(POSITIONS, pipeline)
 
 
-def encode_positions(
-    pipeline: str, positions: Mapping[str, str | None], *, now_ms: int
-) -> list[Batch]:
+def encode_positions(pipeline: str, positions: Mapping[str, str | None], *, now_ms: int) -> Batch:
     """One keyed record per part; None takes a part back."""
     keys = [orjson.dumps([pipeline, part]) for part in positions]
     values = [

@@ -38,7 +38,7 @@ def schemas_home(topic: str) -> TopicPartition:
     return home_of(SCHEMAS, topic)
 
 
-def encode_schema(stored: StoredSchema) -> list[Batch]:
+def encode_schema(stored: StoredSchema) -> Batch:
     value = {
         "version": FORMAT_VERSION,
         "pipeline": stored.pipeline,

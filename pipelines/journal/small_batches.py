@@ -6,7 +6,7 @@ from core_log.batch import Batch
 from core_log.plain_records import PlainRecord, encode_batch
 
 
-def small_batch(records: Sequence[tuple[bytes, bytes | None]], *, now_ms: int) -> list[Batch]:
+def small_batch(records: Sequence[tuple[bytes, bytes | None]], *, now_ms: int) -> Batch:
     """Keys and values, uncompressed."""
     plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
-    return [Batch(encode_batch(plain), len(plain), now_ms)]
+    return Batch(encode_batch(plain), len(plain), now_ms)

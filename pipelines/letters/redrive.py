@@ -102,8 +102,9 @@ async def _redrive_partition(
                 # Without a boundary behind them the records would wait for the next commit.
                 ids = {partition.topic: await log.topic_id(partition.topic)}
                 commit = Commit(pipeline, NO_TIME, {}, {partition: stretch}, ids)
-                for boundary in encode_commit(commit, now_ms=now_ms):
-                    await transaction.append(commits_home(pipeline), boundary)
+                await transaction.append(
+                    commits_home(pipeline), encode_commit(commit, now_ms=now_ms)
+                )
         except _Overtaken:
             continue
         return {each.number for each in going}

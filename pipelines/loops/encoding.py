@@ -150,7 +150,7 @@ class Encoder:
             self._stored[kept.schema.table] = stored
             if is_new:
                 home = schemas_home(route.topic)
-                yield [Portion(home, each, is_data=False) for each in encode_schema(stored)]
+                yield [Portion(home, encode_schema(stored), is_data=False)]
             if begun is None or begun.stored is not stored:
                 await _end(makings)
                 makings = self._makings(route, kept, stored, now_ms)

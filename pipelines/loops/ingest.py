@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +11,6 @@ from typing import NamedTuple
 from connectors.source import Source
 from core_log.batch import Batch
 from core_log.changes import ChangeBatch, TableChanges
-from core_log.client.together import together
 from core_log.clock import Clock
 from core_log.log import Log, TopicPartition, Transaction
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
@@ -30,6 +29,8 @@ UNIT = "source"
 HELD_MS_MAX = 50
 """How long a transaction of the log stays open for what is there already, when more always is:
 nobody reads a change before its transaction ends."""
+TOGETHER_BYTES_MAX = 64 << 10
+"""Of data that waits for what else its transaction appends, to take one way with it."""
 LANDING_BYTES_MAX = 1 << 20
 """Appends go out while this much is on its way: whoever waits for each answer stands still for as
 long as the log, which shares the processors with us, needs to get its turn."""
@@ -126,14 +127,14 @@ class _Tally:
 
 
 class _Landing(NamedTuple):
-    """An append of data or of a schema while it is under way."""
+    """Data or schemas on their way to the log."""
 
-    portion: Portion
-    appended: asyncio.Future[int]
+    portions: Sequence[Portion]
+    appended: asyncio.Future[Mapping[TopicPartition, int]]
 
     @property
     def size(self) -> int:
-        return len(self.portion.batch.data)
+        return _size_of(self.portions)
 
 
 @dataclass(slots=True)
@@ -161,6 +162,8 @@ class _Filling:
     _kept_bytes: int = field(default=0, init=False)
     _landings: deque[_Landing] = field(default_factory=deque, init=False)
     """The last appends, so that the next can be made, and follow them, meanwhile."""
+    _held: dict[TopicPartition, Portion] = field(default_factory=dict, init=False)
+    """What has not set out yet."""
 
     def __post_init__(self) -> None:
         self.opened_ms = self.clock.monotonic_ms()
@@ -235,20 +238,27 @@ class _Filling:
         """Position and boundary come last, so that nobody waits for them behind a long
         transaction. Only the boundary says where the data is. It waits until that is there, or is
         written by where it will be, if it can be written anew should that turn out to be wrong."""
-        under_way = [each.portion for each in self._landings]
-        foreseen = self.foresight.of(self.touched, under_way) if self.batches else None
-        boundary = [] if foreseen is None else await self._boundary(foreseen)
-        home, now_ms = positions_home(self.pipeline), self.clock.now_ms()
-        positions = encode_positions(self.pipeline, self.positions, now_ms=now_ms)
-        appends = [(home, each) for each in positions] + boundary
-        await together([self._landed(), *(_append(transaction, *each) for each in appends)])
+        under_way = [each for landing in self._landings for each in landing.portions]
+        data = [*under_way, *self._held.values()]
+        foreseen = self.foresight.of(self.touched, data) if self.batches else None
+        self._hold_ours(positions_home(self.pipeline), self._position())
+        if foreseen is not None:
+            self._hold_ours(commits_home(self.pipeline), await self._boundary(foreseen))
+        await self._set_out(transaction)
+        await self._landed()
         if foreseen is not None:
             self.foresight.check(foreseen, self.touched)
             return
-        for each in await self._boundary(self.touched):
-            await _append(transaction, *each)
+        boundary = await self._boundary(self.touched)
+        await transaction.append(commits_home(self.pipeline), boundary)
 
-    async def _boundary(self, touched: Touched) -> list[tuple[TopicPartition, Batch]]:
+    def _hold_ours(self, home: TopicPartition, batch: Batch) -> None:
+        self._held[home] = Portion(home, batch, is_data=False)
+
+    def _position(self) -> Batch:
+        return encode_positions(self.pipeline, self.positions, now_ms=self.clock.now_ms())
+
+    async def _boundary(self, touched: Touched) -> Batch:
         commit = Commit(
             pipeline=self.pipeline,
             committed_ms=max((each.committed_ms for each in self.tallies.values()), default=0),
@@ -257,8 +267,7 @@ class _Filling:
             topic_ids=await self.topic_ids.of({each.topic for each in touched}),
             truncated=frozenset(self.truncated),
         )
-        batches = encode_commit(commit, now_ms=self.clock.now_ms())
-        return [(commits_home(self.pipeline), each) for each in batches]
+        return encode_commit(commit, now_ms=self.clock.now_ms())
 
     def told(self) -> list[Report]:
         now_ms = self.clock.now_ms()
@@ -275,32 +284,54 @@ class _Filling:
         async for portions in self.encoder.encode(
             changes, positions=self.positions, now_ms=self.clock.now_ms()
         ):
-            size = sum(len(portion.batch.data) for portion in portions)
-            under_way = [each.portion for each in self._landings]
-            is_data = all(each.is_data for each in (*under_way, *portions))
-            await self._landed(left_max=LANDING_BYTES_MAX - size if is_data else 0)
             for portion in portions:
-                appending = transaction.append(portion.partition, portion.batch)
-                self._landings.append(_Landing(portion, asyncio.ensure_future(appending)))
                 if not portion.is_data:
                     self._keep_nothing()  # the encoder believes by now that the log has it
-                else:
-                    if changes.is_truncate:
-                        self.truncated.add(portion.partition.topic)
-                    tally.bytes += len(portion.batch.data)
-                    self.bytes += len(portion.batch.data)
+                    continue
+                if changes.is_truncate:
+                    self.truncated.add(portion.partition.topic)
+                tally.bytes += len(portion.batch.data)
+                self.bytes += len(portion.batch.data)
+            await self._hold(transaction, portions)
+
+    async def _hold(self, transaction: Transaction, portions: Sequence[Portion]) -> None:
+        """Little waits for what it can take the way with, and nothing passes a schema."""
+        for portion in portions:
+            size = _size_of([*self._held.values(), portion])
+            if portion.partition in self._held or size > TOGETHER_BYTES_MAX:
+                await self._set_out(transaction)
+            self._held[portion.partition] = portion
+            if len(portion.batch.data) > TOGETHER_BYTES_MAX:
+                await self._set_out(transaction)
+        if not all(each.is_data for each in portions):
+            await self._set_out(transaction)
+            await self._landed()
+
+    async def _set_out(self, transaction: Transaction) -> None:
+        portions = [*self._held.values()]
+        if not portions:
+            return
+        self._held.clear()
+        await self._landed(left_max=LANDING_BYTES_MAX - _size_of(portions))
+        appending = transaction.append_each({each.partition: each.batch for each in portions})
+        self._landings.append(_Landing(portions, asyncio.ensure_future(appending)))
 
     async def _landed(self, *, left_max: int = 0) -> None:
         """Until no more bytes than these are under way."""
         while self._landings and sum(each.size for each in self._landings) > max(0, left_max):
             landing = self._landings[0]
-            portion, first = landing.portion, await landing.appended
+            firsts = await landing.appended
             self._landings.popleft()
-            if portion.is_data:
-                stretch = stretch_of(portion.batch.record_count, landing.size, first)
-                earlier = self.touched.get(portion.partition)
-                self.touched[portion.partition] = earlier.joined(stretch) if earlier else stretch
+            self._touch(landing.portions, firsts)
+
+    def _touch(self, portions: Sequence[Portion], firsts: Mapping[TopicPartition, int]) -> None:
+        for partition, batch, is_data in portions:
+            if not is_data:
+                continue
+            stretch = stretch_of(batch.record_count, len(batch.data), firsts[partition])
+            earlier = self.touched.get(partition)
+            self.touched[partition] = earlier.joined(stretch) if earlier else stretch
 
 
-async def _append(transaction: Transaction, home: TopicPartition, batch: Batch) -> None:
-    await transaction.append(home, batch)
+def _size_of(portions: Iterable[Portion]) -> int:
+    return sum(len(each.batch.data) for each in portions)

@@ -184,11 +184,14 @@ class _Moving:
         logger.info("%s is filled from %s", filled.topic, self.move.former)
         async with self.writer.transaction() as transaction:
             for stored in filter(recoder.has_key, schemas.values()):
-                for batch in encode_schema(recoder.schema(stored)):
-                    await transaction.append(schemas_home(filled.topic), batch)
+                await transaction.append(
+                    schemas_home(filled.topic), encode_schema(recoder.schema(stored))
+                )
             parts = line_part(self.move.first, line) | filled_part(self.move.first, filled)
-            for batch in encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms()):
-                await transaction.append(positions_home(self.pipeline), batch)
+            await transaction.append(
+                positions_home(self.pipeline),
+                encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms()),
+            )
         return filled
 
     def _check_possible(
@@ -298,8 +301,10 @@ class _Moving:
                 has_truncates=filled.has_truncates or any(each.is_truncate for each in found),
             )  # fmt: skip
             part_of_it = filled_part(self.move.first, filled)
-            for batch in encode_positions(self.pipeline, part_of_it, now_ms=self.clock.now_ms()):
-                await transaction.append(positions_home(self.pipeline), batch)
+            await transaction.append(
+                positions_home(self.pipeline),
+                encode_positions(self.pipeline, part_of_it, now_ms=self.clock.now_ms()),
+            )
         return filled
 
     async def _is_whole(
@@ -343,10 +348,12 @@ class _Moving:
         now_ms = self.clock.now_ms()
         async with self.writer.transaction() as transaction:
             parts |= filled_part(self.move.first, None)
-            for batch in encode_positions(self.pipeline, parts, now_ms=now_ms):
-                await transaction.append(positions_home(self.pipeline), batch)
-            for batch in encode_commit(commit, now_ms=now_ms):
-                await transaction.append(commits_home(self.pipeline), batch)
+            await transaction.append(
+                positions_home(self.pipeline), encode_positions(self.pipeline, parts, now_ms=now_ms)
+            )
+            await transaction.append(
+                commits_home(self.pipeline), encode_commit(commit, now_ms=now_ms)
+            )
 
     async def _newest_commit_ms(self) -> int:
         """Of the source, so that boundaries stay in the order of its time."""

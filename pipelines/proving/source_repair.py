@@ -250,5 +250,4 @@ async def _append(
     # Without a boundary behind them the records would wait for the next commit.
     topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
     commit = Commit(repair.loaded.name, NO_TIME, {}, touched, topic_ids)
-    for boundary in encode_commit(commit, now_ms=now_ms):
-        await transaction.append(commits_home(repair.loaded.name), boundary)
+    await transaction.append(commits_home(repair.loaded.name), encode_commit(commit, now_ms=now_ms))

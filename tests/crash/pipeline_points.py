@@ -196,6 +196,14 @@ class KillingTransaction:
             offset = await self.transaction.append(partition, batch)
         return offset
 
+    async def append_each(
+        self, batches: Mapping[TopicPartition, Batch]
+    ) -> Mapping[TopicPartition, int]:
+        """One by one, so that it can be killed between any two of them."""
+        return {
+            partition: await self.append(partition, batch) for partition, batch in batches.items()
+        }
+
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
         await self.transaction.commit_offsets(group, offsets)
 

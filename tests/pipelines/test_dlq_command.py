@@ -46,8 +46,7 @@ async def prepare(directory: Path) -> None:
         await log.ensure_topic(topic)
     await log.ensure_topic(TopicSettings(name=TOPIC))
     stored = StoredSchema("shop", TOPIC, 1, SCHEMA, WIRE, {}, 0)
-    for batch in encode_schema(stored):
-        await log.append(schemas_home(TOPIC), batch)
+    await log.append(schemas_home(TOPIC), encode_schema(stored))
     row = {"id": 7, "total": Decimal("12.50"), "note": "a\x1b[31mb"}
     changes = changes_of(SCHEMA, (INSERT, row))
     encoded = codec_for(WIRE, topic=TOPIC).encode(changes, now_us=0)

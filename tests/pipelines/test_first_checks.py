@@ -41,9 +41,9 @@ async def test_a_source_does_not_wait_for_what_was_left_open_by_one_that_was_kil
     transaction = writer.transaction()
     left_open = await transaction.__aenter__()
     for number in range(16):
-        [schema] = small_batch([(b'["shop.rows",1]', b"{}")], now_ms=0)
+        schema = small_batch([(b'["shop.rows",1]', b"{}")], now_ms=0)
         await left_open.append(TopicPartition(SCHEMAS, number), schema)
-    [position] = encode_positions("shop", {"file/rows.csv": "{}"}, now_ms=0)
+    position = encode_positions("shop", {"file/rows.csv": "{}"}, now_ms=0)
     await left_open.append(positions_home("shop"), position)
 
     await checked_first()(

@@ -1,7 +1,7 @@
 """A boundary that is written before the log has said where its data is, says the truth."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,32 +85,29 @@ def appending(world: World, after: Set[int]) -> Callable[[int], Awaitable[object
 
     async def append(number: int) -> None:
         if number in after:
-            for batch in small_batch([(b"theirs", b"{}")], now_ms=1):
-                await world.log.append(ORDERS, batch)
+            await world.log.append(ORDERS, small_batch([(b"theirs", b"{}")], now_ms=1))
 
     return append
 
 
-def watch_answers(monkeypatch: pytest.MonkeyPatch, world: World) -> list[bool]:
-    """Per append of data: whether its transaction's boundary was appended before the answer."""
-    plain, found = MemoryTransaction.append, list[bool]()
+def watch_appends(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Per append of data: whether its transaction's boundary takes the same way."""
+    plain, found = MemoryTransaction.append_each, list[bool]()
 
-    async def late(self: MemoryTransaction, partition: TopicPartition, batch: Batch) -> int:
-        first = await plain(self, partition, batch)
-        if partition == ORDERS:
-            for _ in range(50):
-                await asyncio.sleep(0)
-            home = world.log.partitions[commits_home(PIPELINE)]
-            found.append(any(each.transaction is self for each in home.entries))
-        return first
+    async def watched(
+        self: MemoryTransaction, batches: Mapping[TopicPartition, Batch]
+    ) -> Mapping[TopicPartition, int]:
+        if ORDERS in batches:
+            found.append(commits_home(PIPELINE) in batches)
+        return await plain(self, batches)
 
-    monkeypatch.setattr(MemoryTransaction, "append", late)
+    monkeypatch.setattr(MemoryTransaction, "append_each", watched)
     return found
 
 
 async def test_a_boundary_is_written_beside_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await prepared()
-    were_beside = watch_answers(monkeypatch, world)
+    were_beside = watch_appends(monkeypatch)
 
     await world.ingest_from(OneByOne(nothing))
 
@@ -165,7 +162,7 @@ async def test_what_is_too_much_to_be_kept_waits_for_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await prepared()
-    were_beside = watch_answers(monkeypatch, world)
+    were_beside = watch_appends(monkeypatch)
     monkeypatch.setattr(ingest, "KEPT_BYTES_MAX", 0)
 
     await world.ingest_from(OneByOne(nothing))

@@ -261,8 +261,9 @@ async def test_what_is_not_there_cannot_be_steered(served: Served, path: str, pr
 async def test_offsets_are_those_in_the_log_and_those_that_sinks_told(served: Served) -> None:
     positions = next(each for each in internal_topics(history_ms=1) if each.name == POSITIONS)
     await served.log.ensure_topic(positions)
-    for each in encode_positions("shop", {"stream": "0/1A"}, now_ms=1):
-        await served.log.append(positions_home("shop"), each)
+    await served.log.append(
+        positions_home("shop"), encode_positions("shop", {"stream": "0/1A"}, now_ms=1)
+    )
     served.board(Stood("shop", "sql", {"shop.public.orders-0": "7"}))
 
     found = await served.ask("GET", "/pipelines/shop/offsets")

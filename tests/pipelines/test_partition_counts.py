@@ -158,5 +158,4 @@ async def made_before(log: MemoryLog, loaded: LoadedPipeline, *, partitions: int
     stored, _ = await SchemaBook(log, loaded.name).current(
         topic, schema, wire_of(loaded), positions={}, now_ms=0
     )
-    for batch in encode_schema(stored):
-        await log.append(schemas_home(topic), batch)
+    await log.append(schemas_home(topic), encode_schema(stored))

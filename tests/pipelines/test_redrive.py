@@ -279,8 +279,10 @@ async def test_after_putting_everything_back_the_target_is_the_source(
 async def test_a_letter_of_a_former_topic_stays_where_it_is() -> None:
     world = await world_of([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]], aside={0})
     switch = Switch(ORDERS.topic, f"{ORDERS.topic}.g2", {0: 4}, {0: 2}, {0: 2})
-    for batch in encode_positions(PIPELINE, line_part(ORDERS.topic, Line((switch,))), now_ms=1):
-        await world.log.append(positions_home(PIPELINE), batch)
+    await world.log.append(
+        positions_home(PIPELINE),
+        encode_positions(PIPELINE, line_part(ORDERS.topic, Line((switch,))), now_ms=1),
+    )
 
     fates = await put_back(world)
 

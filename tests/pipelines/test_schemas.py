@@ -35,8 +35,7 @@ async def record(
     book, wire = SchemaBook(log, pipeline), wire or WireSettings()
     stored, is_new = await book.current(TOPIC, schema, wire, positions={}, now_ms=1)
     if is_new:
-        for batch in encode_schema(stored):
-            await log.append(schemas_home(TOPIC), batch)
+        await log.append(schemas_home(TOPIC), encode_schema(stored))
     return stored.id
 
 

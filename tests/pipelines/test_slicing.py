@@ -37,8 +37,7 @@ class SlicedLog:
             await self.log.ensure_topic(TopicSettings(name=place.topic))
             schema = schema_of(place.topic.rpartition(".")[2])
             stored = StoredSchema("shop", place.topic, 1, schema, WireSettings(), {}, 0)
-            for batch in encode_schema(stored):
-                await self.log.append(schemas_home(place.topic), batch)
+            await self.log.append(schemas_home(place.topic), encode_schema(stored))
 
     async def commit(
         self, *places: TopicPartition, records_each: int = 2, committed_ms: int = 5
@@ -53,8 +52,7 @@ class SlicedLog:
                 first = await transaction.append(place, batch)
                 touched[place] = Stretch(first, first + records_each, records_each, 100)
             commit = Commit("shop", committed_ms, {"stream": "1"}, touched)
-            for batch in encode_commit(commit, now_ms=0):
-                await transaction.append(HOME, batch)
+            await transaction.append(HOME, encode_commit(commit, now_ms=0))
 
     async def slicer(self, stands: Stands, *, records_due: int = 1, wait_ms: int = 0) -> Slicer:
         limits = SliceLimits(records=records_due, bytes=1 << 30, wait_ms=wait_ms)

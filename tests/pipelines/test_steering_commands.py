@@ -96,14 +96,15 @@ async def fill(log: Log, name: str) -> None:
     topic = f"{name}.{ORDERS}"
     await log.ensure_topic(dead_letter_topic(name))
     await log.ensure_topic(TopicSettings(name=topic))
-    for batch in encode_positions(name, {"stream": "0/1A", "chunk/1": "done"}, now_ms=NOW_MS):
-        await log.append(positions_home(name), batch)
+    await log.append(
+        positions_home(name),
+        encode_positions(name, {"stream": "0/1A", "chunk/1": "done"}, now_ms=NOW_MS),
+    )
     key = Column("id", pa.int64(), is_nullable=False)
     for id, column in ((1, Column("n", pa.int32())), (2, Column("total", pa.string()))):
         schema = TableSchema(TableId("public", "orders"), (key, column), ("id",))
         stored = StoredSchema(name, topic, id, schema, WireSettings(), {"stream": "0/1"}, NOW_MS)
-        for batch in encode_schema(stored):
-            await log.append(schemas_home(topic), batch)
+        await log.append(schemas_home(topic), encode_schema(stored))
     await log.commit_offsets(f"headwater.{name}.sql", {TopicPartition(topic, 0): 0})
 
 
@@ -267,8 +268,7 @@ def test_nothing_is_left_in_the_log_of_a_dropped_pipeline(shop: Shop) -> None:
 
 def test_a_successor_of_a_dropped_pipeline_begins_behind_its_commits(shop: Shop) -> None:
     home, log = commits_home(shop.name), shop.owner.log
-    for batch in encode_positions("other", {"a": "b"}, now_ms=NOW_MS):
-        shop.owner.do(log.append(home, batch))
+    shop.owner.do(log.append(home, encode_positions("other", {"a": "b"}, now_ms=NOW_MS)))
     end = shop.owner.do(log.bounds([home]))[home].end
     shop.end()
 

@@ -1,6 +1,8 @@
 """Commits keep their distance on average, and a delay ends with the change that had it."""
 
-from pipelines.loops.spacing import Spacing
+import pytest
+
+from pipelines.loops.spacing import AHEAD_MAX, Spacing
 
 WAIT_MS = 5
 
@@ -22,12 +24,17 @@ def test_the_first_change_after_quiet_goes_at_once() -> None:
     assert begins([1_000, 9_000, 20_000], spacing) == [1_000, 9_000, 20_000]
 
 
-def test_a_delay_is_not_handed_on_to_changes_that_come_as_fast_as_they_may_go() -> None:
+@pytest.mark.parametrize("delay_ms", [4, 5, 9, 13])
+def test_a_delay_is_not_handed_on_to_changes_that_come_as_fast_as_they_may_go(
+    delay_ms: int,
+) -> None:
+    """Not by a millisecond either, although the clock counts only whole ones."""
     spacing = Spacing(WAIT_MS)
-    on_time = [1_000 + WAIT_MS * number for number in range(20)]
-    late = [*on_time[:5], on_time[5] + 4, *on_time[6:]]
+    on_time = [1_000 + WAIT_MS * number for number in range(40)]
+    late = [*on_time[:5], *(max(each, on_time[5] + delay_ms) for each in on_time[5:])]
+    uneven = [each - (number > 10 and number % 3 == 0) for number, each in enumerate(late)]
 
-    assert begins(late, spacing) == late
+    assert begins(uneven, spacing) == uneven
 
 
 def test_changes_that_come_faster_than_they_may_go_are_spaced_out() -> None:
@@ -35,7 +42,7 @@ def test_changes_that_come_faster_than_they_may_go_are_spaced_out() -> None:
 
     found = begins(list(range(1_000, 1_100)), spacing)
 
-    assert found[-1] - found[0] >= WAIT_MS * (len(found) - 2)
+    assert found[-1] - found[0] == WAIT_MS * (len(found) - 1 - AHEAD_MAX)
 
 
 def test_a_long_delay_gives_no_right_to_a_flood() -> None:
@@ -44,4 +51,4 @@ def test_a_long_delay_gives_no_right_to_a_flood() -> None:
 
     found = begins([5_000] * 10, spacing)
 
-    assert found[-1] - found[0] == WAIT_MS * 8
+    assert found[-1] - found[0] == WAIT_MS * (9 - AHEAD_MAX)

@@ -54,6 +54,9 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self.content = self.content[:size].ljust(size, b"\0")
 
+    def begin_sync(self) -> None:
+        """Any of it may survive a power cut all the same."""
+
     def sync(self) -> None:
         self.synced = bytes(self.content)
 
@@ -255,6 +258,10 @@ class FaultyFile:
         self._files.before("truncate", self._path)
         self._file.truncate(size)
 
+    def begin_sync(self) -> None:
+        self._files.before("begin sync", self._path)
+        self._file.begin_sync()
+
     def sync(self) -> None:
         self._files.before("sync", self._path)
         self._file.sync()
@@ -277,7 +284,7 @@ class FaultyFiles:
         self.failures_max: int | None = None
         self.error: BaseException = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.is_short = False
-        self.sound: frozenset[str] = frozenset({"read"})
+        self.sound: frozenset[str] = frozenset({"read", "begin sync"})
         """Operations that never fail and are not counted."""
 
     def before(self, operation: str, path: Path) -> None:

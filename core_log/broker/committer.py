@@ -103,6 +103,9 @@ class Committer:
         partitions, time = self._gathered(), asyncio.get_running_loop().time
         with self._making_up_for(partitions):
             jobs = self._jobs(partitions)
+            if len(jobs) > 1:
+                for _, job in jobs:
+                    job.begin()
             self._on_synced(
                 partitions,
                 [self._on_ended(partition, job, run_job(job, time)) for partition, job in jobs],

@@ -36,6 +36,11 @@ class SyncJob:
     def is_empty(self) -> bool:
         return not self.files and not self.directories and self._active is None
 
+    def begin(self) -> None:
+        """Whoever runs several jobs, one after the other, has the disk work at all of them."""
+        if self._active is not None:
+            self._active.begin_sync()
+
     def run(self) -> None:
         for file in self.files:
             file.sync()

@@ -126,3 +126,26 @@ async def test_a_quick_disk_has_a_transaction_before_its_end_asks_for_it(tmp_pat
 
     assert sum(were_settled) > 10, "but for moments at which the machine is busy"
     await log.close()
+
+
+async def test_a_disk_works_at_all_partitions_of_a_round_at_once(tmp_path: Path) -> None:
+    operations = list[tuple[str, str]]()
+
+    def note(operation: str, path: Path) -> None:
+        if path.suffix == ".log" and path.parent.name.startswith("orders"):
+            operations.append((operation, path.parent.name))
+
+    log = await on_a_disk(tmp_path, note)
+    several = [TopicPartition(name, 0) for name in ("orders", "orders2", "orders3")]
+    await log.ensure_topic(*(TopicSettings(name=place.topic) for place in several))
+    writer, rounds = await log.writer("w"), list[list[str]]()
+    for number in range(20):
+        operations.clear()
+        async with writer.transaction() as transaction:
+            await transaction.append_each({place: batch_of(f"{number}") for place in several})
+        rounds.append([operation for operation, _ in operations if "sync" in operation])
+
+    quick = [each for each in rounds if each[:3] == ["begin sync"] * 3]
+    assert len(quick) > 10, "but for moments at which the machine is busy"
+    assert all(each[3:6] == ["sync"] * 3 for each in quick)
+    await log.close()

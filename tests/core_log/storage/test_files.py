@@ -37,6 +37,7 @@ def test_what_is_written_is_read_and_ends_where_the_file_ends(
     assert files.read(directory / "x") == b"help"
     file.truncate(6)
     assert files.read(directory / "x") == b"help\0\0"
+    file.begin_sync()
     file.sync()
     file.forget_cached()
 

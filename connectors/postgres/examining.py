@@ -164,12 +164,15 @@ async def _about_the_publication(
     if not wanted:
         return []
     told = list[Finding]()
-    needed = publications.statements(name, found, wanted)
-    needed = [each for each in needed if " DROP TABLE " not in each]
     new = [each for each in tables if found is None or each.table not in found.covered]
     may = settings.publication.create == "auto" and all(each.is_owned for each in new)
     may = may and (facts.may_create if found is None else found.is_ours)
-    if needed and not may:
+    if not may and (found is None or not publications.covers(found, wanted)):
+        needed = (
+            [publications.creation(name, wanted, version=connection.info.server_version)]
+            if found is None
+            else [each for each in publications.changes(found, wanted) if " DROP " not in each]
+        )
         missing = wanted if found is None else publications.missing_from(found, wanted)
         is_given = settings.publication.create == "never"
         why = "the file says that it is given" if is_given else "our role may not make it"
@@ -185,9 +188,9 @@ async def _about_the_publication(
     if unsafe := await publications.unidentified(connection, published):
         told.append(
             Finding(
-                "the server refuses UPDATE and DELETE, once it publishes them, of tables that have"
-                f" no replica identity: {few(unsafe)}",
-                publications.identity_cure(unsafe),
+                "the server refuses UPDATE and DELETE, once it publishes them, of tables that"
+                f" {unsafe.why}: {few(unsafe.tables)}",
+                unsafe.cure,
             )
         )
     if found is not None and (said := publications.narrowed(found, wanted)):

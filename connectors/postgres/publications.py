@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from psycopg import sql
 
@@ -11,14 +12,21 @@ from core_log.errors import SourceRejected
 from core_log.table_schema import TableId
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
+PUBLISH = f"publish = '{', '.join(OPERATIONS)}'"
+VIA_ROOT = "publish_via_partition_root = true"
+GENERATED = "publish_generated_columns = stored"
 NAME_BYTES_MAX = 63
 SHOWN_MAX = 5
 
 LOOK = """
 SELECT p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
-    pg_catalog.pg_has_role(p.pubowner, 'USAGE'), p.oid::int8
+    pg_catalog.pg_has_role(p.pubowner, 'USAGE'), p.oid::int8, to_jsonb(p) ->> 'pubgencols'
 FROM pg_catalog.pg_publication p WHERE p.pubname = {name}
 """
+GENERATED_SINCE = 18_0000
+"""Before, publications are without generated columns, and the server does not mind. From then on it
+refuses to change rows whose replica identity has some that are not published."""
+STORED = "s"
 
 MEMBERS = """
 SELECT n.nspname, c.relname, r.oid::int8, to_jsonb(r) ->> 'prattrs' IS NOT NULL
@@ -55,12 +63,13 @@ WITH wanted AS (
     SELECT oid FROM wanted
     UNION SELECT t.relid::oid FROM wanted, pg_catalog.pg_partition_tree(wanted.oid) t
 )
-SELECT n.nspname, c.relname
+SELECT n.nspname, c.relname, c.relreplident = 'f'
 FROM leaves
 JOIN pg_catalog.pg_class c ON c.oid = leaves.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND CASE c.relreplident
-    WHEN 'f' THEN false
+    WHEN 'f' THEN EXISTS (SELECT FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attgenerated = 'v' AND NOT a.attisdropped)
     WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index i
         WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
     WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index i
@@ -68,7 +77,8 @@ WHERE c.relkind = 'r' AND CASE c.relreplident
     ELSE true END
 ORDER BY n.nspname, c.relname
 """
-"""A partition has an identity of its own. A primary key whose check can be put off is none."""
+"""A partition has an identity of its own. A primary key whose check can be put off is none, and a
+whole row none either where it has virtual columns, which cannot be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,17 @@ class Publication:
     """Tables of which it leaves out rows, or columns, to what it sends of them."""
     number: int
     """Another one once it was dropped and made anew."""
+    lacks_generated: bool
+    """It could publish stored generated columns, and does not."""
+
+
+class Unidentified(NamedTuple):
+    """Tables, or their partitions, of which the server could not say which row was changed. Where
+    one is published, it refuses every UPDATE and DELETE of it to everybody."""
+
+    why: str
+    tables: Sequence[TableId]
+    cure: str
 
 
 def publication_name(settings: PostgresSettings, pipeline: str) -> str:
@@ -113,7 +134,7 @@ async def look(connection: Connection, name: str) -> Publication | None:
             schemas = await found.fetchall()
         found = await connection.execute(sql.SQL(COVERED).format(**wanted))
         covered = await found.fetchall()
-    covers_all, goes_via_root, *sends, is_ours, number = row
+    covers_all, goes_via_root, *sends, is_ours, number, generated = row
     return Publication(
         name=name,
         covers_all=covers_all,
@@ -129,6 +150,7 @@ async def look(connection: Connection, name: str) -> Publication | None:
             covered, {TableId(schema, table) for schema, table, _, has_list in members if has_list}
         ),
         number=number,
+        lacks_generated=generated not in (STORED, None),
     )
 
 
@@ -147,17 +169,24 @@ def _filtered(
     return found
 
 
-async def unidentified(connection: Connection, tables: Collection[TableId]) -> list[TableId]:
-    """Tables, or their partitions, of which the server could not say which row was changed. Where
-    one is published, it refuses every UPDATE and DELETE of it to everybody."""
+async def unidentified(connection: Connection, tables: Collection[TableId]) -> Unidentified | None:
     names = [[each.namespace for each in tables], [each.name for each in tables]]
     with in_our_words("the server does not show its tables"):
         found = await connection.execute(UNIDENTIFIED, names)
-        return [TableId(*row) for row in await found.fetchall()]
+        rows = await found.fetchall()
+    if without := [TableId(*name) for *name, is_full in rows if not is_full]:
+        why = "have neither a primary key nor another replica identity"
+        return Unidentified(why, without, identity_cure(without))
+    if full := [TableId(*name) for *name, _ in rows]:
+        why = "have virtual generated columns, and REPLICA IDENTITY FULL"
+        return Unidentified(why, full, identity_cure(full, "DEFAULT"))
+    return None
 
 
-def identity_cure(tables: Iterable[TableId]) -> str:
-    return " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
+def identity_cure(tables: Iterable[TableId], identity: str = "FULL") -> str:
+    return " ".join(
+        f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY {identity};" for each in tables
+    )
 
 
 def whole_statement(found: Publication) -> str:
@@ -181,28 +210,28 @@ def missing_from(found: Publication, tables: Collection[TableId]) -> list[TableI
     return sorted(set(tables) - found.covered)
 
 
-def statements(
-    name: str,
-    found: Publication | None,
-    tables: Collection[TableId],
-    *,
-    spared: Collection[str] = (),
+def creation(name: str, tables: Collection[TableId], *, version: int) -> str:
+    """SQL that makes it, on a server of this version."""
+    options = [PUBLISH, VIA_ROOT, *([GENERATED] if version >= GENERATED_SINCE else [])]
+    return (
+        f"CREATE PUBLICATION {quote(name)} FOR TABLE {member_list(tables)} WITH"
+        f" ({', '.join(options)})"
+    )
+
+
+def changes(
+    found: Publication, tables: Collection[TableId], *, spared: Collection[str] = ()
 ) -> list[str]:
-    """SQL that makes the publication one of exactly `tables`, but for those that are `spared`;
-    nothing when it is. One that covers more by itself, being for all tables or for schemas, is
-    left as wide as it is."""
-    quoted = quote(name)
-    if found is None:
-        return [
-            f"CREATE PUBLICATION {quoted} FOR TABLE {member_list(tables)} WITH"
-            f" (publish = '{', '.join(OPERATIONS)}', publish_via_partition_root = true)"
-        ]
-    changes = []
-    if not found.goes_via_root:
-        changes.append("publish_via_partition_root = true")
-    if found.operations != set(OPERATIONS):
-        changes.append(f"publish = '{', '.join(OPERATIONS)}'")
-    told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(changes)})"] if changes else []
+    """SQL that makes it one of exactly `tables`, but for those that are `spared`; nothing when it
+    is. One that covers more by itself, being for all tables or for schemas, is left as wide as it
+    is."""
+    quoted = quote(found.name)
+    options = [
+        *([] if found.goes_via_root else [VIA_ROOT]),
+        *([] if found.operations == set(OPERATIONS) else [PUBLISH]),
+        *([GENERATED] if found.is_ours and found.lacks_generated else []),
+    ]
+    told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(options)})"] if options else []
     # Without the root's way its partitions are covered in its stead, so membership counts as well.
     if new := set(tables) - found.covered - found.members.keys():
         told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {member_list(new)}")
@@ -226,25 +255,26 @@ async def keep(
     it, since the source leaves it out.
     """
     found = await look(connection, name)
+    created = creation(name, tables, version=connection.info.server_version)
     if settings.publication.create == "never":
         if found is None:
             raise SourceRejected(
                 "there is no such publication",
                 publication=name,
-                hint=_for_the_owner(statements(name, None, tables)),
+                hint=_for_the_owner([created]),
             )
         check_covers(found, tables)
         return ()
     new = tables if found is None else set(tables) - found.covered - found.members.keys()
     if unsafe := await unidentified(connection, new):
         raise SourceRejected(
-            "once published, the server would refuse every UPDATE and DELETE of tables that have"
-            " neither a primary key nor another replica identity",
-            tables=", ".join(map(str, unsafe)),
-            hint=f"add a primary key, leave them out of `tables`, or: {identity_cure(unsafe)}",
+            f"once published, the server would refuse every UPDATE and DELETE of tables that"
+            f" {unsafe.why}",
+            tables=", ".join(map(str, unsafe.tables)),
+            hint=f"give them a primary key, leave them out of `tables`, or: {unsafe.cure}",
         )
     done = list[str]()
-    for statement in statements(name, found, tables, spared=spared):
+    for statement in [created] if found is None else changes(found, tables, spared=spared):
         try:
             with in_our_words("the publication cannot be changed", publication=name):
                 await _execute(connection, statement)
@@ -257,7 +287,7 @@ async def keep(
                     "our role may not make the publication",
                     publication=name,
                     why=error.facts.get("why"),
-                    hint=_for_the_owner(statements(name, None, tables)),
+                    hint=_for_the_owner([created]),
                 ) from None
             check_covers(now, tables)
             return done
@@ -265,13 +295,18 @@ async def keep(
     return done
 
 
+def covers(found: Publication, tables: Collection[TableId]) -> bool:
+    """Whether every change of these is sent, as a change of the table that the file names."""
+    is_whole = found.goes_via_root and found.operations == set(OPERATIONS)
+    return is_whole and not missing_from(found, tables)
+
+
 def check_covers(found: Publication, tables: Collection[TableId]) -> None:
     """Raises `SourceRejected` with the SQL that cures it when changes would be missed."""
-    missing = missing_from(found, tables)
-    if found.goes_via_root and not missing and found.operations == set(OPERATIONS):
+    if covers(found, tables):
         return
     facts = {
-        "tables_missing": ", ".join(map(str, missing)),
+        "tables_missing": ", ".join(map(str, missing_from(found, tables))),
         "operations_missing": ", ".join(sorted(set(OPERATIONS) - found.operations)),
         "publish_via_partition_root": "" if found.goes_via_root else "false",
     }
@@ -280,7 +315,7 @@ def check_covers(found: Publication, tables: Collection[TableId]) -> None:
         publication=found.name,
         **{name: fact for name, fact in facts.items() if fact},
         hint=_for_the_owner(
-            [each for each in statements(found.name, found, tables) if " DROP TABLE " not in each]
+            [each for each in changes(found, tables) if " DROP TABLE " not in each]
         ),
     )
 

@@ -92,6 +92,60 @@ async def test_generated_columns_are_left_out_though_a_publication_has_them(othe
     assert {tuple(changes.schema.names) for changes in told.tables} == {("id", "note")}
 
 
+def as_owner(guest: Guest) -> Guest:
+    """The source may make its publication itself."""
+    return Guest(guest.owner, guest.owner)
+
+
+TOTALS = (
+    "CREATE TABLE totals (id int PRIMARY KEY, n int, twice int GENERATED ALWAYS AS (n * 2) STORED)",
+    "ALTER TABLE totals REPLICA IDENTITY FULL",
+    "INSERT INTO totals (id, n) VALUES (1, 1)",
+)
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["made", "found"])
+async def test_our_publication_never_keeps_others_from_changing_rows_with_generated_columns(
+    other: Guest, is_there: bool
+) -> None:
+    """The server would, since PostgreSQL 18, of rows that identify themselves as a whole."""
+    other.execute(*TOTALS)
+    if is_there:
+        other.execute(
+            "CREATE PUBLICATION headwater_shop FOR TABLE totals"
+            " WITH (publish_via_partition_root = true)"
+        )
+
+    async with story(as_owner(other)) as told:
+        found = await told.tell("UPDATE totals SET n = 2", "DELETE FROM totals")
+
+    changes = [each for each in found if each.operation != "r"]
+    assert [(each.operation, each.before or each.row) for each in changes] == [
+        ("u", {"id": 1, "n": 1}),
+        ("d", {"id": 1, "n": 2}),
+    ]
+
+
+async def test_a_table_whose_virtual_columns_would_keep_it_from_changes_is_not_published(
+    other: Guest,
+) -> None:
+    if other.value("SELECT current_setting('server_version_num')::int") < 18_0000:
+        pytest.skip("virtual columns came with PostgreSQL 18")
+    virtual = TOTALS[0].replace("STORED", "VIRTUAL")
+    other.execute(virtual, *TOTALS[1:])
+
+    [finding] = await examine(settings_of(as_owner(other)), "shop")
+    with pytest.raises(SourceRejected, match="virtual generated columns") as refused:
+        async with story(as_owner(other)):
+            pass
+    other.execute("UPDATE totals SET n = 2", finding.cure)
+    async with story(as_owner(other)) as told:
+        found = await told.tell("UPDATE totals SET n = 3")
+
+    assert finding.is_fatal and finding.cure in refused.value.hint
+    assert [each.row for each in found if each.operation == "u"] == [{"id": 1, "n": 3}]
+
+
 @pytest.mark.parametrize("origin", ["any", "none"])
 async def test_what_the_server_has_from_a_replication_may_be_left_out(
     other: Guest, origin: str

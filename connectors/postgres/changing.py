@@ -270,15 +270,16 @@ def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
 def _check_keys(rows: pa.RecordBatch, part: RowChanges, capture: Capture) -> None:
     """A row that went has to bring its key, and one that changed its former key: that comes where
     it was another one and is of the replica identity."""
-    columns = capture.relation.columns
-    is_by_columns = capture.relation.identity in BY_COLUMNS
-    # Of a table without a key whose partitions have one no column is flagged, and theirs are sent.
-    are_some_sent = is_by_columns and any(column.is_identity for column in columns)
-    has_updates = are_some_sent and bool((part.operations == UPDATE).any())
-    is_alone = (part.operations == UPDATE) & (part.old_kinds == NO_OLD)
-    is_unsure = bool(capture.keyless_parts) and bool(is_alone.any())
+    columns, are_some_sent, is_unsure = capture.relation.columns, False, False
+    is_update = part.operations == UPDATE
+    if is_update.any():
+        # Of a table without a key whose partitions have one no column is flagged; theirs are sent.
+        is_by_columns = capture.relation.identity in BY_COLUMNS
+        are_some_sent = is_by_columns and any(column.is_identity for column in columns)
+        is_alone = is_update & (part.old_kinds == NO_OLD)
+        is_unsure = bool(capture.keyless_parts) and bool(is_alone.any())
     for name, place in zip(capture.schema.key, capture.key_places, strict=True):
-        is_unseen = is_unsure or (has_updates and not columns[place].is_identity)
+        is_unseen = is_unsure or (are_some_sent and not columns[place].is_identity)
         if rows.column(name).null_count or is_unseen:
             table = capture.schema.table
             cure = identity_cure(capture.keyless_parts or [table])

@@ -236,27 +236,23 @@ class _Filling:
 
     async def close(self, transaction: Transaction) -> None:
         """Position and boundary come last, so that nobody waits for them behind a long
-        transaction. Only the boundary says where the data is. It waits until that is there, or is
-        written by where it will be, if it can be written anew should that turn out to be wrong."""
-        under_way = [each for landing in self._landings for each in landing.portions]
-        data = [*under_way, *self._held.values()]
-        foreseen = self.foresight.of(self.touched, data) if self.batches else None
-        self._hold_ours(positions_home(self.pipeline), self._position())
-        if foreseen is not None:
-            self._hold_ours(commits_home(self.pipeline), await self._boundary(foreseen))
-        await self._set_out(transaction)
+        transaction; what is still held takes the same way. The boundary says where all of it is. So
+        what is held either lands before, or the boundary says where it will be, if both can be
+        written anew should that turn out to be wrong."""
         await self._landed()
-        if foreseen is not None:
-            self.foresight.check(foreseen, self.touched)
-            return
-        boundary = await self._boundary(self.touched)
-        await transaction.append(commits_home(self.pipeline), boundary)
-
-    def _hold_ours(self, home: TopicPartition, batch: Batch) -> None:
-        self._held[home] = Portion(home, batch, is_data=False)
-
-    def _position(self) -> Batch:
-        return encode_positions(self.pipeline, self.positions, now_ms=self.clock.now_ms())
+        touched = self.foresight.of(self.touched, self._held.values()) if self.batches else None
+        if touched is None:
+            await self._set_out(transaction)
+            await self._landed()
+            touched = dict(self.touched)
+        position = encode_positions(self.pipeline, self.positions, now_ms=self.clock.now_ms())
+        boundary = await self._boundary(touched)
+        held = self._let_go()
+        last = {each.partition: each.batch for each in held}
+        last[positions_home(self.pipeline)] = position
+        last[commits_home(self.pipeline)] = boundary
+        self._touch(held, await transaction.append_each(last))
+        self.foresight.check(touched, self.touched)
 
     async def _boundary(self, touched: Touched) -> Batch:
         commit = Commit(
@@ -308,13 +304,16 @@ class _Filling:
             await self._landed()
 
     async def _set_out(self, transaction: Transaction) -> None:
-        portions = [*self._held.values()]
-        if not portions:
+        if not (portions := self._let_go()):
             return
-        self._held.clear()
         await self._landed(left_max=LANDING_BYTES_MAX - _size_of(portions))
         appending = transaction.append_each({each.partition: each.batch for each in portions})
         self._landings.append(_Landing(portions, asyncio.ensure_future(appending)))
+
+    def _let_go(self) -> list[Portion]:
+        portions = [*self._held.values()]
+        self._held.clear()
+        return portions
 
     async def _landed(self, *, left_max: int = 0) -> None:
         """Until no more bytes than these are under way."""

@@ -33,9 +33,12 @@ async def write(
         value = f"{name}-{number}"
         try:
             async with writer.transaction() as transaction:
-                await asyncio.gather(
-                    *(transaction.append(each, batch_of(value)) for each in partitions)
-                )
+                if number % 2:
+                    await transaction.append_each({each: batch_of(value) for each in partitions})
+                else:
+                    await asyncio.gather(
+                        *(transaction.append(each, batch_of(value)) for each in partitions)
+                    )
                 if random.random() < 0.2:
                     raise Refused
             certain.append(value)

@@ -123,6 +123,45 @@ async def test_appends_side_by_side_arrive_in_the_order_they_were_made(ground: G
     assert await read_all(ground.log, partition) == values
 
 
+async def test_batches_of_several_partitions_are_appended_together_and_in_order(
+    ground: Ground,
+) -> None:
+    partitions = [*await ground.topic(partitions=3), *await ground.topic()]
+    writer = await ground.log.writer(ground.name("writer"))
+
+    async with writer.transaction() as transaction:
+        steps = [partitions, partitions[:2], partitions[::-1], partitions[1:]]
+        found = await asyncio.gather(
+            *(
+                transaction.append_each({each: batch_of(str(number)) for each in step})
+                for number, step in enumerate(steps)
+            )
+        )
+
+    for partition in partitions:
+        theirs = [number for number, step in enumerate(steps) if partition in step]
+        assert await read_all(ground.log, partition) == [str(number) for number in theirs]
+        assert [found[number][partition] for number in theirs] == list(range(len(theirs)))
+
+
+async def test_a_batch_that_is_refused_spoils_those_it_was_appended_with(ground: Ground) -> None:
+    small, (partition,) = (
+        await ground.topic(config={"max.message.bytes": "1000"}),
+        await ground.topic(),
+    )
+    writer = await ground.log.writer(ground.name("writer"))
+
+    with pytest.raises(LogRejected, match="aborted"):
+        async with writer.transaction() as transaction:
+            with pytest.raises(BatchTooLarge):
+                await transaction.append_each(
+                    {partition: batch_of("half"), small[0]: batch_of("x" * 2000)}
+                )
+    await writer.append(partition, batch_of("whole"))
+
+    assert await read_all(ground.log, partition) == ["whole"]
+
+
 async def test_one_transaction_follows_the_other_at_once(ground: Ground) -> None:
     partitions = await ground.topic(partitions=2)
     writer = await ground.log.writer(ground.name("writer"))

@@ -246,8 +246,8 @@ class SourceUnit(YamlSettings):
     type: str
     """Which kind of source; `headwater explain` lists them."""
     batch_wait_ms: DurationMs = 5
-    """The least time between two commits to the log, on average; the first change after quiet goes
-    at once."""
+    """The least time between two commits to the log, on average; after quiet the first few go at
+    once."""
 
 
 class SinkUnit(YamlSettings):

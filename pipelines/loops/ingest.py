@@ -43,7 +43,7 @@ class IngestLimits:
     """When a transaction of the log ends, as far as the source lets it."""
 
     batch_wait_ms: int
-    """The least time between two commits, on average; the first change after quiet goes at once."""
+    """The least time between two commits, on average; after quiet the first few go at once."""
     transaction_bytes_max: int
     """Commit without waiting once this much has been appended."""
 

@@ -167,12 +167,14 @@ async def _about_the_publication(
     new = [each for each in tables if found is None or each.table not in found.covered]
     may = settings.publication.create == "auto" and all(each.is_owned for each in new)
     may = may and (facts.may_create if found is None else found.is_ours)
-    if not may and (found is None or not publications.covers(found, wanted)):
+    lacks_generated = await publications.lacks_generated(connection, found, wanted)
+    if not may and (found is None or lacks_generated or not publications.covers(found, wanted)):
         needed = (
             [publications.creation(name, wanted, version=connection.info.server_version)]
             if found is None
-            else [each for each in publications.changes(found, wanted) if " DROP " not in each]
+            else publications.changes(found, wanted, with_generated=lacks_generated)
         )
+        needed = [each for each in needed if " DROP TABLE " not in each]
         missing = wanted if found is None else publications.missing_from(found, wanted)
         is_given = settings.publication.create == "never"
         why = "the file says that it is given" if is_given else "our role may not make it"
@@ -181,7 +183,8 @@ async def _about_the_publication(
             if found is None
             else f"publication {name} does not publish {few(missing)}"
             if missing
-            else f"publication {name} leaves out operations, or names partitions"
+            else f"publication {name} leaves out operations or generated columns, or names"
+            " partitions"
         )
         told.append(Finding(problem, "; ".join(needed) + ";"))
     published = set(wanted) | (found.covered if found else set())

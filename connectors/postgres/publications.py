@@ -53,7 +53,7 @@ FROM pg_catalog.pg_publication_tables t WHERE pubname = {name}
 """
 """So did row filters, which mean nothing for tables of a schema that is published as a whole."""
 
-UNIDENTIFIED = """
+IDENTITIES = """
 WITH wanted AS (
     SELECT c.oid FROM pg_catalog.pg_class c
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -63,22 +63,26 @@ WITH wanted AS (
     SELECT oid FROM wanted
     UNION SELECT t.relid::oid FROM wanted, pg_catalog.pg_partition_tree(wanted.oid) t
 )
-SELECT n.nspname, c.relname, c.relreplident = 'f'
+SELECT n.nspname, c.relname, CASE
+    WHEN c.relreplident <> 'f' AND i.indexrelid IS NULL THEN 'nothing'
+    ELSE (SELECT max(a.attgenerated::text) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> ''
+        AND (c.relreplident = 'f' OR a.attnum = ANY (i.indkey)))
+    END
 FROM leaves
 JOIN pg_catalog.pg_class c ON c.oid = leaves.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'r' AND CASE c.relreplident
-    WHEN 'f' THEN EXISTS (SELECT FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attgenerated = 'v' AND NOT a.attisdropped)
-    WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index i
-        WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
-    WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index i
-        WHERE i.indrelid = c.oid AND i.indisreplident AND i.indislive)
-    ELSE true END
+LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
+    WHEN 'd' THEN i.indisprimary AND i.indimmediate
+    WHEN 'i' THEN i.indisreplident AND i.indislive
+    ELSE false END
+WHERE c.relkind = 'r'
 ORDER BY n.nspname, c.relname
 """
-"""A partition has an identity of its own. A primary key whose check can be put off is none, and a
-whole row none either where it has virtual columns, which cannot be published."""
+"""What of the replica identity of tables and their partitions, each of which has its own, is in the
+way of publishing them. A primary key whose check can be put off is none."""
+NO_IDENTITY, OF_STORED, OF_VIRTUAL = "nothing", "s", "v"
+"""There is none; or it has generated columns, of the latter kind at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,8 @@ class Publication:
     """Tables of which it leaves out rows, or columns, to what it sends of them."""
     number: int
     """Another one once it was dropped and made anew."""
-    lacks_generated: bool
-    """It could publish stored generated columns, and does not."""
+    could_send_generated: bool
+    """Stored generated columns, which it does not send."""
 
 
 class Unidentified(NamedTuple):
@@ -150,7 +154,7 @@ async def look(connection: Connection, name: str) -> Publication | None:
             covered, {TableId(schema, table) for schema, table, _, has_list in members if has_list}
         ),
         number=number,
-        lacks_generated=generated not in (STORED, None),
+        could_send_generated=generated not in (STORED, None),
     )
 
 
@@ -169,18 +173,32 @@ def _filtered(
     return found
 
 
-async def unidentified(connection: Connection, tables: Collection[TableId]) -> Unidentified | None:
+async def _identities(connection: Connection, tables: Collection[TableId]) -> dict[TableId, str]:
     names = [[each.namespace for each in tables], [each.name for each in tables]]
     with in_our_words("the server does not show its tables"):
-        found = await connection.execute(UNIDENTIFIED, names)
-        rows = await found.fetchall()
-    if without := [TableId(*name) for *name, is_full in rows if not is_full]:
+        found = await connection.execute(IDENTITIES, names)
+        return {TableId(schema, table): kind for schema, table, kind in await found.fetchall()}
+
+
+async def unidentified(connection: Connection, tables: Collection[TableId]) -> Unidentified | None:
+    identities = await _identities(connection, tables)
+    if without := [table for table, kind in identities.items() if kind == NO_IDENTITY]:
         why = "have neither a primary key nor another replica identity"
         return Unidentified(why, without, identity_cure(without))
-    if full := [TableId(*name) for *name, _ in rows]:
+    if virtual := [table for table, kind in identities.items() if kind == OF_VIRTUAL]:
         why = "have virtual generated columns, and REPLICA IDENTITY FULL"
-        return Unidentified(why, full, identity_cure(full, "DEFAULT"))
+        return Unidentified(why, virtual, identity_cure(virtual, "DEFAULT"))
     return None
+
+
+async def lacks_generated(
+    connection: Connection, found: Publication | None, tables: Collection[TableId]
+) -> bool:
+    """Whether it leaves out generated columns by which rows of these say which they are. The server
+    then refuses every UPDATE and DELETE of them to everybody."""
+    if found is None or not found.could_send_generated:
+        return False
+    return OF_STORED in (await _identities(connection, tables)).values()
 
 
 def identity_cure(tables: Iterable[TableId], identity: str = "FULL") -> str:
@@ -220,16 +238,20 @@ def creation(name: str, tables: Collection[TableId], *, version: int) -> str:
 
 
 def changes(
-    found: Publication, tables: Collection[TableId], *, spared: Collection[str] = ()
+    found: Publication,
+    tables: Collection[TableId],
+    *,
+    with_generated: bool = False,
+    spared: Collection[str] = (),
 ) -> list[str]:
-    """SQL that makes it one of exactly `tables`, but for those that are `spared`; nothing when it
-    is. One that covers more by itself, being for all tables or for schemas, is left as wide as it
-    is."""
+    """SQL that makes it one of exactly `tables`, but for those that are `spared`, and has it send
+    generated columns where that is wanted; nothing when all is so. One that covers more by itself,
+    being for all tables or for schemas, is left as wide as it is."""
     quoted = quote(found.name)
     options = [
         *([] if found.goes_via_root else [VIA_ROOT]),
         *([] if found.operations == set(OPERATIONS) else [PUBLISH]),
-        *([GENERATED] if found.is_ours and found.lacks_generated else []),
+        *([GENERATED] if with_generated else []),
     ]
     told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(options)})"] if options else []
     # Without the root's way its partitions are covered in its stead, so membership counts as well.
@@ -273,8 +295,11 @@ async def keep(
             tables=", ".join(map(str, unsafe.tables)),
             hint=f"give them a primary key, leave them out of `tables`, or: {unsafe.cure}",
         )
-    done = list[str]()
-    for statement in [created] if found is None else changes(found, tables, spared=spared):
+    wanted, done = [created], list[str]()
+    if found is not None:
+        with_generated = await lacks_generated(connection, found, tables)
+        wanted = changes(found, tables, with_generated=with_generated, spared=spared)
+    for statement in wanted:
         try:
             with in_our_words("the publication cannot be changed", publication=name):
                 await _execute(connection, statement)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from connectors.postgres.connecting import RIGHTS, Connection, in_our_words
+from connectors.postgres.connecting import READ_ONLY, RIGHTS, Connection, in_our_words
 from connectors.postgres.settings import PostgresSettings
 from core_log.errors import SourceRejected
 from core_log.table_schema import TableId
@@ -304,7 +304,7 @@ async def keep(
             with in_our_words("the publication cannot be changed", publication=name):
                 await _execute(connection, statement)
         except SourceRejected as error:
-            if error.facts.get("sqlstate") != RIGHTS:
+            if error.facts.get("sqlstate") not in (RIGHTS, READ_ONLY):  # a standby is the latter
                 raise
             now = await look(connection, name)
             if now is None:

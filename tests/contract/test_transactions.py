@@ -144,24 +144,6 @@ async def test_batches_of_several_partitions_are_appended_together_and_in_order(
         assert [found[number][partition] for number in theirs] == list(range(len(theirs)))
 
 
-async def test_a_batch_that_is_refused_spoils_those_it_was_appended_with(ground: Ground) -> None:
-    small, (partition,) = (
-        await ground.topic(config={"max.message.bytes": "1000"}),
-        await ground.topic(),
-    )
-    writer = await ground.log.writer(ground.name("writer"))
-
-    with pytest.raises(LogRejected, match="aborted"):
-        async with writer.transaction() as transaction:
-            with pytest.raises(BatchTooLarge):
-                await transaction.append_each(
-                    {partition: batch_of("half"), small[0]: batch_of("x" * 2000)}
-                )
-    await writer.append(partition, batch_of("whole"))
-
-    assert await read_all(ground.log, partition) == ["whole"]
-
-
 async def test_one_transaction_follows_the_other_at_once(ground: Ground) -> None:
     partitions = await ground.topic(partitions=2)
     writer = await ground.log.writer(ground.name("writer"))
@@ -189,7 +171,10 @@ async def test_an_empty_transaction_costs_nothing_and_means_nothing(ground: Grou
     assert await read_all(ground.log, partition) == ["a"]
 
 
-async def test_a_transaction_with_a_refused_append_is_not_committed(ground: Ground) -> None:
+@pytest.mark.parametrize("is_together", [False, True], ids=["one by one", "together"])
+async def test_a_transaction_with_a_refused_append_is_not_committed(
+    ground: Ground, is_together: bool
+) -> None:
     """Not even where the block goes on as if nothing had happened."""
     small, (partition,) = (
         await ground.topic(config={"max.message.bytes": "1000"}),
@@ -199,9 +184,13 @@ async def test_a_transaction_with_a_refused_append_is_not_committed(ground: Grou
 
     with pytest.raises(LogRejected, match="aborted"):
         async with writer.transaction() as transaction:
-            await transaction.append(partition, batch_of("half"))
+            batches = {partition: batch_of("half"), small[0]: batch_of("x" * 2000)}
             with pytest.raises(BatchTooLarge):
-                await transaction.append(small[0], batch_of("x" * 2000))
+                if is_together:
+                    await transaction.append_each(batches)
+                else:
+                    for each, batch in batches.items():
+                        await transaction.append(each, batch)
     await writer.append(partition, batch_of("whole"))
 
     assert await read_all(ground.log, partition) == ["whole"]

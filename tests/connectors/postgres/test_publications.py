@@ -65,6 +65,23 @@ async def test_one_for_all_tables_is_left_as_it_is(guest: Guest) -> None:
     assert await kept(guest.url, ORDERS) == []
 
 
+async def test_on_a_standby_what_covers_enough_is_read_and_else_the_sql_is_in_the_error(
+    guest: Guest,
+) -> None:
+    guest.execute(TABLES)
+    standby = f"{guest.owner}?options=-c%20default_transaction_read_only%3Don"
+
+    with pytest.raises(SourceRejected, match="may not make") as unmade:
+        await kept(standby, ORDERS)
+    await kept(guest.owner, ORDERS)
+    with pytest.raises(SourceRejected, match="does not send all") as missing:
+        await kept(standby, ORDERS, ITEMS)
+    await kept(guest.owner, ORDERS, ITEMS)
+
+    assert await kept(standby, ORDERS) == []
+    assert "CREATE PUBLICATION" in unmade.value.hint and "ADD TABLE" in missing.value.hint
+
+
 async def test_where_our_role_may_not_the_sql_for_the_owner_is_in_the_error(guest: Guest) -> None:
     guest.execute(TABLES)
 

@@ -189,7 +189,8 @@ async def main():
     async with stage(Path(sys.argv[1])) as it:
         for name, unit in it.start({sys.argv[2]: sys.argv[3]}).items():
             found = await it.heard.until(State.RUNNING, unit)
-            print(found[0].reason, flush=True)
+            sys.stdout.write(f"{found[0].reason}\\n")  # print makes two writes, where unbuffered
+            sys.stdout.flush()
         await asyncio.Event().wait()
 
 asyncio.run(main())

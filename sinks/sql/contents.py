@@ -1,6 +1,7 @@
 """A table of the target read back in one transaction: its current rows, and where it stands."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,12 @@ BEGINNINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Lasts as long as the transaction, which `close` of it ends."""
+    """Lasts as long as the transaction, which `close_contents` ends."""
 
     stands: Stands
     columns: tuple[str, ...]
     keeps_deleted: bool
-    pages: Iterator[pa.RecordBatch]
+    pages: Generator[pa.RecordBatch, None, None]
 
 
 def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]) -> Opened:
@@ -51,7 +52,7 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
             run(connection, statement)
         place = target.tables.place(schema.table)
         if dialect.find(connection, place) is None:
-            return Opened({}, schema.names, False, iter(()))
+            return Opened({}, schema.names, False, (page for page in ()))
         stands = target.stands_in(connection, sorted(topics))
         layout = target.shaping(schema).layout
         there = _columns(connection, place)
@@ -65,7 +66,9 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
         return Opened(stands, names, layout.ignores_deletes, pages)
 
 
-def close_contents(target: "Target") -> None:
+def close_contents(target: "Target", opened: Opened) -> None:
+    """Also in the middle of the rows."""
+    opened.pages.close()
     if target.dialect.name == "sqlite":
         run(target.connected(), "ROLLBACK")
     target.connected().rollback()
@@ -145,10 +148,11 @@ def _selected(dialect: Dialect, column: str, kind: pa.DataType) -> str:
 
 def _pages(
     target: "Target", statement: str, schema: TableSchema, names: tuple[str, ...]
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     fields = [schema.arrow.field(name) for name in names]
-    with translated(target.dialect, table=str(schema.table)):
-        for columns in _read(target.dialect, target.connected(), statement, len(names)):
+    reading = _read(target.dialect, target.connected(), statement, len(names))
+    with translated(target.dialect, table=str(schema.table)), closing(reading) as pages:
+        for columns in pages:
             arrays = [
                 column_of(values, field.type, name=field.name, table=str(schema.table))
                 for values, field in zip(columns, fields, strict=True)
@@ -158,7 +162,7 @@ def _pages(
 
 def _read(
     dialect: Dialect, connection: "sa.Connection", statement: str, width: int
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any], None, None]:
     """Pages of columns, each a text column or a list of the driver's values."""
     if dialect.name == "postgresql":
         yield from _copied(connection, statement, width)

@@ -108,7 +108,7 @@ class SqlSink:
             async with aclosing(batches()) as found:
                 yield Contents(opened.stands, opened.columns, found, opened.keeps_deleted)
         finally:
-            await self._run(close_contents)
+            await self._run(lambda target: close_contents(target, opened))
 
     async def close(self) -> None:
         thread, self._thread = self._thread, None

@@ -10,6 +10,7 @@ import pytest
 
 from core_log.table_schema import TableSchema
 from sinks.sink import Stands
+from sinks.sql import contents
 from sinks.sql.sink import SqlSink
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import Change, ScriptedTopic, schema_of
@@ -75,9 +76,9 @@ EXTREMES: list[dict[str, Any]] = [
 async def read(
     sink: SqlSink, schema: TableSchema, topic: str = "shop.public.orders"
 ) -> tuple[dict[int, Mapping[str, Any]], Stands]:
-    async with sink.contents(schema, [topic]) as contents:
-        rows = [row async for batch in contents.batches for row in batch.to_pylist()]
-        return {row["id"]: row for row in rows}, contents.stands
+    async with sink.contents(schema, [topic]) as found:
+        rows = [row async for batch in found.batches for row in batch.to_pylist()]
+        return {row["id"]: row for row in rows}, found.stands
 
 
 async def filled(bench: SqlBench, **settings: Any) -> tuple[SqlSink, ScriptedTopic]:
@@ -120,8 +121,8 @@ async def test_whatever_the_mode_only_what_is_current_is_read(bench: SqlBench, m
 async def test_a_table_that_keeps_deleted_rows_says_so(bench: SqlBench) -> None:
     sink, _ = await filled(bench, deletes="ignore")
 
-    async with sink.contents(ORDERS, ["shop.public.orders"]) as contents:
-        assert contents.keeps_deleted
+    async with sink.contents(ORDERS, ["shop.public.orders"]) as found:
+        assert found.keeps_deleted
     await sink.close()
 
 
@@ -132,14 +133,40 @@ async def test_without_a_table_there_is_nothing_and_it_stands_nowhere(bench: Sql
     await sink.close()
 
 
+async def test_who_leaves_in_the_middle_leaves_nothing_open(
+    bench: SqlBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not closed here is closed whenever Python comes to it, from any thread."""
+    monkeypatch.setattr(contents, "PAGE_ROWS", 1)
+    sink, topic = await filled(bench)
+    opened: list[contents.Opened] = []
+
+    def seen(*given: Any) -> contents.Opened:
+        opened.append(open_contents(*given))
+        return opened[-1]
+
+    open_contents = contents.open_contents
+    monkeypatch.setattr(contents, "open_contents", seen)
+    async with sink.contents(ORDERS, [topic.name]) as found:
+        first = await anext(aiter(found.batches))
+    topic.append(ORDERS, ("c", {"id": 9, "note": "late"}))
+    await sink.apply(topic.slice())
+    rows, _ = await read(sink, ORDERS)
+
+    assert first.num_rows == 1
+    assert rows.keys() == {1, 3, 9}
+    assert [each.pages.gi_frame for each in opened] == [None, None]
+    await sink.close()
+
+
 async def test_what_is_applied_meanwhile_is_not_read(bench: SqlBench) -> None:
     sink, topic = await filled(bench)
     beside = bench.sink()
 
-    async with beside.contents(ORDERS, [topic.name]) as contents:
+    async with beside.contents(ORDERS, [topic.name]) as found:
         topic.append(ORDERS, ("c", {"id": 9, "note": "late"}))
         await sink.apply(topic.slice())
-        rows = [row async for batch in contents.batches for row in batch.to_pylist()]
+        rows = [row async for batch in found.batches for row in batch.to_pylist()]
 
     assert {row["id"] for row in rows} == {1, 3}
     assert {row["id"] for row in (await read(beside, ORDERS))[0].values()} == {1, 3, 9}

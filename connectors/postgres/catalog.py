@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.publications import identity_cure
+from connectors.postgres.publications import Share, identity_cure
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.types.reading import ColumnPlan
 from core_log.errors import SourceRejected
@@ -106,8 +106,8 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """A table that the patterns choose. Its schema lacks generated columns, and those of types
-    that `unknown_types: skip` leaves out."""
+    """A table that the patterns choose. Its schema lacks generated columns, those of types that
+    `unknown_types: skip` leaves out, and those that are not published."""
 
     oid: int
     relkind: str
@@ -133,6 +133,8 @@ class CapturedTable:
     """Of its rows on disk, or of its partitions', without large values and indexes."""
     is_readable: bool
     """Whether our role may SELECT from it."""
+    condition: str = ""
+    """SQL that is true of the rows that are published; empty where all are."""
 
     @property
     def table(self) -> TableId:
@@ -148,42 +150,52 @@ class CapturedTable:
         return [each.table for each in others]
 
 
-async def tables(
-    connection: "AsyncConnection[Any]",
-    patterns: Sequence[str],
-    keys: Mapping[str, Sequence[str]],
-    book: TypeBook,
-) -> list[CapturedTable]:
-    """The tables that `patterns` choose, in the order of their names, but for those without any
-    column to capture; `keys` is a setting of the source. Three statements, however many tables
-    there are."""
-    chosen = Patterns(patterns)
-    names = await (await connection.execute(NAMES)).fetchall()
-    oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
-    return [each for each in await tables_of(connection, oids, keys, book) if each.plans]
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Knows what of a database is to be captured."""
 
+    patterns: Sequence[str]
+    """Which tables; a setting of the source, as `keys` is."""
+    keys: Mapping[str, Sequence[str]]
+    shares: Mapping[TableId, Share]
+    """Of tables of which the publication leaves something out, which is not captured."""
+    book: TypeBook
 
-async def tables_of(
-    connection: "AsyncConnection[Any]",
-    oids: Sequence[int],
-    keys: Mapping[str, Sequence[str]],
-    book: TypeBook,
-) -> list[CapturedTable]:
-    """The same for tables by their numbers; those that are gone are not among them."""
-    if not oids:
-        return []
-    rows = await (await connection.execute(TABLES, [list(oids)])).fetchall()
-    parents = [row[0] for row in rows if row[3] == "p"]
-    partitions: dict[int, list[Partition]] = {oid: [] for oid in parents}
-    if parents:
-        for root, oid, schema, name, *rest in await (
-            await connection.execute(PARTITIONS, [parents])
-        ).fetchall():
-            partitions[root].append(Partition(oid, TableId(schema, name), *rest))
-    await book.learn(connection, {oid for row in rows for oid in row[10] or ()})
-    wanted = [(Pattern(text), tuple(columns)) for text, columns in keys.items()]
-    found = [_captured(_Row(*row), partitions.get(row[0], []), wanted, book) for row in rows]
-    return sorted(found, key=lambda each: each.table)
+    async def tables(self, connection: "AsyncConnection[Any]") -> list[CapturedTable]:
+        """In the order of their names, but for those without any column to capture. Three
+        statements, however many tables there are."""
+        chosen = Patterns(self.patterns)
+        names = await (await connection.execute(NAMES)).fetchall()
+        oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
+        return [each for each in await self.tables_of(connection, oids) if each.plans]
+
+    async def tables_of(
+        self, connection: "AsyncConnection[Any]", oids: Sequence[int]
+    ) -> list[CapturedTable]:
+        """The same for tables by their numbers; those that are gone are not among them."""
+        if not oids:
+            return []
+        rows = await (await connection.execute(TABLES, [list(oids)])).fetchall()
+        parents = [row[0] for row in rows if row[3] == "p"]
+        partitions: dict[int, list[Partition]] = {oid: [] for oid in parents}
+        if parents:
+            for root, oid, schema, name, *rest in await (
+                await connection.execute(PARTITIONS, [parents])
+            ).fetchall():
+                partitions[root].append(Partition(oid, TableId(schema, name), *rest))
+        await self.book.learn(connection, {oid for row in rows for oid in row[10] or ()})
+        keys = [(Pattern(text), tuple(columns)) for text, columns in self.keys.items()]
+        found = [
+            _captured(
+                row,
+                partitions.get(row.oid, []),
+                keys,
+                self.shares.get(TableId(row.namespace, row.name), Share()),
+                self.book,
+            )
+            for row in map(_Row._make, rows)
+        ]
+        return sorted(found, key=lambda each: each.table)
 
 
 class _Row(NamedTuple):
@@ -210,6 +222,7 @@ def _captured(
     row: _Row,
     partitions: Sequence[Partition],
     keys: Sequence[tuple[Pattern, tuple[str, ...]]],
+    share: Share,
     book: TypeBook,
 ) -> CapturedTable:
     table = TableId(row.namespace, row.name)
@@ -226,15 +239,17 @@ def _captured(
     plans = tuple(
         plan
         for column in columns
-        if not column.is_generated and (plan := plan_of(column, book)) is not None
+        if not column.is_generated
+        and (share.columns is None or column.name in share.columns)
+        and (plan := plan_of(column, book)) is not None
     )
     captured = {plan.column.name for plan in plans}
     key = primary_key if captured.issuperset(primary_key) else ()
     key = key or _chosen_key(table, columns, keys) or index_key
     if missing := set(key or primary_key) - captured:
         raise SourceRejected(
-            "the key of a table has columns that are not captured: they are generated, or of types"
-            " that are left out",
+            "the key of a table has columns that are not captured: they are generated, not"
+            " published, or of types that are left out",
             table=str(table),
             columns=", ".join(sorted(missing)),
             hint=f"leave the table out of `tables` of the source, or: {identity_cure([table])} and"
@@ -258,6 +273,7 @@ def _captured(
         sum(known) if known else None,
         row.bytes + sum(part.bytes for part in partitions),
         row.is_readable,
+        share.condition,
     )
 
 

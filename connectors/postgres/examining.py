@@ -59,9 +59,11 @@ async def examine(
         except HeadwaterError as error:
             found.append(Finding(error.problem, error.hint))
         found += [each async for each in _about_replication(settings, facts)]
-        tables, about_tables = await examine_tables(connection, settings, role=facts.role)
-        found += about_tables
         publication = await publications.look(connection, publication_name(settings, pipeline))
+        tables, about_tables = await examine_tables(
+            connection, settings, publication, role=facts.role
+        )
+        found += about_tables
         found += await _about_the_publication(
             connection, settings, pipeline, facts, publication, tables
         )
@@ -199,7 +201,7 @@ async def _about_the_publication(
     if found is not None and (said := publications.narrowed(found, wanted)):
         told.append(
             Finding(
-                f"{said}, which are in the table when it is read at first",
+                f"{said}: the rest is not captured",
                 publications.whole_statement(found) + ";",
                 is_fatal=False,
             )

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from connectors.postgres import publications, published, slots
 from connectors.postgres.connecting import connect
 from connectors.postgres.examining_slots import drop_sql
-from connectors.postgres.looking import captured_tables
+from connectors.postgres.looking import connected, look
 from connectors.postgres.publications import Publication, publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Slot, reader_name, slot_name
@@ -53,7 +53,8 @@ async def _about_missed(
     settings: PostgresSettings, positions: Positions, found: Publication | None, publication: str
 ) -> list[Finding]:
     try:
-        tables = await captured_tables(settings)
+        async with connected(settings) as connection:
+            tables, _ = await look(connection, settings, found)
     except HeadwaterError:
         return []  # `examine` says why
     missed = published.missed_of(positions, found, tables)

@@ -6,7 +6,9 @@ from typing import NamedTuple
 from connectors.postgres import catalog, unstreamed
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.looking import look
 from connectors.postgres.publications import (
+    Publication,
     few,
     identity_cure,
     quote,
@@ -14,7 +16,6 @@ from connectors.postgres.publications import (
     table_list,
 )
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.types.book import TypeBook
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 from core_log.patterns import Patterns
@@ -50,7 +51,11 @@ class ExaminedTable(NamedTuple):
 
 
 async def examine_tables(
-    connection: Connection, settings: PostgresSettings, *, role: str
+    connection: Connection,
+    settings: PostgresSettings,
+    publication: Publication | None,
+    *,
+    role: str,
 ) -> tuple[list[ExaminedTable], list[Finding]]:
     """The tables that would be captured, and what is wrong with them."""
     with in_our_words("the server does not show its tables"):
@@ -68,7 +73,7 @@ async def examine_tables(
     if not tables:
         found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
     else:
-        found += await _about_keys(connection, settings)
+        found += await _about_keys(connection, settings, publication)
     return tables, found
 
 
@@ -98,11 +103,11 @@ def _about_rights(tables: Sequence[ExaminedTable], role: str) -> Iterator[Findin
         )
 
 
-async def _about_keys(connection: Connection, settings: PostgresSettings) -> list[Finding]:
+async def _about_keys(
+    connection: Connection, settings: PostgresSettings, publication: Publication | None
+) -> list[Finding]:
     try:
-        with in_our_words("the server does not show its tables"):
-            book = TypeBook(settings)
-            tables = await catalog.tables(connection, settings.tables, settings.keys, book)
+        tables, _ = await look(connection, settings, publication)
     except HeadwaterError as error:
         return [Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")]
     found = list[Finding]()

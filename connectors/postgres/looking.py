@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from psycopg import sql
 
 from connectors.postgres import publications, slots
-from connectors.postgres.catalog import CapturedTable, tables
+from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
+from connectors.postgres.publications import Publication
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 
@@ -27,19 +28,27 @@ async def connected(settings: PostgresSettings) -> AsyncIterator[Connection]:
         await connection.close()
 
 
-async def captured_tables(settings: PostgresSettings) -> Sequence[CapturedTable]:
+async def captured_tables(settings: PostgresSettings, pipeline: str) -> Sequence[CapturedTable]:
     async with connected(settings) as connection:
-        found, _ = await look(connection, settings)
+        found, _ = await look(connection, settings, await published(connection, settings, pipeline))
         return found
 
 
+async def published(
+    connection: Connection, settings: PostgresSettings, pipeline: str
+) -> Publication | None:
+    return await publications.look(connection, publications.publication_name(settings, pipeline))
+
+
 async def look(
-    connection: Connection, settings: PostgresSettings
-) -> tuple[list[CapturedTable], TypeBook]:
-    """The tables that the file names, and the types that their columns have."""
+    connection: Connection, settings: PostgresSettings, publication: Publication | None
+) -> tuple[list[CapturedTable], Catalog]:
+    """The tables that the file names. A publication that is yet to be made leaves nothing out."""
+    shares = {} if publication is None else publication.shares
     with in_our_words("the tables cannot be looked up"):
         book = await TypeBook.load(connection, settings)
-        return await tables(connection, settings.tables, settings.keys, book), book
+        catalog = Catalog(settings.tables, settings.keys, shares, book)
+        return await catalog.tables(connection), catalog
 
 
 async def wal_end(connection: Connection) -> int:

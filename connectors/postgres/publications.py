@@ -51,7 +51,8 @@ COVERED = """
 SELECT schemaname, tablename, to_jsonb(t) ->> 'rowfilter', to_jsonb(t) -> 'attnames'
 FROM pg_catalog.pg_publication_tables t WHERE pubname = {name}
 """
-"""So did row filters, which mean nothing for tables of a schema that is published as a whole."""
+"""So did row filters, which mean nothing for tables of a schema that is published as a whole. The
+columns are all where there is no list."""
 
 IDENTITIES = """
 WITH wanted AS (
@@ -86,6 +87,21 @@ NO_IDENTITY, OF_STORED, OF_VIRTUAL = "nothing", "s", "v"
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What is published of a table of which it is not all."""
+
+    condition: str = ""
+    """SQL that is true of its rows; empty for all rows."""
+    columns: tuple[str, ...] | None = None
+    """None for all of them."""
+
+    def __str__(self) -> str:
+        rows = f"rows where {self.condition}" if self.condition else ""
+        columns = "" if self.columns is None else f"columns {', '.join(self.columns)}"
+        return f"only {' and '.join(filter(None, [rows, columns]))}"
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
     name: str
     covers_all: bool
@@ -101,8 +117,8 @@ class Publication:
     """Schemas all tables of which it publishes, to the numbers of their entries."""
     covered: frozenset[TableId]
     """Tables that it publishes, by whatever way they came in."""
-    filtered: Mapping[TableId, str]
-    """Tables of which it leaves out rows, or columns, to what it sends of them."""
+    shares: Mapping[TableId, Share]
+    """Of tables of which it leaves out rows, or columns."""
     number: int
     """Another one once it was dropped and made anew."""
     could_send_generated: bool
@@ -150,7 +166,7 @@ async def look(connection: Connection, name: str) -> Publication | None:
         members={TableId(schema, table): entry for schema, table, entry, _ in members},
         schemas=dict(schemas),
         covered=frozenset(TableId(schema, table) for schema, table, *_ in covered),
-        filtered=_filtered(
+        shares=_shares(
             covered, {TableId(schema, table) for schema, table, _, has_list in members if has_list}
         ),
         number=number,
@@ -158,19 +174,16 @@ async def look(connection: Connection, name: str) -> Publication | None:
     )
 
 
-def _filtered(
+def _shares(
     covered: Iterable[tuple[str, str, str | None, list[str] | None]], listed: Collection[TableId]
-) -> dict[TableId, str]:
-    found = {}
-    for schema, name, condition, columns in covered:
-        table, sends = TableId(schema, name), list[str]()
-        if condition is not None:
-            sends.append(f"rows where {condition}")
-        if table in listed:
-            sends.append(f"columns {', '.join(columns or ())}")
-        if sends:
-            found[table] = f"only {' and '.join(sends)}"
-    return found
+) -> dict[TableId, Share]:
+    shares = {
+        (table := TableId(schema, name)): Share(
+            condition or "", tuple(columns or ()) if table in listed else None
+        )
+        for schema, name, condition, columns in covered
+    }
+    return {table: share for table, share in shares.items() if share != Share()}
 
 
 async def _identities(connection: Connection, tables: Collection[TableId]) -> dict[TableId, str]:
@@ -217,10 +230,10 @@ def whole_statement(found: Publication) -> str:
 
 def narrowed(found: Publication, tables: Collection[TableId]) -> str:
     """What it leaves out of these, in words; nothing where it sends all."""
-    names = sorted(found.filtered.keys() & set(tables))
+    names = sorted(found.shares.keys() & set(tables))
     if not names:
         return ""
-    shown = few([f"{each} ({found.filtered[each]})" for each in names])
+    shown = few([f"{each} ({found.shares[each]})" for each in names])
     return f"publication {found.name} leaves out rows or columns of {shown}"
 
 

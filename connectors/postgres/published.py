@@ -59,8 +59,8 @@ def missed_of(
 
 def not_sent(tables: Sequence[TableId], publication: str) -> PositionLost:
     return PositionLost(
-        "the publication was without captured tables for a while, whose changes of that time have"
-        " not been sent",
+        "the publication was without captured tables for a while, or sends another part of them"
+        " by now: changes have been missed",
         publication=publication,
         tables=few(tables),
         hint="write `position_mismatch: resnapshot` into the source and run again: these tables"

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
 from connectors.postgres import publications, published, slots, unstreamed
-from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.following import Following
@@ -39,7 +39,6 @@ from connectors.postgres.standing import (
 from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import TransactionCounts
 from connectors.postgres.translating import Translator
-from connectors.postgres.types.book import TypeBook
 from connectors.postgres.unfit import SetAside
 from connectors.postgres.wal.starting import check_origin
 from connectors.postgres.wal.stream import WalStream
@@ -86,9 +85,8 @@ class Reading:
                 return
             standing = await self._stand(line)
             check_origin(self._settings.origin, standing.server.version)
-            tables, book = await self._look(connection)
+            before, tables, catalog = await self._look(connection)
             left = gone(self._resume_from, tables)
-            before = await publications.look(connection, self._publication)
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
@@ -104,7 +102,7 @@ class Reading:
                 await slots.keep_failover(line, standing.slot, wanted=wanted)
             if start is None:
                 created = await self._new_slot(line, connection, standing, reader)
-                tables, book = await self._as_they_are_now(connection, tables)
+                tables, catalog = await self._as_they_are_now(connection, before, tables)
                 keys = Keys.begun({}, tables)
                 told = {published.PART: entries, **keys.news()}
                 start, positions = created.consistent_lsn, dict(told)
@@ -128,10 +126,9 @@ class Reading:
                 tables,
                 is_followed=self._settings.snapshot.mode != "never",
             )
-            translator = self._translator(connection, tables, book, keys, names, reader)
-            backfill = Backfill(
-                reader, book, tables, positions, reads_new=self._settings.snapshot.mode != "never"
-            )
+            translator = self._translator(connection, tables, catalog, keys, names, reader)
+            reads_new = self._settings.snapshot.mode != "never"
+            backfill = Backfill(reader, catalog, tables, positions, reads_new=reads_new)
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
@@ -140,8 +137,11 @@ class Reading:
             if self._stops_after_rows:
                 await slots.drop(connection, self._slot, ends_reader=True)
 
-    async def _look(self, connection: Connection) -> tuple[list[CapturedTable], TypeBook]:
-        tables, book = await look(connection, self._settings)
+    async def _look(
+        self, connection: Connection
+    ) -> tuple[Publication | None, list[CapturedTable], Catalog]:
+        publication = await publications.look(connection, self._publication)
+        tables, catalog = await look(connection, self._settings, publication)
         if not tables:
             about = await unstreamed.look(connection, self._settings.tables)
             found = [each for each in about.values() if each is not None]
@@ -151,16 +151,19 @@ class Reading:
                 hint=" ".join(each.cure for each in found) or "correct `tables` of the source",
             )
         self.tables = tables
-        return tables, book
+        return publication, tables, catalog
 
     async def _as_they_are_now(
-        self, connection: Connection, tables: Sequence[CapturedTable]
-    ) -> tuple[list[CapturedTable], TypeBook]:
+        self,
+        connection: Connection,
+        publication: Publication | None,
+        tables: Sequence[CapturedTable],
+    ) -> tuple[list[CapturedTable], Catalog]:
         """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
         which the stream does not speak; new tables wait for the next life."""
-        found, book = await look(connection, self._settings)
+        found, catalog = await look(connection, self._settings, publication)
         known = {each.oid for each in tables}
-        return [each for each in found if each.oid in known], book
+        return [each for each in found if each.oid in known], catalog
 
     async def acknowledge(self, positions: Positions) -> None:
         if self._following is None or STREAM not in positions:
@@ -322,7 +325,7 @@ class Reading:
         self,
         connection: Connection,
         tables: Sequence[CapturedTable],
-        book: TypeBook,
+        catalog: Catalog,
         keys: Keys,
         names: Names,
         reader: Reader,
@@ -331,7 +334,7 @@ class Reading:
         return Translator(
             reader.origin,
             questions,
-            Captures(questions, settings, book, tables, keys, names),
+            Captures(questions, catalog, tables, keys, names),
             Toast(
                 questions,
                 reader.kernels,

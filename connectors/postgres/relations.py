@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.catalog import CapturedTable, tables_of
+from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import in_our_words
 from connectors.postgres.keys import Key, Keys, key_of
 from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
-from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
@@ -112,15 +111,14 @@ class Captures:
     def __init__(
         self,
         questions: Questions,
-        settings: PostgresSettings,
-        book: TypeBook,
+        catalog: Catalog,
         tables: Iterable[CapturedTable],
         keys: Keys,
         names: Names,
     ) -> None:
-        self._questions, self._settings, self._book = questions, settings, book
+        self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names = keys, names
-        self._chosen = Patterns(settings.tables)
+        self._chosen = Patterns(catalog.patterns)
         self._tables = {each.oid: each for each in tables}
         self._known: dict[int, tuple[Relation, Capture | None]] = {}
         self._nullable: dict[int, frozenset[str]] = {}
@@ -214,7 +212,7 @@ class Captures:
     async def _look(self, relation: Relation) -> None:
         with in_our_words("a table cannot be looked up", table=str(table_of(relation))):
             connection = await self._questions.connection()
-            found = await tables_of(connection, [relation.oid], self._settings.keys, self._book)
+            found = await self._catalog.tables_of(connection, [relation.oid])
             await self._book.learn(connection, {each.type_oid for each in relation.columns})
         self._tables |= {each.oid: each for each in found}
         if not found:

@@ -61,13 +61,15 @@ class PostgresSource:
     async def discover(self) -> Sequence[TableSchema]:
         from connectors.postgres.looking import captured_tables
 
-        return [table.schema for table in await captured_tables(self._settings)]
+        return [
+            table.schema for table in await captured_tables(self._settings, self._context.pipeline)
+        ]
 
     async def row_estimates(self) -> Mapping[TableId, int]:
         from connectors.postgres.looking import captured_tables
 
         known = () if self._reading is None else self._reading.tables
-        tables = known or await captured_tables(self._settings)
+        tables = known or await captured_tables(self._settings, self._context.pipeline)
         return {each.table: rows_of(each) for each in tables}
 
     async def examine(self) -> Sequence[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.snapshot.fetching import Fetching
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.jobs import Job, Jobs
@@ -15,7 +15,6 @@ from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.snapshot.visibility import Int64s
 from connectors.postgres.snapshot.wishes import Wishes
-from connectors.postgres.types.book import TypeBook
 from connectors.source import Control
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.table_schema import TableId
@@ -36,7 +35,7 @@ class Backfill:
     def __init__(
         self,
         reader: Reader,
-        book: TypeBook,
+        catalog: Catalog,
         tables: Sequence[CapturedTable],
         positions: Positions,
         *,
@@ -46,7 +45,7 @@ class Backfill:
         self._connections = reader.settings.snapshot.parallel
         self._jobs = Jobs(tables, positions, reads_new=reads_new)
         self._outbox = Outbox(reader.context.report, connections=self._connections)
-        self._fetching = Fetching(reader, book, self._jobs, self._outbox)
+        self._fetching = Fetching(reader, catalog, self._jobs, self._outbox)
         self._wishes = Wishes(reader, self._jobs, self._outbox)
         self._tries: dict[tuple[int, Pages], int] = {}
         self._workers: set[asyncio.Task[None]] = set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from connectors.postgres.catalog import tables_of
+from connectors.postgres.catalog import Catalog
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.jobs import Job, Jobs
@@ -17,7 +17,6 @@ from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader, statement_of
 from connectors.postgres.snapshot.transaction import View, flush, viewing, writers_over
 from connectors.postgres.snapshot.window import Window
-from connectors.postgres.types.book import TypeBook
 from core_log.changes import ChangeBatch
 from core_log.errors import HeadwaterError
 from core_log.table_schema import TableId
@@ -34,7 +33,7 @@ class Fetching:
     """Each chunk is read in a transaction of its own, as short as that."""
 
     reader: Reader
-    book: TypeBook
+    catalog: Catalog
     jobs: Jobs
     outbox: Outbox
 
@@ -124,11 +123,11 @@ class Fetching:
         if job.is_taken or not job.watch.is_on:  # it went to rest while there was no room
             job.put_back(chunk)
             return None
-        size, settings = job.sizes[chunk.leaf.oid], self.reader.settings
+        size = job.sizes[chunk.leaf.oid]
         window, rows = job.watch.opened(), list[pa.RecordBatch]()
         async with viewing(connection, [TableId(size.namespace, size.name)]) as view:
             now = await sizes_of(connection, [chunk.leaf.oid])
-            found = await tables_of(connection, [job.table.oid], settings.keys, self.book)
+            found = await self.catalog.tables_of(connection, [job.table.oid])
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
             is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
             if is_same and is_usable and job.ledger.snapshot is not None:
@@ -162,8 +161,7 @@ class Fetching:
             return
         self.outbox.forget(job)
         job.begin_anew()
-        keys = self.reader.settings.keys
-        found = await tables_of(connection, [job.table.oid], keys, self.book)
+        found = await self.catalog.tables_of(connection, [job.table.oid])
         if found:
             job.table = found[0]
         else:
@@ -181,8 +179,7 @@ class Fetching:
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
-                    keys = self.reader.settings.keys
-                    if found := await tables_of(connection, [job.table.oid], keys, self.book):
+                    if found := await self.catalog.tables_of(connection, [job.table.oid]):
                         job.table = found[0]  # columns may have come since this life began
                     if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
                         job.begin(view.snapshot, sizes)

@@ -126,15 +126,16 @@ class Reader:
 def statement_of(
     table: CapturedTable, size: Size, pages: Pages, *, where: str = "", unless: str = ""
 ) -> sql.Composed:
-    """ONLY, as tables that inherit from it are tables of their own. Both `where`, the user's, and
-    `unless`, ours, are conditions in SQL."""
+    """Of the rows that are published. ONLY, as tables that inherit from it are tables of their own.
+    Both `where`, the user's, and `unless`, ours, are conditions in SQL."""
     start, end = pages
     conditions: list[sql.Composable] = [
         sql.SQL("ctid >= {}").format(sql.Literal(f"({start},0)")),
         sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")),
     ]
-    if where:
-        conditions.append(sql.SQL("(\n{}\n)").format(verbatim(where)))
+    conditions += [
+        sql.SQL("(\n{}\n)").format(verbatim(each)) for each in (table.condition, where) if each
+    ]
     if unless:
         conditions.append(sql.SQL("NOT ({})").format(verbatim(unless)))
     columns = [sql.SQL(plan.asked).format(sql.Identifier(plan.column.name)) for plan in table.plans]

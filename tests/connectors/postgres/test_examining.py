@@ -235,12 +235,12 @@ GIVEN = {
     "FOR TABLES IN SCHEMA shop": ["publication headwater_shop does not publish public.orders"],
     "FOR TABLE orders WHERE (id > 5), TABLES IN SCHEMA shop": [
         "publication headwater_shop leaves out rows or columns of public.orders (only rows where"
-        " (id > 5)), which are in the table when it is read at first"
+        " (id > 5)): the rest is not captured"
     ],
     "FOR TABLE shop.items WHERE (id > 5), orders, TABLES IN SCHEMA shop": [],
     "FOR TABLE shop.items, orders (id, note) WHERE (note IS NULL)": [
         "publication headwater_shop leaves out rows or columns of public.orders (only rows where"
-        " (note IS NULL) and columns id, note), which are in the table when it is read at first"
+        " (note IS NULL) and columns id, note): the rest is not captured"
     ],
     "FOR ALL TABLES": [],
 }

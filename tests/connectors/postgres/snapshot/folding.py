@@ -95,10 +95,11 @@ async def until_equal(folded: Folded, guest: Guest, **settings: Any) -> None:
     await live(folded, source_of(guest, until_end=True, **settings))
 
 
-def differing(folded: Folded, guest: Guest, table: str) -> dict[str, int]:
-    """Rows that one of both has more often than the other: positive where that is the log."""
+def differing(folded: Folded, guest: Guest, table: str, part: str = "") -> dict[str, int]:
+    """Rows that one of both has more often than the other: positive where that is the log. `part`:
+    a query in brackets for that of the table which is captured."""
     found = Counter(map(repr, folded.rows(table)))
-    found.subtract(map(repr, in_table(guest, table)))
+    found.subtract(map(repr, in_table(guest, part or table)))
     return {row: more for row, more in found.items() if more}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.catalog import FULL, CapturedTable
+from connectors.postgres.catalog import FULL, CapturedTable, Catalog
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.snapshot.hold import Hold
@@ -43,7 +43,8 @@ def backfill() -> Backfill:
     context = SourceContext("shop", Path(), SimulatedClock(), ignore)
     reader = Reader(settings, context, Origin("shop", "shop"))
     table = CapturedTable(7, "r", SCHEMA, (), (), (), FULL, (), (), None, 0, is_readable=True)
-    return Backfill(reader, TypeBook(settings), [table], {}, reads_new=True)
+    catalog = Catalog(settings.tables, settings.keys, {}, TypeBook(settings))
+    return Backfill(reader, catalog, [table], {}, reads_new=True)
 
 
 @pytest.fixture

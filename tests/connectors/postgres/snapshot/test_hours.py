@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from connectors.postgres.catalog import FULL, CapturedTable
+from connectors.postgres.catalog import FULL, CapturedTable, Catalog
 from connectors.postgres.settings import PostgresSettings, SnapshotSettings
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.snapshot.hours import WAITING
@@ -114,7 +114,8 @@ def backfill_at(now_ms: int) -> Backfill:
     reader = Reader(settings, context, Origin("shop", "shop"))
     schema = TableSchema(TableId("public", "t"), (Column("id", pa.int64()),), ("id",))
     table = CapturedTable(7, "r", schema, (), (), (), FULL, (), (), None, 0, is_readable=True)
-    return Backfill(reader, TypeBook(settings), [table], {}, reads_new=True)
+    catalog = Catalog(settings.tables, settings.keys, {}, TypeBook(settings))
+    return Backfill(reader, catalog, [table], {}, reads_new=True)
 
 
 async def living(

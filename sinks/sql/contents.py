@@ -52,7 +52,7 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
             run(connection, statement)
         place = target.tables.place(schema.table)
         if dialect.find(connection, place) is None:
-            return Opened({}, schema.names, False, (page for page in ()))
+            return Opened({}, schema.names, False, _no_pages())
         stands = target.stands_in(connection, sorted(topics))
         layout = target.shaping(schema).layout
         there = _columns(connection, place)
@@ -144,6 +144,10 @@ def _selected(dialect: Dialect, column: str, kind: pa.DataType) -> str:
     name = dialect.quote(column)
     is_short = dialect.name == "mysql" and kind == pa.float32()
     return f"CAST({name} AS DOUBLE)" if is_short else name
+
+
+def _no_pages() -> Generator[pa.RecordBatch, None, None]:
+    yield from ()
 
 
 def _pages(

@@ -22,13 +22,14 @@ class Told:
 async def told_below(
     log: Log, pipeline: str, offsets: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, Told]:
-    """For each partition the last commit that is wholly below the offset; nothing where the log
-    remembers none."""
+    """For each partition, in the order of the commits, the last one that is wholly below the
+    offset; nothing where the log remembers none."""
     found: dict[TopicPartition, Told] = {}
     positions: dict[str, str] = {}
     async for commit in History(log, pipeline).newest(LOOKED_AT):
         positions |= commit.positions
         for partition, stretch in commit.touched.items():
             if partition in offsets and stretch.end <= offsets[partition]:
+                found.pop(partition, None)
                 found[partition] = Told(commit.committed_ms, dict(positions))
     return found

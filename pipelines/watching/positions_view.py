@@ -66,11 +66,10 @@ async def _told(log: Log, pipeline: str, version: TableVersion) -> TableVersion:
     if version.committed_ms is not None:
         return version
     offsets = {part: stand.next_offset for part, stand in version.stands.items()}
-    told = (await told_below(log, pipeline, offsets)).values()
-    newest = max(told, key=lambda each: each.committed_ms, default=None)
-    if newest is None:
+    told = list((await told_below(log, pipeline, offsets)).values())
+    if not told:
         return version
-    return replace(version, committed_ms=newest.committed_ms, positions=newest.positions)
+    return replace(version, committed_ms=told[-1].committed_ms, positions=told[-1].positions)
 
 
 def place_of(part: str, at: str) -> TopicPartition | None:

@@ -6,8 +6,11 @@ from typing import Any
 from core_log.log import TopicPartition
 from pipelines.loops.build import make_sink
 from pipelines.proving.as_of import parse_as_of
+from pipelines.proving.commit_history import History
 from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
-from pipelines.watching.positions_view import offsets_text, versions_meant
+from pipelines.proving.standing import Told
+from pipelines.terminal.times import time_text
+from pipelines.watching.positions_view import offsets_text, position_text, versions_meant
 from sinks.sink import Stand
 from tests.pipelines.proving_world import World, tell
 
@@ -18,8 +21,13 @@ sink: {type: spark, path: ./lake, commit_every: 0s}
 """
 
 
-def test_a_version_that_a_swap_has_made_holds_what_is_below_its_offsets(tmp_path: Path) -> None:
-    async def story(world: World) -> list[dict[str, Any]]:
+def test_a_version_that_a_swap_has_made_holds_the_last_commit_that_is_below_its_offsets(
+    tmp_path: Path,
+) -> None:
+    """The version before may say more: it ends where its slice did, be it that the last commits of
+    that did not touch the table."""
+
+    async def story(world: World) -> tuple[list[dict[str, Any]], Told]:
         await world.run()
         rebuilding = await find_rebuilding(world.loaded, world.log, table="shop.orders", sink=None)
         await rebuild(
@@ -32,15 +40,26 @@ def test_a_version_that_a_swap_has_made_holds_what_is_below_its_offsets(tmp_path
         )
         sink = make_sink(world.loaded, rebuilding.part, clock=world.clock)
         found = await versions_meant(world.loaded, world.log, {"spark": sink})
-        versions: list[dict[str, Any]] = found["spark"]["shop.orders"]
-        return versions
+        return found["spark"]["shop.orders"], await last_that_touched("shop.shop.orders", world)
 
-    swapped, *_, before = tell(tmp_path, PIPELINE, story)
+    (swapped, *_, before), last = tell(tmp_path, PIPELINE, story)
 
     assert swapped["offsets"] == before["offsets"]
-    assert swapped["position"] == before["position"]
-    assert str(parse_as_of(before["position"], now_ms=0)).startswith("position ")
-    assert swapped["committed"] == before["committed"] is not None
+    assert swapped["position"] == position_text(last.positions)
+    assert swapped["committed"] == time_text(last.committed_ms)
+    for version in (swapped, before):
+        assert str(parse_as_of(version["position"], now_ms=0)).startswith("position ")
+    assert swapped["position"] <= before["position"]
+
+
+async def last_that_touched(topic: str, world: World) -> Told:
+    """Of all commits, with the positions of those before it."""
+    found, positions = [], dict[str, str]()
+    async for commit in History(world.log, "shop").newest(1_000):
+        positions |= commit.positions
+        if TopicPartition(topic, 0) in commit.touched:
+            found.append(Told(commit.committed_ms, dict(positions)))
+    return found[-1]
 
 
 def test_offsets_of_several_topics_are_told_apart() -> None:

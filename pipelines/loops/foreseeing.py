@@ -33,7 +33,7 @@ class Foresight:
                 continue
             earlier = found.get(partition)
             first = earlier.end if earlier else self._next.get(partition)
-            if first is None:
+            if first is None or partition in self._shared:
                 return None
             stretch = stretch_of(batch.record_count, len(batch.data), first)
             found[partition] = earlier.joined(stretch) if earlier else stretch

@@ -95,6 +95,7 @@ async def ingest(
                     await filling.close(transaction)
             except Displaced:
                 again, filling = filling.batches, begun()
+                filling.keep_nothing()
                 async with writer.transaction() as transaction, filling:
                     for batch in again:
                         await filling.append(transaction, batch)
@@ -225,11 +226,11 @@ class _Filling:
         self._kept_bytes += sum(changes.rows.nbytes for changes in batch.tables)
         self._kept_bytes += sum(each.keys.nbytes + each.values.nbytes for each in batch.notices)
         if batch.rejects or self._kept_bytes >= KEPT_BYTES_MAX:  # rejects are of any size
-            self._keep_nothing()
+            self.keep_nothing()
         else:
             self.batches.append(batch)
 
-    def _keep_nothing(self) -> None:
+    def keep_nothing(self) -> None:
         """It is written once, and so its boundary waits until it is known where."""
         self._kept_bytes = KEPT_BYTES_MAX
         self.batches.clear()
@@ -282,7 +283,7 @@ class _Filling:
         ):
             for portion in portions:
                 if not portion.is_data:
-                    self._keep_nothing()  # the encoder believes by now that the log has it
+                    self.keep_nothing()  # the encoder believes by now that the log has it
                     continue
                 if changes.is_truncate:
                     self.truncated.add(portion.partition.topic)

@@ -1,7 +1,7 @@
 """A boundary that is written before the log has said where its data is, says the truth."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from pipelines.journal.schemas import SchemaReader
 from pipelines.journal.small_batches import small_batch
 from pipelines.loops import ingest
 from tests.memory_log import Entry, Fuse, MemoryTransaction
-from tests.pipelines.flow import PIPELINE, ScriptedSource, World
+from tests.pipelines.flow import PIPELINE, ScriptedSource, Transaction, World
 
 ORDERS = TopicPartition("shop.public.orders", 0)
 SCRIPT = [[[("orders", "c", number, "new")]] for number in range(4)]
@@ -32,16 +32,19 @@ NONE, ALL = Fuse(), len(SCRIPT)
 class OneByOne(ScriptedSource):
     """Each transaction has come into the log before the next one is made."""
 
-    def __init__(self, between: Callable[[int], Awaitable[object]]) -> None:
-        super().__init__(SCRIPT, NONE)
+    def __init__(
+        self, between: Callable[[int], Awaitable[object]], script: Sequence[Transaction] = SCRIPT
+    ) -> None:
+        super().__init__(script, NONE)
         self._between, self._has_come = between, asyncio.Event()
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         async for batch in super().changes(resume_from):
             self._has_come.clear()
             yield batch
-            await self._has_come.wait()
-            await self._between(self.acknowledged)
+            if batch.positions:
+                await self._has_come.wait()
+                await self._between(self.acknowledged)
 
     async def acknowledge(self, positions: Positions) -> None:
         await super().acknowledge(positions)
@@ -126,6 +129,32 @@ async def test_data_that_lies_elsewhere_is_written_anew_with_its_boundary() -> N
     assert [(each.first, each.end) for each in told(world)] == places
     assert len(places) == ALL
     assert len(entries(world, is_committed=False)) == 1, "it is not foreseen there any more"
+
+
+async def test_whoever_appends_all_the_time_is_never_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between what is of one transaction as well, and when it is written anew."""
+    world, plain = await prepared(), MemoryTransaction.append_each
+    script = [[[("orders", "c", 2 * at + each, "new")] for each in (0, 1)] for at in range(ALL)]
+
+    async def after_theirs(
+        self: MemoryTransaction, batches: Mapping[TopicPartition, Batch]
+    ) -> Mapping[TopicPartition, int]:
+        if ORDERS in batches:
+            await world.log.append(ORDERS, small_batch([(b"theirs", b"{}")], now_ms=1))
+        return await plain(self, batches)
+
+    await world.ingest_from(OneByOne(nothing, script[:2]))
+    monkeypatch.setattr(MemoryTransaction, "append_each", after_theirs)
+    await world.ingest_from(OneByOne(nothing, script))
+
+    ours = entries(world, is_committed=True)
+    assert [each.records for each in told(world)] == [2] * ALL
+    for stretch in told(world):
+        within = [each for each in ours if stretch.first <= each.first < stretch.end]
+        assert (within[0].first, within[-1].end) == (stretch.first, stretch.end)
+        assert len(within) == 2
 
 
 class Changing(OneByOne):

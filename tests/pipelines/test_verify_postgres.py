@@ -18,6 +18,7 @@ from pipelines.proving.verify import Verifier
 from pipelines.reports import Moved, Report
 from tests.databases import database_in
 from tests.pipelines.proving_world import World, tell
+from tests.pipelines.running import PATIENCE_S
 
 PIPELINE = """
 pipeline: proven
@@ -114,12 +115,7 @@ def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_men
             await admin.execute(FILL)
             async with running(world), written_to(address):
                 first = await verified(world)
-                cursor = await admin.execute("SELECT pubname FROM pg_publication")
-                [(publication,)] = await cursor.fetchall()
-                alter = f'ALTER PUBLICATION "{publication}" SET (publish = '
-                await admin.execute(f"{alter}'insert,delete,truncate')".encode())
-                await admin.execute("UPDATE t SET v = 'unseen' WHERE id BETWEEN 1500 AND 1510")
-                await admin.execute(f"{alter}'insert,update,delete,truncate')".encode())
+                await _unseen(admin, "UPDATE t SET v = 'unseen' WHERE id BETWEEN 1500 AND 1510")
                 second = await verified(world)
                 mended = await verified(world, mends=True)
                 third = await verified(world)
@@ -142,12 +138,14 @@ def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_men
 
 
 async def _unseen(admin: psycopg.AsyncConnection[Any], statement: str) -> None:
-    """Somebody does it while the publication tells nothing."""
+    """Somebody does it while the publication tells nothing, which nobody else sees: a source that
+    looked at it just then would stop."""
     [(name,)] = await (await admin.execute("SELECT pubname FROM pg_publication")).fetchall()
     alter = f'ALTER PUBLICATION "{name}" SET (publish = '
-    await admin.execute(f"{alter}'truncate')".encode())
-    await admin.execute(statement.encode())
-    await admin.execute(f"{alter}'insert,update,delete,truncate')".encode())
+    async with admin.transaction():
+        await admin.execute(f"{alter}'truncate')".encode())
+        await admin.execute(statement.encode())
+        await admin.execute(f"{alter}'insert,update,delete,truncate')".encode())
 
 
 def test_a_row_that_went_unseen_is_mended_though_its_table_has_another_form_by_now(
@@ -185,8 +183,10 @@ def test_a_change_log_of_several_partitions_is_equal_after_a_truncate(
             async with running(world):
                 await admin.execute("BEGIN; TRUNCATE t; INSERT INTO t SELECT i, 'new' FROM"
                                     " generate_series(10, 30) i; COMMIT")  # fmt: skip
-                await asyncio.sleep(2)  # the sink's
-                return await verified(world), _truncates(tmp_path / "target.db")
+                async with asyncio.timeout(PATIENCE_S):
+                    while not (truncates := _truncates(tmp_path / "target.db")):  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                return await verified(world), truncates
 
     with database_in(postgres, "emptied_log") as address:
         found, truncates = tell(

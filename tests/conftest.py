@@ -1,6 +1,7 @@
 """What holds for every test: how much Hypothesis tries, where Apache Kafka is needed, and which
 tests `pytest -n 2` leaves to one of its processes."""
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,16 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
         for told in (*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())):
             reporter.write_line(f"{told.outcome}: {told.nodeid}")
     return result
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What is open in this process is neither closed nor kept open by chance: of what earlier tests
+    have left nothing is collected meanwhile, nor of what this one leaves."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+import pytest
 
 from connectors.source import Estimating, Source, SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges
@@ -162,6 +163,7 @@ class SourceSuite:
         assert not await ground.open().drop()
         assert folded(await read(ground, {})) == folded(first)
 
+    @pytest.mark.usefixtures("uncollected")
     async def test_an_iteration_that_is_closed_holds_nothing(self, ground: SourceGround) -> None:
         held, tasks = ground.held(), asyncio.all_tasks()
         changes = ground.open().changes({})
@@ -172,6 +174,7 @@ class SourceSuite:
         assert ground.held() == held
         assert asyncio.all_tasks() == tasks
 
+    @pytest.mark.usefixtures("uncollected")
     async def test_an_iteration_that_is_cancelled_while_it_waits_holds_nothing(
         self, ground: SourceGround
     ) -> None:

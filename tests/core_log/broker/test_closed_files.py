@@ -1,21 +1,11 @@
 """A log that was closed holds no file open, however soon garbage is collected."""
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from core_log.embedded import EmbeddedLog
 from core_log.settings import BrokerSettings, TopicSettings
-
-
-@pytest.fixture
-def uncollected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def open_below(directory: Path) -> list[str]:

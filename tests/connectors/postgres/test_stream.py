@@ -7,6 +7,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from connectors.postgres.lsn import parse_lsn
 from core_log.changes import Operation
 from core_log.errors import SourceRejected
 from tests.connectors.postgres.stories import Story, short, story
@@ -251,8 +252,11 @@ async def test_an_idle_stream_moves_its_position_with_a_heartbeat(lines: Guest) 
 async def test_what_is_acknowledged_is_confirmed_to_the_slot(lines: Guest) -> None:
     async with story(lines) as told:
         await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
-        confirmed = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"
-        assert lines.value(confirmed) < told.positions["stream"]
+        confirmed = (
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"
+            " WHERE slot_name = 'headwater_shop'"
+        )
+        assert parse_lsn(lines.value(confirmed)) < parse_lsn(told.positions["stream"])
 
         await told.source.acknowledge(told.positions)
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pymysql
 import pytest
 
 from scripts.embedded_postgres import (
+    POLL_S,
     PostgresMissing,
     embedded_postgres,
     run_as_nobody,
@@ -57,6 +59,15 @@ class Guest:
 
     def value(self, question: str) -> Any:
         return self.rows(question)[0][0]
+
+    def until_nobody_streams(self) -> None:
+        """The server sees a moment later that a reader has gone, and lets nobody drop a slot, or
+        move it on, from which one still streams."""
+        streaming = (
+            "SELECT FROM pg_replication_slots WHERE active AND database = current_database()"
+        )
+        while self.rows(streaming):
+            time.sleep(POLL_S)
 
     def publish(self, *tables: str, name: str = "headwater_shop") -> None:
         """What the page asks the owner to do beforehand: for these tables, or for all."""

@@ -22,6 +22,7 @@ from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
 from pipelines.preview import examining
 from pipelines.preview.examining import Examined, examine_pipeline
+from scripts.embedded_postgres import POLL_S
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 
@@ -68,6 +69,7 @@ async def test_what_was_missed_is_never_passed_over(
     file.write_text(PIPELINE.format(url=guest.url, mismatch="stop"))
     await run_once(file)
     before = rows_of(tmp_path)
+    guest.until_nobody_streams()
     guest.execute(*accident)
 
     foreseen = await said_of(file)
@@ -147,6 +149,7 @@ async def test_a_pipeline_of_the_same_name_with_another_log(guest: Guest, tmp_pa
         file.parent.mkdir()
         file.write_text(PIPELINE.format(url=guest.url, mismatch="stop"))
     await run_once(files[0])
+    guest.until_nobody_streams()
 
     own, [at_rest] = await said_of(files[0]), await said_of(files[1])
     source = PostgresSource(
@@ -178,21 +181,16 @@ async def streaming(source: PostgresSource, guest: Guest) -> AsyncIterator[None]
 
     task = asyncio.ensure_future(read())
     try:
-        await until_active(guest, wanted=True)
+        while not guest.value(
+            "SELECT active FROM pg_replication_slots WHERE slot_name = 'headwater_shop'"
+        ):
+            assert not task.done(), "it does not stream"
+            await asyncio.sleep(POLL_S)
         yield
     finally:
         task.cancel()
         await asyncio.wait([task])
-        await until_active(guest, wanted=False)  # the server notices a moment later
-
-
-async def until_active(guest: Guest, *, wanted: bool) -> None:
-    """Whether somebody reads from a slot."""
-    for _ in range(600):
-        if wanted == bool(guest.value("SELECT count(*) FROM pg_replication_slots WHERE active")):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"a slot is active: {not wanted}")
+        guest.until_nobody_streams()
 
 
 async def said_of(file: Path) -> list[Examined]:

@@ -29,6 +29,7 @@ async def test_a_restart_by_day_does_not_forget_what_is_to_be_read_by_night(gues
     again: dict[str, Any] = {"snapshot": BY_NIGHT, "position_mismatch": "resnapshot"}
     await until_equal(folded, guest, clock=SimulatedClock(NIGHT_MS), **again)
     assert not differing(folded, guest, "orders")
+    guest.until_nobody_streams()
     guest.execute("SELECT pg_drop_replication_slot('headwater_shop')")
 
     await live(folded, source_of(guest, clock=SimulatedClock(NOON_MS), **again), batches=2)

@@ -16,6 +16,7 @@ from connectors.postgres.wal.burst import Burst, Message
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control
 from core_log.changes import ChangeBatch, Notices, Positions
+from core_log.client.together import let_go
 from core_log.clock import Clock
 
 FIRST_BEAT_SECONDS = 1.0
@@ -69,14 +70,14 @@ class Following:
             bursts = self._stream.bursts()
             stack.push_async_callback(bursts.aclose)
             beating = asyncio.ensure_future(self._keep_beating())
-            stack.push_async_callback(_end, beating)
+            stack.push_async_callback(let_go, beating)
             stack.push_async_callback(self._stir_no_more)
             if self._end is not None:
                 self._stream.ask()
             while not self.is_over:
                 coming = asyncio.ensure_future(anext(bursts))
                 async with AsyncExitStack() as waiting:
-                    waiting.push_async_callback(_end, coming)
+                    waiting.push_async_callback(let_go, coming)
                     while not (coming.done() or self.is_over):
                         await self._something(coming, beating)
                         while (rows := await self._rows_read()) is not None:
@@ -112,7 +113,7 @@ class Following:
 
     async def _stir_no_more(self) -> None:
         if self._stirring is not None:
-            await _end(self._stirring)
+            await let_go(self._stirring)
 
     async def _rows_read(self) -> ChangeBatch | None:
         """Rows that were read beside the stream, once the stream has come to where they stood."""
@@ -204,11 +205,3 @@ def _is_asked(burst: Burst) -> bool:
     return any(
         isinstance(event, Message) and event.prefix == ASKED_PREFIX for event in burst.events
     )
-
-
-async def _end(task: "asyncio.Future[Any]") -> None:
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()

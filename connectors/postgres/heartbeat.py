@@ -17,6 +17,7 @@ from connectors.postgres.settings import PostgresSettings, SlotSettings
 from connectors.postgres.watching import Watch
 from connectors.source import Gauge, SourceContext
 from core_log.changes import ChangeBatch
+from core_log.client.together import let_go
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
@@ -115,8 +116,7 @@ class Heartbeat:
                     watching.result()
                 yield batch
         finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+            await let_go(watching)
             await batches.aclose()
 
     async def beat(self, *, emits: bool = True) -> None:

@@ -45,7 +45,7 @@ from connectors.postgres.wal.stream import WalStream
 from connectors.postgres.watching import Watch
 from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.client.together import together
+from core_log.client.together import let_go, together
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)
@@ -282,8 +282,7 @@ class Reading:
             return making.result()
         finally:
             self._context.report(Remark(SLOT, None))
-            making.cancel()
-            await asyncio.wait([making])
+            await let_go(making)
 
     async def _first(
         self,

@@ -1,4 +1,4 @@
-"""Waits for several answers at once."""
+"""Waits for several answers at once, and for none of them any more."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -30,3 +30,13 @@ async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return done.pop().result()
+
+
+async def let_go(task: "asyncio.Future[Any]") -> None:
+    """Ends it and waits until it has ended. What it failed with is nobody's concern any more, and
+    the loop is not left to complain of it when the garbage is collected."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()

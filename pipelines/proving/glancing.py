@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from core_log.client.together import let_go
 from core_log.rows.digests import Digests
 from pipelines.loops.busy_work import beside
 from pipelines.proving.comparing import Compared
@@ -51,10 +52,7 @@ async def glancing(
     try:
         yield coming
     finally:
-        coming.cancel()
-        await asyncio.wait([coming])
-        if not coming.cancelled():
-            coming.exception()
+        await let_go(coming)
 
 
 async def _glance(batches: AsyncGenerator[pa.RecordBatch, None], shape: Shape) -> Glance:

@@ -264,4 +264,5 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        running.exception()  # nobody is left to be told of it
         raise

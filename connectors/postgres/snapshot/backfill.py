@@ -139,6 +139,8 @@ class Backfill:
             worker.cancel()
         if workers:
             await asyncio.wait(workers)
+        if self._outbox.whole is not None:
+            await self._outbox.whole.batches.aclose()
 
     def _handed_on(self, read: Read) -> ChangeBatch | None:
         job = read.job
@@ -177,6 +179,7 @@ class Backfill:
         batch = await anext(whole.batches)
         if batch.positions:
             self._outbox.whole = None
+            await whole.batches.aclose()
             whole.is_over.set()
         return batch
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -214,11 +215,13 @@ class Fetching:
         for leaf in job.ledger.leaves:
             pages = (0, leaf.pages)
             statement = statement_of(table, job.sizes[leaf.oid], pages, where=where)
-            async for rows in reader.pieces(reader.copier(connection), table, statement):
-                changes = reader.changes(table, rows, view.moment, snapshot="incremental")
-                yield ChangeBatch((changes,), {})
-                job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)
-                reader.context.report(job.progress())
+            copied = reader.pieces(reader.copier(connection), table, statement)
+            async with aclosing(copied) as pieces:
+                async for rows in pieces:
+                    changes = reader.changes(table, rows, view.moment, snapshot="incremental")
+                    yield ChangeBatch((changes,), {})
+                    job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)
+                    reader.context.report(job.progress())
             job.ledger = job.ledger.with_read(leaf.oid, pages, rows=0)
         later = hold.later(view.snapshot)
         part, text = job.finish()

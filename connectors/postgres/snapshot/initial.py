@@ -20,7 +20,7 @@ from connectors.postgres.snapshot.reading import Moment, Reader, statement_of
 from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
 from connectors.source import Progress
 from core_log.changes import ChangeBatch, TableChanges
-from core_log.client.together import together
+from core_log.client.together import let_go, together
 from core_log.errors import SourceRejected
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -168,8 +168,7 @@ class _Plan:
                 yield batch
             await working
         finally:
-            working.cancel()
-            await asyncio.wait([working])
+            await let_go(working)
 
     async def _work(self, copier: Copier) -> None:
         while self.tasks and self.goes_on():

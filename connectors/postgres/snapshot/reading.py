@@ -92,8 +92,10 @@ class Reader:
                 yield rows
         finally:
             stop.is_wanted = True
-            if advancing is not None and not advancing.done():
+            if advancing is not None:
                 await asyncio.wait([advancing])
+                if not advancing.cancelled():
+                    advancing.exception()  # which was raised, or is nobody's concern any more
 
     def changes(
         self, table: CapturedTable, rows: pa.RecordBatch, moment: Moment, *, snapshot: Cell

@@ -1,6 +1,7 @@
 """The first reading of rows: which of them, of which tables, and what is said of it."""
 
 import asyncio
+import gc
 from contextlib import aclosing
 
 import pytest
@@ -109,7 +110,8 @@ async def test_a_connection_that_breaks_ends_the_reading_which_goes_on_in_the_ne
 ) -> None:
     guest.execute(*ORDERS)
     guest.publish()
-    folded, count = Folded(), 0
+    folded, count, complaints = Folded(), 0, list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
 
     async with aclosing(source_of(guest, snapshot={"parallel": parallel}).changes({})) as batches:
         with pytest.raises(SourceUnavailable):
@@ -120,6 +122,8 @@ async def test_a_connection_that_breaks_ends_the_reading_which_goes_on_in_the_ne
                         guest.execute(END_READERS)
     folded.killed()
     await until_equal(folded, guest)
+    gc.collect()
 
     assert not differing(folded, guest, "orders")
     assert len(folded.reads) == KEYS, "finished work is not read again"
+    assert not complaints, "what the other connections failed with was nobody's to hear"

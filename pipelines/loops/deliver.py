@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from core_log.clock import Clock
@@ -161,7 +162,8 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
     while True:
         delivery.reader.counts = {}
         try:
-            await delivery.sink.apply(part)
+            async with aclosing(delivery.reader):
+                await delivery.sink.apply(part)
         except RecordsRejected as error:
             if await delivery.set_aside.take(error, table=_table_of(delivery, error.topic)):
                 continue

@@ -1,7 +1,7 @@
 """Reads a slice of the log back into changes: fetched, decoded, transformed, routed."""
 
 from asyncio import gather
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -70,10 +70,22 @@ class SliceReader:
         """By table of the source, since it was last emptied: what the last slice brought."""
         self.feeds: dict[TableId, set[str]] = {}
         """Which topics have gone into each table of the target."""
+        self._readings: list[AsyncGenerator[TableChanges, None]] = []
 
-    async def read(self, part: Slice) -> AsyncIterator[TableChanges]:
+    def read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
         """Every change of the slice once. Within a partition in the order of its offsets; a
         truncate once for all partitions, after what was before it in any of them."""
+        reading = self._read(part)
+        self._readings.append(reading)
+        return reading
+
+    async def aclose(self) -> None:
+        """Ends what somebody has left in the middle of a slice, with all that is made ahead of it;
+        others can be read from then on."""
+        while self._readings:
+            await self._readings.pop().aclose()
+
+    async def _read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
         self._after_log.prepare()
         ends = {
             partition: stand.next_offset
@@ -94,15 +106,18 @@ class SliceReader:
             check_no_delete_was_missed(part.start, before=before, after=after)
 
         for barrier in await self._barriers(part, begun.reached, ends):
-            async for changes in self._read_to(barrier, begun):
-                yield changes
+            async with aclosing(self._read_to(barrier, begun)) as before_it:
+                async for changes in before_it:
+                    yield changes
             # One marker stands for all, and comes before whatever follows any of them.
             [(first, offset), *others] = barrier.items()
-            async for changes in self._read_to({first: offset + 1}, begun):
-                yield replace(changes, markers=barrier)
+            async with aclosing(self._read_to({first: offset + 1}, begun)) as marker:
+                async for changes in marker:
+                    yield replace(changes, markers=barrier)
             begun.reached.update({partition: offset + 1 for partition, offset in others})
-        async for changes in self._read_to(ends, begun, check=check):
-            yield changes
+        async with aclosing(self._read_to(ends, begun, check=check)) as rest:
+            async for changes in rest:
+                yield changes
 
     def hear(self, counts: Sequence[Count]) -> None:
         """What others have read of the same slice counts as well."""
@@ -126,7 +141,7 @@ class SliceReader:
 
     async def _read_to(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", *, check: Check | None = None
-    ) -> AsyncIterator[TableChanges]:
+    ) -> AsyncGenerator[TableChanges, None]:
         """Moves on to `ends`, and does not end before `check` has."""
         async with aclosing(one_ahead(self._routed(ends, begun, check))) as routed:
             async for each in routed:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -112,8 +112,9 @@ class LogSplitReader:
                 is_alone=False,
             )
             part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
-            async for changes in reader.read(part):
-                yield changes
+            async with aclosing(reader.read(part)) as read:
+                async for changes in read:
+                    yield changes
             heard([*reader.counts.values()])
 
     def _after_log(self) -> AfterLog:

@@ -1,6 +1,7 @@
 """Replays topics to the newest state of every key, as two numbers per key instead of as rows."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -147,12 +148,13 @@ class Fold:
             read=reader.read,
         )
         count = 0
-        async for changes in part.changes():
-            assert changes.log_partition is not None, "what was read knows its place"
-            tally = tallies[changes.log_partition]
-            await beside(partial(tally.take, changes, self._shape), changes.rows.nbytes)
-            count += len(changes)
-            tell(count)
+        async with aclosing(reader.read(part)) as read:
+            async for changes in read:
+                assert changes.log_partition is not None, "what was read knows its place"
+                tally = tallies[changes.log_partition]
+                await beside(partial(tally.take, changes, self._shape), changes.rows.nbytes)
+                count += len(changes)
+                tell(count)
 
 
 @dataclass(slots=True)

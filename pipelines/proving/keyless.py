@@ -1,6 +1,7 @@
 """Tables without a key, compared as bags: how often each row is there, whichever row it is."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from functools import partial
 
 import numpy as np
@@ -109,8 +110,9 @@ class LogBag:
             truncated=frozenset(each.topic for each in self._partitions),
         )
         take = self._take_rows if as_rows else self._take_changes
-        async for changes in part.changes():
-            await beside(partial(take, bag, changes), changes.rows.nbytes)
+        async with aclosing(reader.read(part)) as read:
+            async for changes in read:
+                await beside(partial(take, bag, changes), changes.rows.nbytes)
 
     def _take_changes(self, bag: Bag, changes: TableChanges) -> None:
         bag.add(self._digests(changes.rows), places=self._places(changes))

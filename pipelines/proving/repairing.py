@@ -1,6 +1,7 @@
 """Mends rows of a target from the log: what `verify` has found, and nothing else."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,11 +93,12 @@ async def _moved_since(
     start = {part: Stand(at.topic_id, repair.ends[part]) for part, at in behind.items()}
     moved: set[int] = set()
     part = Slice(log=log, start=start, end=behind, cut=None, read=reader.read)
-    async for changes in part.changes():
-        if changes.is_truncate:
-            return None
-        keys, _ = repair.shape.digests(repair.shape.projected(changes.rows))
-        moved.update(keys.tolist())
+    async with aclosing(reader.read(part)) as read:
+        async for changes in read:
+            if changes.is_truncate:
+                return None
+            keys, _ = repair.shape.digests(repair.shape.projected(changes.rows))
+            moved.update(keys.tolist())
     return moved
 
 

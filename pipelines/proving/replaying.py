@@ -1,6 +1,7 @@
 """A stretch of the log into a sink, between two moments, without following what comes."""
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from core_log.clock import Clock
@@ -124,7 +125,8 @@ async def _apply(delivery: Delivery, part: Slice) -> None:
     """Records that no target can hold are set aside, as always."""
     while True:
         try:
-            await delivery.sink.apply(part)
+            async with aclosing(delivery.reader):
+                await delivery.sink.apply(part)
             return
         except RecordsRejected as error:
             if not await delivery.set_aside.take(error, table=error.topic):

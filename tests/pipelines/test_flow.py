@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.errors import PositionLost, SinkRejected
+from core_log.errors import PositionLost, SinkRejected, SinkUnavailable
 from core_log.log import FetchLimit, Isolation, Offsets, TopicPartition
 from core_log.table_schema import TableSchema
 from pipelines.journal.internal_topics import internal_topics
@@ -160,6 +160,22 @@ def test_a_table_that_fails_where_its_rows_are_read_elsewhere_fails_alone() -> N
     assert world.target.tables == {"customers": {1: "b"}}
     told = [each for each in world.reports if isinstance(each, StateChanged)]
     assert [each.table for each in told if each.state is State.QUARANTINED] == ["public.orders"]
+
+
+async def test_nothing_is_read_on_for_a_sink_that_has_failed_in_the_middle_of_a_slice() -> None:
+    world = World([[[("orders", "c", key, "x")]] for key in range(20)])
+    await world.run(Fuse())
+    world.target = MemoryTarget()
+
+    class GivesUp(MemorySink):
+        async def apply(self, part: Slice) -> None:
+            async for _ in part.changes():
+                raise SinkUnavailable("the database is away")
+
+    with pytest.raises(SinkUnavailable):
+        await deliver(world.delivery(GivesUp(world.target, Fuse()), records=20), until_end=True)
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_changes_that_never_cease_are_readable_all_the_while() -> None:

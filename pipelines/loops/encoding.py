@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -136,7 +136,7 @@ class Encoder:
 
     async def encode(
         self, changes: TableChanges, *, positions: Positions, now_ms: int
-    ) -> AsyncIterator[Sequence[Portion]]:
+    ) -> AsyncGenerator[Sequence[Portion], None]:
         """In the order in which the batches have to be appended; those that come together may be
         under way together."""
         begun = self._begun_of(changes)

@@ -278,18 +278,18 @@ class _Filling:
         tally = self.tallies.setdefault(str(changes.schema.table), _Tally())
         tally.rows += len(changes)
         tally.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        async for portions in self.encoder.encode(
-            changes, positions=self.positions, now_ms=self.clock.now_ms()
-        ):
-            for portion in portions:
-                if not portion.is_data:
-                    self.keep_nothing()  # the encoder believes by now that the log has it
-                    continue
-                if changes.is_truncate:
-                    self.truncated.add(portion.partition.topic)
-                tally.bytes += len(portion.batch.data)
-                self.bytes += len(portion.batch.data)
-            await self._hold(transaction, portions)
+        encoded = self.encoder.encode(changes, positions=self.positions, now_ms=self.clock.now_ms())
+        async with aclosing(encoded) as pieces:
+            async for portions in pieces:
+                for portion in portions:
+                    if not portion.is_data:
+                        self.keep_nothing()  # the encoder believes by now that the log has it
+                        continue
+                    if changes.is_truncate:
+                        self.truncated.add(portion.partition.topic)
+                    tally.bytes += len(portion.batch.data)
+                    self.bytes += len(portion.batch.data)
+                await self._hold(transaction, portions)
 
     async def _hold(self, transaction: Transaction, portions: Sequence[Portion]) -> None:
         """Little waits for what it can take the way with, and nothing passes a schema."""

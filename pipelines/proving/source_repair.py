@@ -1,6 +1,7 @@
 """Mends rows of the log from the source: as records beside those that the source itself sends."""
 
 from collections.abc import Collection, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -236,17 +237,18 @@ async def _append(
     )
     touched: dict[TopicPartition, Stretch] = {}
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
-    async for portions in encoder.encode(changes, positions={}, now_ms=now_ms):
-        for portion in portions:
-            assert portion.is_data, "only rows under a schema that the log has are written"
-            place, count = portion.partition, portion.batch.record_count
-            size = len(portion.batch.data)
-            first = await transaction.append(place, portion.batch)
-            start = touched[place].end if place in touched else seen[place]
-            if await is_overtaken(log, place, keys, start=start, end=first):
-                raise _Overtaken
-            stretch = Stretch(first, first + count, count, size)
-            touched[place] = touched[place].joined(stretch) if place in touched else stretch
+    async with aclosing(encoder.encode(changes, positions={}, now_ms=now_ms)) as pieces:
+        async for portions in pieces:
+            for portion in portions:
+                assert portion.is_data, "only rows under a schema that the log has are written"
+                place, count = portion.partition, portion.batch.record_count
+                size = len(portion.batch.data)
+                first = await transaction.append(place, portion.batch)
+                start = touched[place].end if place in touched else seen[place]
+                if await is_overtaken(log, place, keys, start=start, end=first):
+                    raise _Overtaken
+                stretch = Stretch(first, first + count, count, size)
+                touched[place] = touched[place].joined(stretch) if place in touched else stretch
     # Without a boundary behind them the records would wait for the next commit.
     topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
     commit = Commit(repair.loaded.name, NO_TIME, {}, touched, topic_ids)

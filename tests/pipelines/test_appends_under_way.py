@@ -12,6 +12,7 @@ from pipelines.journal.commits import commits_home, decode_commits
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.schemas import schemas_home
 from pipelines.loops import ingest
+from pipelines.loops.busy_work import PIECE_ROWS_MIN
 from tests.memory_log import Fuse, MemoryTransaction
 from tests.pipelines.flow import PIPELINE, Change, World
 
@@ -128,3 +129,24 @@ async def test_an_append_that_fails_ends_those_behind_it(monkeypatch: pytest.Mon
         if each.transaction is not None and each.transaction.outcome
     ]
     assert world.source.acknowledged == 0
+
+
+async def test_what_is_made_beside_an_append_that_fails_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World([[[("orders", "c", key, "x" * 20) for key in range(3 * PIECE_ROWS_MIN)]]])
+    append = MemoryTransaction.append
+
+    async def failing(
+        transaction: MemoryTransaction, partition: TopicPartition, batch: Batch
+    ) -> int:
+        if partition == ORDERS:
+            raise ConnectionError("gone")
+        return await append(transaction, partition, batch)
+
+    monkeypatch.setattr(MemoryTransaction, "append", failing)
+
+    with pytest.raises(ConnectionError):
+        await ingested(world)
+
+    assert asyncio.all_tasks() == {asyncio.current_task()}

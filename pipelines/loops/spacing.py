@@ -20,9 +20,10 @@ class Spacing:
 
     def begun(self, now_ms: int) -> None:
         """In any stretch of time there are `AHEAD_MAX` and one more of them than `wait_ms` fits in,
-        at most."""
+        at most, but for those that cannot wait as they are full. These are not added up: whoever
+        comes after them waits once."""
         earliest_ms = now_ms - AHEAD_MAX * self.wait_ms
-        self.due_ms = max(self.due_ms, earliest_ms) + self.wait_ms
+        self.due_ms = min(max(self.due_ms, earliest_ms), now_ms) + self.wait_ms
 
     def left_ms(self, now_ms: int) -> int:
         return self.due_ms - now_ms

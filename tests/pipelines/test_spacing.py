@@ -52,3 +52,14 @@ def test_a_long_delay_gives_no_right_to_a_flood() -> None:
     found = begins([5_000] * 10, spacing)
 
     assert found[-1] - found[0] == WAIT_MS * (9 - AHEAD_MAX)
+
+
+def test_commits_that_could_not_wait_hold_up_nobody_for_longer_than_one_wait() -> None:
+    """Full ones go at once, as many as there are; the first small one after them is not due for
+    the sum of what they did not wait."""
+    spacing = Spacing(WAIT_MS)
+
+    for now_ms in range(1_000, 1_500):
+        spacing.begun(now_ms)
+
+    assert spacing.left_ms(1_500) <= WAIT_MS

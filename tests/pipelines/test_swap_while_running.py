@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core_log.client.together import let_go
 from core_log.clock import SystemClock
 from core_log.errors import Fenced
 from pipelines.file.loading import load
@@ -68,12 +69,13 @@ def test_a_running_sink_goes_on_after_a_swap(
                         until_end=False,
                     )
                 )
-                while not life.done() and _newest_restart(desired.now) == seen:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
-                if life.done():
-                    return life.result()
-                life.cancel()
-                await asyncio.wait([life])
+                try:
+                    while not life.done() and _newest_restart(desired.now) == seen:  # noqa: ASYNC110
+                        await asyncio.sleep(0.005)
+                    if life.done():
+                        return life.result()
+                finally:
+                    await let_go(life)
 
         sink = asyncio.create_task(unit())
         await rebuilding.rebuild(

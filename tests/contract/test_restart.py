@@ -8,6 +8,7 @@ from core_log.client import KafkaLog
 from core_log.errors import LogUnavailable
 from core_log.log import Isolation, TopicPartition
 from core_log.settings import BrokerSettings, TopicSettings
+from scripts.free_port import free_port
 from tests.contract.conftest import connect_to
 from tests.contract.records import PATIENT, batch_of, read_all, values_in
 
@@ -18,14 +19,13 @@ class Broker:
     """Keeps its port and its data directory from one run to the next."""
 
     def __init__(self, data: Path) -> None:
-        self.settings = BrokerSettings(data=data, listen="127.0.0.1:0", internal_partitions=1)
+        listen = f"127.0.0.1:{free_port()}"
+        self.settings = BrokerSettings(data=data, listen=listen, internal_partitions=1)
         self._running: RunningBroker | None = None
 
     async def start(self) -> str:
         self._running = await RunningBroker.start(self.settings)
-        endpoint = self._running.endpoint
-        self.settings = self.settings.model_copy(update={"listen": endpoint})
-        return endpoint
+        return self._running.endpoint
 
     async def stop(self) -> None:
         assert self._running is not None, "only what runs can stop"

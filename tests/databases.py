@@ -79,7 +79,7 @@ class Guest:
 
 @contextmanager
 def guest_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[Guest]:
-    """A new database of that server, dropped at the end with the slots that are left in it."""
+    """Such a database, and the role."""
     with database_in(address, name, encoding=encoding) as owner:
         guest = Guest(owner, owner.replace("//headwater@", f"//{GUEST}@"))
         is_new = not guest.rows(f"SELECT 1 FROM pg_roles WHERE rolname = '{GUEST}'")
@@ -90,15 +90,12 @@ def guest_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[Gue
             f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {GUEST}",
         )
         yield guest
-        guest.execute(
-            "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
-            " WHERE database = current_database() AND active"
-        )
 
 
 @contextmanager
 def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[str]:
-    """The address of a new database of that server, dropped at the end."""
+    """The address of a new database of that server, dropped at the end with the slots that are left
+    in it."""
     import sqlalchemy as sa
 
     if address.startswith("postgresql"):
@@ -107,6 +104,11 @@ def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[
             chosen = "" if encoding == "UTF8" else choices
             connection.execute(f'CREATE DATABASE "{name}" {chosen}'.encode())
             yield sa.make_url(address).set(database=name).render_as_string(hide_password=False)
+            connection.execute(
+                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+                " WHERE database = %s AND active",
+                [name],
+            )
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
         return
     url = sa.make_url(address)

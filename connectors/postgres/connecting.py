@@ -71,7 +71,7 @@ PASSING = {"08", "40", "53", "55", "57", "58"}
 server that stops or starts."""
 SPEAKING = {"0A", "28", "2B", "3D", "3F", "42", "53", "55", "57", "58"}
 """Classes whose messages name objects and limits, never values of rows."""
-RIGHTS, IN_USE, READ_ONLY = "42501", "55006", "25006"
+RIGHTS, IN_USE, EXISTS, READ_ONLY = "42501", "55006", "42710", "25006"
 NOT_IN_ENCODING = {"22021", "22P05"}
 """Text that is none of the database's own encoding, or has no place in UTF-8."""
 NOT_UTF8_HINT = (

@@ -64,11 +64,15 @@ async def wal_end(connection: Connection) -> int:
 async def advance(settings: PostgresSettings, slot: str, place: int) -> None:
     """Confirms to a slot from which nobody streams any more."""
     async with connected(settings) as connection:
-        command = sql.SQL("SELECT pg_catalog.pg_replication_slot_advance({}, {})")
-        with in_our_words("the slot cannot be advanced", slot=slot):
-            await connection.execute(
-                command.format(sql.Literal(slot), sql.Literal(lsn_text(place)))
-            )
+        command = sql.SQL("SELECT pg_catalog.pg_replication_slot_advance({}, {})").format(
+            sql.Literal(slot), sql.Literal(lsn_text(place))
+        )
+
+        async def attempt() -> None:
+            with in_our_words("the slot cannot be advanced", slot=slot):
+                await connection.execute(command)
+
+        await slots.once_left(attempt)
 
 
 async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
@@ -77,7 +81,7 @@ async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     publication = publications.publication_name(settings, pipeline)
     gone = []
     async with connected(settings) as connection:
-        if await slots.drop(connection, slot):
+        if await slots.once_left(lambda: slots.drop(connection, slot)):
             gone.append(f"replication slot {slot}")
         if await publications.drop(connection, settings, publication):
             gone.append(f"publication {publication}")

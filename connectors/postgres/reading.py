@@ -46,12 +46,9 @@ from connectors.postgres.watching import Watch
 from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.client.together import let_go, together
-from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
+from core_log.errors import HeadwaterError, PositionLost, SourceRejected
 
 logger = logging.getLogger(__name__)
-
-PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""How long the server may take to notice that the reader before us is gone."""
 
 SLOT = "slot"
 """What a remark is about while a slot is being made."""
@@ -248,15 +245,9 @@ class Reading:
         return back + [each for each in tables if each.table in missed]
 
     async def _stand(self, line: Connection) -> Standing:
-        """Waits a moment for a reader that was killed, since the server may not know it yet."""
-        for pause in (*PAUSES_SECONDS, None):
-            try:
-                return await stand(line, self._settings, self._slot, self._resume_from)
-            except SourceUnavailable as error:
-                if pause is None or "pid" not in error.facts:
-                    raise
-                await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+        return await slots.once_left(
+            lambda: stand(line, self._settings, self._slot, self._resume_from)
+        )
 
     def _wants_failover(self, standing: Standing) -> bool:
         server = standing.server

@@ -1,17 +1,19 @@
 """The replication slot: with it the server keeps what we have not read yet."""
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeVar
 
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.connecting import EXISTS, IN_USE, Connection, in_our_words
 from connectors.postgres.lsn import parse_lsn
 from connectors.postgres.settings import PostgresSettings
-from core_log.errors import SourceRejected
+from core_log.errors import SourceRejected, SourceUnavailable
 from core_log.finding import Finding
 
 PLUGIN = "pgoutput"
@@ -39,6 +41,11 @@ null."""
 
 WAITED_FOR = "SELECT unnest(pg_catalog.pg_blocking_pids(%s))"
 """0 where it is no process: a prepared transaction."""
+
+PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""How long the server may take to notice that the reader before us is gone."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +184,19 @@ async def keep_failover(line: Connection, slot: Slot, *, wanted: bool) -> None:
     command = sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)")
     with in_our_words("the slot cannot be changed", slot=slot.name):
         await line.execute(command.format(sql.Identifier(slot.name)))
+
+
+async def once_left(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Waits a moment for a reader that has ended or was killed, since the server may not know it
+    yet, and its slot is still in use or, if it goes with its reader, still there."""
+    for pause in PAUSES_SECONDS:
+        try:
+            return await attempt()
+        except (SourceRejected, SourceUnavailable) as error:
+            if "pid" not in error.facts and error.facts.get("sqlstate") not in (IN_USE, EXISTS):
+                raise
+        await asyncio.sleep(pause)
+    return await attempt()
 
 
 async def drop(connection: Connection, name: str, *, ends_reader: bool = False) -> bool:

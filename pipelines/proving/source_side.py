@@ -66,8 +66,8 @@ class SourceSide:
         if wanted is None:
             before(position)  # which says so
         deadline = self.clock.monotonic_ms() + REACH_MS
-        is_followed = self.is_running
         while True:
+            is_followed = self.is_running
             positions = await load_positions(self.log, self.loaded.name)
             reached = positions.get(STREAM, "")
             order = order_of(reached)

@@ -257,6 +257,46 @@ def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
     assert found["source"].compared.rows == 4
 
 
+def test_a_pipeline_that_has_just_ended_is_not_waited_for(tmp_path: Path, postgres: str) -> None:
+    """Though the server has yet to see that its source went."""
+
+    async def reader(address: str) -> psycopg.AsyncConnection[Any]:
+        connection = await psycopg.AsyncConnection.connect(
+            address, autocommit=True, replication="database"
+        )
+        connection.pgconn.send_query(
+            b"START_REPLICATION SLOT headwater_proven LOGICAL 0/0"
+            b" (proto_version '1', publication_names 'headwater_proven')"
+        )
+        return connection
+
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+
+            async def until_active(names: str) -> None:
+                question = f"SELECT FROM pg_replication_slots WHERE active AND slot_name {names}"
+                while not await (await admin.execute(question.encode())).fetchall():
+                    continue
+
+            await admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+            await admin.execute("INSERT INTO t VALUES (1, 'one')")
+            await world.run()
+            left = await reader(address)
+            await until_active("= 'headwater_proven'")
+            verifying = asyncio.create_task(world.verified())
+            await until_active("LIKE '%_look'")
+            await asyncio.sleep(0.5)  # in which it asks whether anything waits in the slot
+            await left.close()
+            return await verifying
+
+    with database_in(postgres, "ended") as address:
+        found = tell(
+            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+        )
+
+    assert all(each.is_equal for each in found.values()), found
+
+
 def test_a_pipeline_that_stands_still_is_compared_unless_rows_wait_at_the_source(
     tmp_path: Path, postgres: str
 ) -> None:

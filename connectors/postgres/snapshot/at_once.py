@@ -14,7 +14,7 @@ from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.peeking import holds_changes
 from connectors.postgres.publications import publication_name
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slots import slot_name
+from connectors.postgres.slots import once_left, slot_name
 from connectors.postgres.snapshot.copying import Copier
 from connectors.postgres.snapshot.initial import NOW, take_on
 from connectors.postgres.snapshot.leaves import Size, check_unchanged, sizes_of
@@ -47,8 +47,12 @@ async def standing_still(
             "(SNAPSHOT 'export')" if line.info.server_version >= 15_0000 else "EXPORT_SNAPSHOT"
         )
         command = sql.SQL(SLOT).format(sql.Identifier(name)) + sql.SQL(" " + snapshot_option)
-        with in_our_words("a slot for a moment cannot be made", slot=name):
-            [[_, place, exported, _]] = await (await line.execute(command)).fetchall()
+
+        async def made() -> list[tuple[str, ...]]:
+            with in_our_words("a slot for a moment cannot be made", slot=name):
+                return await (await line.execute(command)).fetchall()
+
+        [[_, place, exported, _]] = await once_left(made)
         connection = await stack.enter_async_context(connected(settings))
         await take_on(connection, exported)
         publication = await published(connection, settings, context.pipeline)

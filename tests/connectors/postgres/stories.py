@@ -1,8 +1,11 @@
 """Short histories of a database, and what the source makes of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from core_log.changes import ChangeBatch, Notices, Operation, TableChanges
 from core_log.clock import Clock, SystemClock
 from tests.databases import Guest
 
+LATE_S = 0.2
 LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudt", strict=True)}
 
 
@@ -71,6 +75,18 @@ class Story:
             for changes in batch.tables:
                 found += events_of(changes)
         return found
+
+
+@contextmanager
+def seen_late(pid: int) -> Iterator[None]:
+    """That process of the server stands still for a moment, before it sees who has gone."""
+    os.kill(pid, signal.SIGSTOP)
+    going_on = threading.Timer(LATE_S, os.kill, (pid, signal.SIGCONT))
+    going_on.start()
+    try:
+        yield
+    finally:
+        going_on.join()
 
 
 @asynccontextmanager

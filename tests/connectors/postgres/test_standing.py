@@ -8,11 +8,13 @@ from pydantic import SecretStr
 
 from connectors.postgres import slots
 from connectors.postgres.connecting import Connection, connect
+from connectors.postgres.looking import advance, drop
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings, SnapshotSettings
 from connectors.postgres.slots import Slot
 from connectors.postgres.standing import Server, judge, stand, switches_in
 from core_log.errors import DecodeError, PositionLost, SourceRejected, SourceUnavailable
+from tests.connectors.postgres.stories import seen_late
 from tests.databases import Guest
 
 SERVER = Server("7001", 3, parse_lsn("0/9000"), 17_0000, "shop", is_standby=False)
@@ -161,6 +163,29 @@ async def test_while_somebody_streams_from_the_slot_it_is_waited_for(guest: Gues
         assert await slots.drop(line, "headwater_shop", ends_reader=True)
         assert not await slots.drop(line, "headwater_shop")
     await other.close()
+
+
+@pytest.mark.parametrize("what", ["advanced", "dropped"])
+async def test_a_slot_is_free_as_soon_as_the_server_has_seen_that_its_reader_went(
+    guest: Guest, what: str
+) -> None:
+    guest.publish()
+    reader, settings = await streaming(guest)
+    made = await slots.create(reader, "headwater_shop", exports=False)
+    reader.pgconn.send_query(
+        b"START_REPLICATION SLOT headwater_shop LOGICAL 0/0"
+        b" (proto_version '1', publication_names 'headwater_shop')"
+    )
+    while not guest.value("SELECT active FROM pg_replication_slots"
+                          " WHERE slot_name = 'headwater_shop'"):  # fmt: skip
+        continue
+
+    with seen_late(reader.info.backend_pid):
+        await reader.close()
+        if what == "advanced":
+            await advance(settings, "headwater_shop", made.consistent_lsn)
+        else:
+            assert "replication slot headwater_shop" in await drop(settings, "shop")
 
 
 def test_rows_are_not_to_be_read_again_where_they_are_never_to_be_read() -> None:

@@ -1,7 +1,7 @@
 """The source can be looked at as it is at one place, and that leaves nothing behind."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from core_log.errors import SourceUnavailable
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import Folded, in_table, source_of, until_equal
 from tests.connectors.postgres.snapshot.writing import ORDERS, writers
+from tests.connectors.postgres.stories import seen_late
 from tests.databases import Guest
 
 PATIENCE_S = 60
@@ -34,8 +35,25 @@ async def test_tables_are_read_as_they_are_at_one_place_of_the_stream(guest: Gue
     assert sorted(rows, key=repr) == before
     assert not empty
     assert parse_lsn(found.positions["stream"]) > parse_lsn(folded.positions["stream"])
+    guest.until_nobody_streams()
     left = guest.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_look'")
     assert not left
+
+
+async def test_who_looks_again_at_once_is_let_in_though_the_server_has_yet_to_see_that_he_went(
+    guest: Guest,
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    looks = "SELECT active_pid FROM pg_replication_slots WHERE slot_name LIKE '%_look'"
+
+    with ExitStack() as later:
+        async with source_of(guest).snapshot({}) as first:
+            later.enter_context(seen_late(guest.value(looks)))
+        async with source_of(guest).snapshot({}) as second:
+            pass
+
+    assert parse_lsn(first.positions["stream"]) <= parse_lsn(second.positions["stream"])
 
 
 async def test_who_follows_a_server_at_rest_says_at_once_that_he_has_come_to_the_place(

@@ -2,7 +2,10 @@
 made-up parts for it."""
 
 import json
-from collections.abc import Callable
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -40,12 +43,26 @@ def headwater() -> Headwater:
     """Runs a command in this process."""
 
     def run(*arguments: object, stdin: IO[bytes] | None = None) -> Ran:
-        result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
+        with process_as_it_was():
+            result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@contextmanager
+def process_as_it_was() -> Iterator[None]:
+    """Commands that serve set up the log lines and the turns of a process that is theirs alone."""
+    lines, turn_s = logging.getLogger(), sys.getswitchinterval()
+    level, handlers = lines.level, lines.handlers[:]
+    try:
+        yield
+    finally:
+        lines.setLevel(level)
+        lines.handlers[:] = handlers
+        sys.setswitchinterval(turn_s)
 
 
 @pytest.fixture

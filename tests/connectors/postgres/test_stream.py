@@ -177,7 +177,7 @@ async def test_logical_messages_become_notices(lines: Guest) -> None:
 
 
 async def test_messages_are_left_out_where_nobody_wants_them(lines: Guest) -> None:
-    async with story(lines, messages=False) as told:
+    async with story(lines, messages=False, heartbeat="100ms") as told:
         await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
 
     assert not said(told, "message")
@@ -185,7 +185,7 @@ async def test_messages_are_left_out_where_nobody_wants_them(lines: Guest) -> No
 
 async def test_transactions_tell_their_ends_and_events_their_places(lines: Guest) -> None:
     lines.execute("CREATE TABLE others (id int PRIMARY KEY)")
-    async with story(lines, transactions=True, messages=False) as told:
+    async with story(lines, transactions=True, messages=False, heartbeat="100ms") as told:
         await told.tell(
             "BEGIN; INSERT INTO lines VALUES (1, 'x', 1); INSERT INTO others VALUES (1);"
             " UPDATE lines SET a = 2; INSERT INTO others VALUES (2); COMMIT",

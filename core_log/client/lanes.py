@@ -74,6 +74,7 @@ class Lanes:
             for partition, outcome in outcomes.items():
                 if isinstance(outcome, int):
                     done[partition] = outcome
+                    left[partition].lane.is_begun = True
                     left.pop(partition).leave()
                     continue
                 is_out_of_order = isinstance(outcome, OutOfOrderSequence)
@@ -95,6 +96,10 @@ class Lane:
 
     A broker recognizes only a writer's last five batches when they come again. So a batch goes
     out only when it is that close to the oldest one that may have to.
+
+    A batch may pass an older one that still waits, for its leader or for another partition. A log
+    that has batches of this identity refuses it then; one that has none takes any as the first, and
+    would refuse the older one for good. So the first goes out alone.
     """
 
     def __init__(self, in_flight_max: int) -> None:
@@ -102,7 +107,7 @@ class Lane:
         self.next_sequence = 0
         self._places = count()
         self._in_flight: dict[int, None] = {}  # in the order of their sequences
-        self.is_in_trouble = False
+        self.is_begun = self.is_in_trouble = False
         self._moved = asyncio.Event()
 
     def enter(self, batch: Batch, identity: ProducerIdentity) -> "Passage":
@@ -125,7 +130,8 @@ class Lane:
 
     def may_go(self, place: int) -> bool:
         ahead = place - self.oldest
-        return ahead == 0 or (not self.is_in_trouble and ahead < self._in_flight_max)
+        is_free = self.is_begun and not self.is_in_trouble
+        return ahead == 0 or (is_free and ahead < self._in_flight_max)
 
     async def until_it_may_go(self, place: int) -> None:
         while not self.may_go(place):

@@ -144,6 +144,26 @@ async def test_batches_of_several_partitions_are_appended_together_and_in_order(
         assert [found[number][partition] for number in theirs] == list(range(len(theirs)))
 
 
+async def test_what_waits_for_a_leader_is_not_passed_by_what_is_appended_later(
+    ground: Ground,
+) -> None:
+    """Neither in partitions that the writer writes to for the first time, where a log takes any
+    batch as the first."""
+    (known,), (unknown,) = await ground.topic(), await ground.topic()
+    log = ground.connect()
+    writer = await log.writer(ground.name("writer"))
+    await log.bounds([known])
+
+    async with writer.transaction() as transaction:
+        await asyncio.gather(
+            transaction.append_each({known: batch_of("0"), unknown: batch_of("0")}),
+            transaction.append(known, batch_of("1")),
+            transaction.append(known, batch_of("2")),
+        )
+
+    assert await read_all(ground.log, known) == ["0", "1", "2"]
+
+
 async def test_one_transaction_follows_the_other_at_once(ground: Ground) -> None:
     partitions = await ground.topic(partitions=2)
     writer = await ground.log.writer(ground.name("writer"))

@@ -32,7 +32,9 @@ class Partition:
     """The other end: takes batches in order of their sequences, remembers the last five."""
 
     def __init__(self) -> None:
-        self.next_sequence = self.end = 0
+        self.next_sequence: int | None = 0
+        """None for whatever comes first."""
+        self.end = 0
         self.recent: list[tuple[int, int]] = []
         self.received: list[int] = []
         self.lose: set[int] = set()  # numbers of receptions whose answer is lost
@@ -58,7 +60,7 @@ class Partition:
         for sequence, offset in self.recent:
             if sequence == header.base_sequence:
                 return offset
-        if header.base_sequence != self.next_sequence:
+        if self.next_sequence not in (None, header.base_sequence):
             raise OutOfOrderSequence("not the next one")
         offset, self.end = self.end, self.end + header.record_count
         self.next_sequence = (header.last_sequence + 1) & SEQUENCE_MASK
@@ -121,10 +123,11 @@ async def test_no_batch_runs_more_than_five_ahead_of_the_oldest(cluster: Cluster
 
     async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
         under_way.append(BatchHeader.read(batches[HOME]).base_sequence)
-        if under_way[-1] == 0:
+        if under_way[-1] == 1:
             await release.wait()
         return {HOME: 0}
 
+    await append(lanes, send)
     appends = [asyncio.ensure_future(append(lanes, send)) for _ in range(9)]
     for _ in range(20):
         await asyncio.sleep(0)
@@ -132,8 +135,8 @@ async def test_no_batch_runs_more_than_five_ahead_of_the_oldest(cluster: Cluster
     release.set()
     await asyncio.gather(*appends)
 
-    assert ahead == [0, 1, 2, 3, 4]
-    assert under_way == list(range(9))
+    assert ahead == [0, 1, 2, 3, 4, 5]
+    assert under_way == list(range(10))
 
 
 async def test_a_gap_below_the_oldest_batch_is_final(cluster: Cluster) -> None:
@@ -224,3 +227,29 @@ async def test_whatever_is_lost_every_partition_has_its_batches_once_and_in_orde
         theirs = [said[name] for said in offsets if name in said]
         assert theirs == list(range(sum(name in group for group in groups)))
         assert log.partitions[name].end == len(theirs)
+
+
+@pytest.mark.parametrize("why", ["held up elsewhere", "the leader has to be looked up first"])
+async def test_nothing_is_the_first_of_a_partition_but_what_was_appended_first(
+    cluster: Cluster, why: str
+) -> None:
+    """A log that has nothing of a writer in a partition takes any sequence, as it may have deleted
+    what came before, and would refuse for good what is sent later but was appended first."""
+    lanes, log = Lanes(ProducerIdentity(5, 2), cluster), Partitions(HOME, ELSEWHERE)
+    for partition in log.partitions.values():
+        partition.next_sequence = None
+    if why == "held up elsewhere":
+        log.partitions[ELSEWHERE].drop = {0}
+
+    async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+        if len(batches) > 1:
+            await asyncio.sleep(0.01)
+        return await log.send(batches)
+
+    appends = [{ELSEWHERE: batch()}, {HOME: batch(), ELSEWHERE: batch()}, {HOME: batch()}]
+    found = [asyncio.ensure_future(lanes.append(appends[0], send))]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    found += [asyncio.ensure_future(lanes.append(each, send)) for each in appends[1:]]
+
+    assert await asyncio.gather(*found) == [{ELSEWHERE: 0}, {HOME: 0, ELSEWHERE: 1}, {HOME: 1}]

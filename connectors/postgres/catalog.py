@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.publications import Share, identity_cure
+from connectors.postgres.publications import Share, identity_cure, look_for_shares
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.types.reading import ColumnPlan
 from core_log.errors import SourceRejected
@@ -157,12 +157,12 @@ class Catalog:
     patterns: Sequence[str]
     """Which tables; a setting of the source, as `keys` is."""
     keys: Mapping[str, Sequence[str]]
-    shares: Mapping[TableId, Share]
-    """Of tables of which the publication leaves something out, which is not captured."""
+    publication: str
+    """What it leaves out of tables is not captured; nothing while it is not there."""
     book: TypeBook
 
     async def tables(self, connection: "AsyncConnection[Any]") -> list[CapturedTable]:
-        """In the order of their names, but for those without any column to capture. Three
+        """In the order of their names, but for those without any column to capture. Four
         statements, however many tables there are."""
         chosen = Patterns(self.patterns)
         names = await (await connection.execute(NAMES)).fetchall()
@@ -184,13 +184,14 @@ class Catalog:
             ).fetchall():
                 partitions[root].append(Partition(oid, TableId(schema, name), *rest))
         await self.book.learn(connection, {oid for row in rows for oid in row[10] or ()})
+        shares = {each.oid: each for each in await look_for_shares(connection, self.publication)}
         keys = [(Pattern(text), tuple(columns)) for text, columns in self.keys.items()]
         found = [
             _captured(
                 row,
                 partitions.get(row.oid, []),
                 keys,
-                self.shares.get(TableId(row.namespace, row.name), Share()),
+                shares.get(row.oid),
                 self.book,
             )
             for row in map(_Row._make, rows)
@@ -222,7 +223,7 @@ def _captured(
     row: _Row,
     partitions: Sequence[Partition],
     keys: Sequence[tuple[Pattern, tuple[str, ...]]],
-    share: Share,
+    share: Share | None,
     book: TypeBook,
 ) -> CapturedTable:
     table = TableId(row.namespace, row.name)
@@ -236,11 +237,12 @@ def _captured(
     by_number = dict(zip(row.numbers or (), row.names or (), strict=True))
     primary_key = _named(row.primary_key, by_number)
     index_key = _named(row.identity_index, by_number)
+    listed = None if share is None else share.columns
     plans = tuple(
         plan
         for column in columns
         if not column.is_generated
-        and (share.columns is None or column.name in share.columns)
+        and (listed is None or column.name in listed)
         and (plan := plan_of(column, book)) is not None
     )
     captured = {plan.column.name for plan in plans}
@@ -273,7 +275,7 @@ def _captured(
         sum(known) if known else None,
         row.bytes + sum(part.bytes for part in partitions),
         row.is_readable,
-        share.condition,
+        "" if share is None else share.condition,
     )
 
 

@@ -46,21 +46,21 @@ async def examine_position(
         if why := published.why_lost(positions, found):
             error = PositionLost(why, publication=publication, hint=LOST_HINT)
             return [_lost(settings, error)]
-        return await _about_missed(settings, positions, found, publication)
+        return await _about_missed(settings, pipeline, positions, found)
 
 
 async def _about_missed(
-    settings: PostgresSettings, positions: Positions, found: Publication | None, publication: str
+    settings: PostgresSettings, pipeline: str, positions: Positions, found: Publication | None
 ) -> list[Finding]:
     try:
         async with connected(settings) as connection:
-            tables, _ = await look(connection, settings, found)
+            tables, _ = await look(connection, settings, pipeline)
     except HeadwaterError:
         return []  # `examine` says why
     missed = published.missed_of(positions, found, tables)
     if not missed:
         return []
-    error = published.not_sent(missed, publication)
+    error = published.not_sent(missed, publication_name(settings, pipeline))
     if settings.snapshot.mode == "never":
         cure = "none is needed: the next run goes on all the same, as no rows are to be read"
         return [Finding(error.statement, cure, is_fatal=False)]

@@ -8,7 +8,6 @@ from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.looking import look
 from connectors.postgres.publications import (
-    Publication,
     few,
     identity_cure,
     quote,
@@ -53,7 +52,7 @@ class ExaminedTable(NamedTuple):
 async def examine_tables(
     connection: Connection,
     settings: PostgresSettings,
-    publication: Publication | None,
+    pipeline: str,
     *,
     role: str,
 ) -> tuple[list[ExaminedTable], list[Finding]]:
@@ -73,7 +72,7 @@ async def examine_tables(
     if not tables:
         found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
     else:
-        found += await _about_keys(connection, settings, publication)
+        found += await _about_keys(connection, settings, pipeline)
     return tables, found
 
 
@@ -104,10 +103,10 @@ def _about_rights(tables: Sequence[ExaminedTable], role: str) -> Iterator[Findin
 
 
 async def _about_keys(
-    connection: Connection, settings: PostgresSettings, publication: Publication | None
+    connection: Connection, settings: PostgresSettings, pipeline: str
 ) -> list[Finding]:
     try:
-        tables, _ = await look(connection, settings, publication)
+        tables, _ = await look(connection, settings, pipeline)
     except HeadwaterError as error:
         return [Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")]
     found = list[Finding]()

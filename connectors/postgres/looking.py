@@ -9,7 +9,7 @@ from connectors.postgres import publications, slots
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
-from connectors.postgres.publications import Publication
+from connectors.postgres.publications import publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 
@@ -30,24 +30,18 @@ async def connected(settings: PostgresSettings) -> AsyncIterator[Connection]:
 
 async def captured_tables(settings: PostgresSettings, pipeline: str) -> Sequence[CapturedTable]:
     async with connected(settings) as connection:
-        found, _ = await look(connection, settings, await published(connection, settings, pipeline))
+        found, _ = await look(connection, settings, pipeline)
         return found
 
 
-async def published(
-    connection: Connection, settings: PostgresSettings, pipeline: str
-) -> Publication | None:
-    return await publications.look(connection, publications.publication_name(settings, pipeline))
-
-
 async def look(
-    connection: Connection, settings: PostgresSettings, publication: Publication | None
+    connection: Connection, settings: PostgresSettings, pipeline: str
 ) -> tuple[list[CapturedTable], Catalog]:
-    """The tables that the file names. A publication that is yet to be made leaves nothing out."""
-    shares = {} if publication is None else publication.shares
+    """The tables that the file names."""
+    publication = publication_name(settings, pipeline)
     with in_our_words("the tables cannot be looked up"):
         book = await TypeBook.load(connection, settings)
-        catalog = Catalog(settings.tables, settings.keys, shares, book)
+        catalog = Catalog(settings.tables, settings.keys, publication, book)
         return await catalog.tables(connection), catalog
 
 
@@ -78,7 +72,7 @@ async def advance(settings: PostgresSettings, slot: str, place: int) -> None:
 async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     """The slot and the publication; what was given is not ours to take down."""
     slot = slots.slot_name(settings, pipeline)
-    publication = publications.publication_name(settings, pipeline)
+    publication = publication_name(settings, pipeline)
     gone = []
     async with connected(settings) as connection:
         if await slots.once_left(lambda: slots.drop(connection, slot)):

@@ -29,14 +29,13 @@ refuses to change rows whose replica identity has some that are not published.""
 STORED = "s"
 
 MEMBERS = """
-SELECT n.nspname, c.relname, r.oid::int8, to_jsonb(r) ->> 'prattrs' IS NOT NULL
+SELECT n.nspname, c.relname, r.oid::int8
 FROM pg_catalog.pg_publication_rel r
 JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
 JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = {name}
 """
-"""Column lists came with PostgreSQL 15; by way of JSON a missing column is null."""
 
 SCHEMAS = """
 SELECT n.nspname, s.oid::int8
@@ -45,14 +44,28 @@ JOIN pg_catalog.pg_publication p ON p.oid = s.pnpubid
 JOIN pg_catalog.pg_namespace n ON n.oid = s.pnnspid
 WHERE p.pubname = {name}
 """
-SCHEMAS_SINCE = 15_0000
 
 COVERED = """
-SELECT schemaname, tablename, to_jsonb(t) ->> 'rowfilter', to_jsonb(t) -> 'attnames'
-FROM pg_catalog.pg_publication_tables t WHERE pubname = {name}
+SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = {name}
 """
-"""So did row filters, which mean nothing for tables of a schema that is published as a whole. The
-columns are all where there is no list."""
+
+SHARES = """
+SELECT c.oid::int8, n.nspname, c.relname,
+    coalesce(pg_catalog.pg_get_expr(r.prqual, r.prrelid), ''), (
+        SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs)
+    )
+FROM pg_catalog.pg_publication_rel r
+JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = {name} AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
+        WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
+"""
+"""Row filters mean nothing for tables of a schema that is published as a whole."""
+PARTS_SINCE = 15_0000
+"""Schemas as a whole, row filters and lists of columns came with it."""
 
 IDENTITIES = """
 WITH wanted AS (
@@ -90,9 +103,11 @@ NO_IDENTITY, OF_STORED, OF_VIRTUAL = "nothing", "s", "v"
 class Share:
     """What is published of a table of which it is not all."""
 
-    condition: str = ""
+    oid: int
+    table: TableId
+    condition: str
     """SQL that is true of its rows; empty for all rows."""
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None
     """None for all of them."""
 
     def __str__(self) -> str:
@@ -149,11 +164,12 @@ async def look(connection: Connection, name: str) -> Publication | None:
         found = await connection.execute(sql.SQL(MEMBERS).format(**wanted))
         members = await found.fetchall()
         schemas = []
-        if connection.info.server_version >= SCHEMAS_SINCE:
+        if connection.info.server_version >= PARTS_SINCE:
             found = await connection.execute(sql.SQL(SCHEMAS).format(**wanted))
             schemas = await found.fetchall()
         found = await connection.execute(sql.SQL(COVERED).format(**wanted))
         covered = await found.fetchall()
+        shares = await look_for_shares(connection, name)
     covers_all, goes_via_root, *sends, is_ours, number, generated = row
     return Publication(
         name=name,
@@ -163,27 +179,24 @@ async def look(connection: Connection, name: str) -> Publication | None:
             each for each, is_sent in zip(OPERATIONS, sends, strict=True) if is_sent
         ),
         is_ours=is_ours,
-        members={TableId(schema, table): entry for schema, table, entry, _ in members},
+        members={TableId(schema, table): entry for schema, table, entry in members},
         schemas=dict(schemas),
-        covered=frozenset(TableId(schema, table) for schema, table, *_ in covered),
-        shares=_shares(
-            covered, {TableId(schema, table) for schema, table, _, has_list in members if has_list}
-        ),
+        covered=frozenset(TableId(schema, table) for schema, table in covered),
+        shares={each.table: each for each in shares},
         number=number,
         could_send_generated=generated not in (STORED, None),
     )
 
 
-def _shares(
-    covered: Iterable[tuple[str, str, str | None, list[str] | None]], listed: Collection[TableId]
-) -> dict[TableId, Share]:
-    shares = {
-        (table := TableId(schema, name)): Share(
-            condition or "", tuple(columns or ()) if table in listed else None
-        )
-        for schema, name, condition, columns in covered
-    }
-    return {table: share for table, share in shares.items() if share != Share()}
+async def look_for_shares(connection: Connection, name: str) -> list[Share]:
+    """As they are now: tables and columns may have got other names, and are the same."""
+    if connection.info.server_version < PARTS_SINCE:
+        return []
+    found = await connection.execute(sql.SQL(SHARES).format(name=sql.Literal(name)))
+    return [
+        Share(oid, TableId(schema, table), condition, None if columns is None else tuple(columns))
+        for oid, schema, table, condition, columns in await found.fetchall()
+    ]
 
 
 async def _identities(connection: Connection, tables: Collection[TableId]) -> dict[TableId, str]:

@@ -99,7 +99,7 @@ class Reading:
                 await slots.keep_failover(line, standing.slot, wanted=wanted)
             if start is None:
                 created = await self._new_slot(line, connection, standing, reader)
-                tables, catalog = await self._as_they_are_now(connection, before, tables)
+                tables, catalog = await self._as_they_are_now(connection, tables)
                 keys = Keys.begun({}, tables)
                 told = {published.PART: entries, **keys.news()}
                 start, positions = created.consistent_lsn, dict(told)
@@ -137,8 +137,9 @@ class Reading:
     async def _look(
         self, connection: Connection
     ) -> tuple[Publication | None, list[CapturedTable], Catalog]:
+        """The publication comes first, so that whoever changes it from here on is noticed."""
         publication = await publications.look(connection, self._publication)
-        tables, catalog = await look(connection, self._settings, publication)
+        tables, catalog = await look(connection, self._settings, self._context.pipeline)
         if not tables:
             about = await unstreamed.look(connection, self._settings.tables)
             found = [each for each in about.values() if each is not None]
@@ -151,14 +152,11 @@ class Reading:
         return publication, tables, catalog
 
     async def _as_they_are_now(
-        self,
-        connection: Connection,
-        publication: Publication | None,
-        tables: Sequence[CapturedTable],
+        self, connection: Connection, tables: Sequence[CapturedTable]
     ) -> tuple[list[CapturedTable], Catalog]:
         """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
         which the stream does not speak; new tables wait for the next life."""
-        found, catalog = await look(connection, self._settings, publication)
+        found, catalog = await look(connection, self._settings, self._context.pipeline)
         known = {each.oid for each in tables}
         return [each for each in found if each.oid in known], catalog
 

@@ -9,7 +9,7 @@ from psycopg import sql
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.heartbeat import ASKED_PREFIX
-from connectors.postgres.looking import connected, look, published
+from connectors.postgres.looking import connected, look
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.peeking import holds_changes
 from connectors.postgres.publications import publication_name
@@ -55,8 +55,7 @@ async def standing_still(
         [[_, place, exported, _]] = await once_left(made)
         connection = await stack.enter_async_context(connected(settings))
         await take_on(connection, exported)
-        publication = await published(connection, settings, context.pipeline)
-        tables, _ = await look(connection, settings, publication)
+        tables, _ = await look(connection, settings, context.pipeline)
         with in_our_words("the snapshot cannot be read"):
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])

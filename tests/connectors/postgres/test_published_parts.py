@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from connectors.postgres.looking import connected, look
+from connectors.postgres.settings import PostgresSettings
 from core_log.errors import PositionLost
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import (
@@ -118,6 +120,34 @@ async def test_a_part_that_becomes_another_is_read_again(shop: Guest) -> None:
     part = "(SELECT * FROM orders WHERE region = 'us' OR id < 5)"
     assert not differing(folded, shop, "orders", part)
     assert not differing(folded, shop, "audit", PARTS["audit"])
+
+
+async def test_what_is_published_is_known_by_whatever_name_it_has_by_now(shop: Guest) -> None:
+    """The key of a table with a list of columns is called otherwise while the source runs."""
+    folded = Folded()
+    await until_equal(folded, shop, tables=["public.orders"])
+    async with story(shop, positions=folded.positions, tables=["public.orders"]) as told:
+        found = await told.tell(
+            "ALTER TABLE orders RENAME region TO area",
+            "UPDATE orders SET note = 'third' WHERE id = 3",
+            "UPDATE orders SET note = 'third' WHERE id = 100",
+        )
+
+    assert [each.row for each in found] == [{"area": "eu", "id": 3, "note": "third"}]
+
+
+async def test_a_table_looked_up_again_under_another_name_is_the_same_part(shop: Guest) -> None:
+    settings = PostgresSettings.model_validate({"url": shop.url, "tables": ["public.orders"]})
+    async with connected(settings) as connection:
+        [table], catalog = await look(connection, settings, "shop")
+        shop.execute(
+            "ALTER TABLE orders RENAME TO purchases", "ALTER TABLE purchases RENAME region TO area"
+        )
+        [again] = await catalog.tables_of(connection, [table.oid])
+
+    assert table.schema.names == ("region", "id", "note")
+    assert again.schema.names == ("area", "id", "note")
+    assert again.condition == table.condition.replace("region", "area")
 
 
 def differences(folded: Folded, shop: Guest) -> dict[str, dict[str, int]]:

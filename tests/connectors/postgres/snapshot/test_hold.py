@@ -43,7 +43,7 @@ def backfill() -> Backfill:
     context = SourceContext("shop", Path(), SimulatedClock(), ignore)
     reader = Reader(settings, context, Origin("shop", "shop"))
     table = CapturedTable(7, "r", SCHEMA, (), (), (), FULL, (), (), None, 0, is_readable=True)
-    catalog = Catalog(settings.tables, settings.keys, {}, TypeBook(settings))
+    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeBook(settings))
     return Backfill(reader, catalog, [table], {}, reads_new=True)
 
 

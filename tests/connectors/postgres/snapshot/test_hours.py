@@ -114,7 +114,7 @@ def backfill_at(now_ms: int) -> Backfill:
     reader = Reader(settings, context, Origin("shop", "shop"))
     schema = TableSchema(TableId("public", "t"), (Column("id", pa.int64()),), ("id",))
     table = CapturedTable(7, "r", schema, (), (), (), FULL, (), (), None, 0, is_readable=True)
-    catalog = Catalog(settings.tables, settings.keys, {}, TypeBook(settings))
+    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeBook(settings))
     return Backfill(reader, catalog, [table], {}, reads_new=True)
 
 

@@ -37,7 +37,9 @@ class Target:
     names: Mapping[int, str]
     """By the column's place in the relation; what is not there any more is missing."""
     types: Mapping[int, str]
-    """The types of all columns, as SQL."""
+    """The types of the key's columns, as SQL."""
+    schemas: Mapping[int, str]
+    """Where the operator is that compares each of these, which no search path need name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +173,7 @@ class Toast:
         rows = await cursor.fetchall()
         if not rows:
             return None
-        names = [row[2] for row in rows if row[2] is not None]
-        now = {
-            place: column.name
-            for place, column in enumerate(relation.columns)
-            if column.name in names
-        }
-        if len(names) == len(relation.columns):
-            now = {place: now.get(place, name) for place, name in enumerate(names)}
+        now = _names_now(relation, [row[2] for row in rows if row[2] is not None])
         if missing := [place for place in capture.key_places if place not in now]:
             raise SourceRejected(
                 "rows cannot be read anew, since their key has another form by now",
@@ -186,18 +181,16 @@ class Toast:
                 columns=", ".join(relation.columns[place].name for place in missing),
                 hint=identity_cure([capture.schema.table]),
             )
-        types = {}
+        types, schemas = {}, {}
         for place in capture.key_places:
             column = relation.columns[place]
-            asked = await connection.execute(
-                "SELECT pg_catalog.format_type(%s, %s)", [column.type_oid, column.type_modifier]
-            )
-            [[types[place]]] = await asked.fetchall()
+            asked = await connection.execute(TYPE, [column.type_oid] * 2 + [column.type_modifier])
+            [[types[place], schemas[place]]] = await asked.fetchall()
         namespace, name, _, is_whole = rows[0]
         table: sql.Composable = sql.Identifier(namespace, name)
         if is_whole:
             table = sql.SQL("ONLY {}").format(table)
-        return Target(table, now, types)
+        return Target(table, now, types, schemas)
 
 
 LOOK = """
@@ -208,6 +201,32 @@ LEFT JOIN pg_catalog.pg_attribute a
     ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 WHERE c.oid = %s ORDER BY a.attnum
 """
+
+TYPE = """
+WITH RECURSIVE made_of AS (
+    SELECT oid, typbasetype, typnamespace FROM pg_catalog.pg_type WHERE oid = %s
+    UNION ALL
+    SELECT t.oid, t.typbasetype, t.typnamespace FROM made_of
+    JOIN pg_catalog.pg_type t ON t.oid = made_of.typbasetype
+)
+SELECT pg_catalog.format_type(%s, %s), coalesce(max(n.nspname), 'pg_catalog')
+FROM made_of
+JOIN pg_catalog.pg_operator o ON o.oprname = '=' AND o.oprnamespace = made_of.typnamespace
+    AND o.oprleft = made_of.oid AND o.oprright = made_of.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+"""
+"""Enums, arrays and ranges have an operator in common, and `varchar` that of `text`."""
+
+
+def _names_now(relation: Relation, names: Sequence[str]) -> dict[int, str]:
+    """What the relation's columns are called now, by their places; without those that are gone."""
+    now = {
+        place: column.name for place, column in enumerate(relation.columns) if column.name in names
+    }
+    has_kept_places = len(names) == len(relation.columns) and all(
+        names[place] == name for place, name in now.items()
+    )
+    return dict(enumerate(names)) if has_kept_places else now
 
 
 def _question(
@@ -220,8 +239,11 @@ def _question(
     lists = [sql.SQL("{}::text[]").format(sql.Literal(_array_text(each))) for each in keys.values()]
     names = [sql.Identifier(f"k{place}") for place in keys]
     matches = [
-        sql.SQL("t.{} = {}::{}").format(
-            sql.Identifier(target.names[place]), name, sql.SQL(target.types[place])
+        sql.SQL("t.{} OPERATOR({}.=) k.{}::{}").format(
+            sql.Identifier(target.names[place]),
+            sql.Identifier(target.schemas[place]),
+            name,
+            sql.SQL(target.types[place]),
         )
         for place, name in zip(keys, names, strict=True)
     ]

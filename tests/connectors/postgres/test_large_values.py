@@ -141,6 +141,40 @@ async def test_keys_of_all_sorts_find_their_rows(guest: Guest) -> None:
     assert [event.row["n"] for event in events] == [2, 2, 2]
 
 
+async def test_columns_may_be_called_like_anything_that_is_asked_for(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE pages (id int PRIMARY KEY, k0 int, k int, n int, t text, body text)",
+        "ALTER TABLE pages ALTER body SET STORAGE EXTERNAL",
+    )
+    guest.publish("pages")
+    async with story(guest) as told:
+        await told.tell(f"INSERT INTO pages VALUES (1, 2, 3, 4, 'a', {LARGE})")
+
+        [event] = await told.tell("UPDATE pages SET t = 'b'")
+
+    assert event.row == {"id": 1, "k0": 2, "k": 3, "n": 4, "t": "b", "body": TEXT}
+
+
+async def test_a_key_of_a_type_that_stands_in_no_search_path_finds_its_row(guest: Guest) -> None:
+    if not guest.rows("SELECT 1 FROM pg_available_extensions WHERE name = 'ltree'"):
+        pytest.skip("this server came without its extensions")
+    guest.execute(
+        "CREATE SCHEMA extensions",
+        "CREATE EXTENSION ltree SCHEMA extensions",
+        "CREATE DOMAIN place AS extensions.ltree",
+        "CREATE TABLE pages (at extensions.ltree, of place, title text, body text,"
+        " PRIMARY KEY (at, of))",
+        "ALTER TABLE pages ALTER body SET STORAGE EXTERNAL",
+    )
+    guest.publish("pages")
+    async with story(guest) as told:
+        await told.tell(f"INSERT INTO pages VALUES ('a.b', 'c', 'a', {LARGE})")
+
+        [event] = await told.tell("UPDATE pages SET title = 'b'")
+
+    assert event.row == {"at": "a.b", "of": "c", "title": "b", "body": TEXT}
+
+
 async def test_placeholders_stand_for_values_where_they_are_wanted(pages: Guest) -> None:
     async with story(pages, toast="placeholder") as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}, {LARGE}::bytea)")
@@ -164,3 +198,18 @@ async def test_a_column_dropped_since_then_is_null_and_the_others_whole(pages: G
         )
 
     assert short(events)[0][1]["body"] == TEXT
+
+
+async def test_what_a_dropped_column_held_is_not_taken_from_another(pages: Guest) -> None:
+    """There are as many columns as before, and yet none has only been renamed."""
+    async with story(pages) as told:
+        await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}, {LARGE}::bytea)")
+
+        events = await told.tell(
+            "UPDATE pages SET title = 'b'",
+            "ALTER TABLE pages DROP body",
+            "ALTER TABLE pages ADD notes text DEFAULT 'other'",
+        )
+
+    [[_, row]] = short(events)
+    assert row == {"id": 1, "title": "b", "body": None, "raw": TEXT.encode(), "tags": None}

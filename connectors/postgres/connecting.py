@@ -29,6 +29,9 @@ SESSION = {
 a policy hides are an error and not a gap; and that a limit meant for people does not end a long
 reading."""
 
+TRANSACTIONS_LIMITED_SINCE = 17_0000
+"""Another such limit; older servers let nobody in who names it."""
+
 PARAMETERS: dict[str, str | int] = {
     "client_encoding": "UTF8",
     "keepalives_idle": 30,
@@ -106,6 +109,13 @@ async def connect(
             "the connection does not take on how values are to be written",
             hint="point `url` at PostgreSQL itself: a pooler between leaves `options` out",
         )
+    if connection.info.server_version >= TRANSACTIONS_LIMITED_SINCE:
+        try:
+            with in_our_words("the connection does not take on how long it may last"):
+                await connection.execute("SET transaction_timeout = 0")
+        except HeadwaterError:
+            await connection.close()
+            raise
     return connection
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from connectors.postgres.connecting import connect
 from connectors.postgres.examining import examine
 from core_log.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, PostgresMissing, embedded_postgres
@@ -71,6 +72,22 @@ async def test_a_slot_made_without_a_copy_gets_one_when_that_is_wanted(other: Gu
 
     is_possible = other.value("SELECT current_setting('server_version_num')::int >= 170000")
     assert (before, after) == (("false", "true") if is_possible else (None, None))
+
+
+@pytest.mark.parametrize("replication", [False, True])
+async def test_a_limit_of_the_role_for_transactions_is_none_of_ours(
+    other: Guest, replication: bool
+) -> None:
+    """The rows that are there are read in one, and a large one is streamed in one."""
+    if other.value("SELECT current_setting('server_version_num')::int") < 17_0000:
+        pytest.skip("transactions are limited since PostgreSQL 17")
+    other.execute("ALTER ROLE headwater_guest IN DATABASE versions SET transaction_timeout = 20")
+
+    settings = settings_of(other)
+    async with await connect(settings, replication=replication) as connection:
+        found = await (await connection.execute("SELECT 1 FROM pg_sleep(0.1)")).fetchall()
+
+    assert found == [(1,)]
 
 
 async def test_generated_columns_are_left_out_though_a_publication_has_them(other: Guest) -> None:

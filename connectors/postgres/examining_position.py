@@ -39,7 +39,8 @@ async def examine_position(
         positions = await stored()
         if STREAM not in positions:
             return list(_about_a_slot_of_others(settings, slot, reader=reader_name(pipeline)))
-        if slot is None and settings.snapshot.mode == "initial_only":
+        is_over = settings.snapshot.mode == "initial_only" and published.are_all_read(positions)
+        if slot is None and is_over:
             return []  # it went when the rows had been read
         if why := await why_lost(line, slot, positions):
             return [_lost(settings, slot_lost(why, name, positions))]

@@ -41,12 +41,15 @@ class Following:
         heartbeat_ms: int,
         clock: Clock,
         end: int | None,
+        awaits_paused: bool,
     ) -> None:
-        """`end`: where to stop, where the stream is not to be followed for ever."""
+        """`end`: where to stop, where the stream is not to be followed for ever. `awaits_paused`:
+        not before the reading of every table that is paused has gone on, and is over."""
         self._stream, self._translator, self._heart = stream, translator, heart
         self._backfill = backfill
         self._pipeline, self._server = pipeline, server
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
+        self._awaits_paused = awaits_paused
         self._reached = self._told = start
         """Up to where the stream has come, and which position was handed out last."""
         self._is_first = True
@@ -168,7 +171,12 @@ class Following:
         """Whether everything has been read that was to be read."""
         if self._end is None or self._reached < self._end or self._is_open:
             return False
-        return not self._backfill.has_work
+        return self.has_read_all or not (self._awaits_paused or self._backfill.has_work)
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether no table is left of which rows are to be read, be it later."""
+        return not self._backfill.is_watching
 
     @property
     def _has_position_to_tell(self) -> bool:

@@ -7,7 +7,7 @@ import orjson
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.publications import OPERATIONS, Publication, few
 from connectors.postgres.snapshot.leaving import returned
-from connectors.postgres.snapshot.ledger import Ledger, part_of
+from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from core_log.changes import Positions
 from core_log.errors import DecodeError, PositionLost
 from core_log.table_schema import TableId
@@ -47,6 +47,15 @@ def missed(
             found = None
         return [each for each in tables if known.get(str(each), 0) not in (0, _entry(found, each))]
     return [each for each in tables if _is_captured(each, positions) and not _entry(found, each)]
+
+
+def are_all_read(positions: Positions) -> bool:
+    """Whether all rows of the captured tables have been read, those of tables that left set
+    aside."""
+    known = _parse(positions[PART])[1] if PART in positions else {}
+    ledgers = [Ledger.parse(text) for part, text in positions.items() if part.startswith(PREFIX)]
+    is_begun = all(f"{PREFIX}{table}" in positions for table in known)
+    return is_begun and all(each.is_done or each.has_left for each in ledgers)
 
 
 def missed_of(

@@ -42,11 +42,12 @@ from connectors.postgres.translating import Translator
 from connectors.postgres.unfit import SetAside
 from connectors.postgres.wal.starting import check_origin
 from connectors.postgres.wal.stream import WalStream
-from connectors.postgres.watching import Watch
+from connectors.postgres.watching import NEW_TABLES, Watch
 from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.client.together import let_go, together
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected
+from core_log.finding import Finding
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class Reading:
             async with aclosing(following.batches()) as batches:
                 async for batch in batches:
                     yield batch
-            if self._stops_after_rows:
+            if self._stops_after_rows and following.has_read_all:
                 await slots.drop(connection, self._slot, ends_reader=True)
 
     async def _look(
@@ -191,10 +192,31 @@ class Reading:
         return self._settings.snapshot.mode == "initial_only"
 
     async def _is_done(self, connection: Connection) -> bool:
-        """Where only rows are to be read, the slot goes when they have been."""
+        """Where only rows are to be read, the slot goes when they have been; one that went before
+        is lost."""
         if not self._stops_after_rows or STREAM not in self._resume_from:
             return False
-        return await slots.look(connection, self._slot) is None
+        if not published.are_all_read(self._resume_from):
+            return False
+        if await slots.look(connection, self._slot) is not None:
+            return False
+        await self._tell_of_later(connection)
+        return True
+
+    async def _tell_of_later(self, connection: Connection) -> None:
+        """Of tables that nobody reads, as they came into the file when all was over."""
+        _, tables, _ = await self._look(connection)
+        later = [each.table for each in tables if part_of(each.table) not in self._resume_from]
+        found = None
+        if later:
+            found = Finding(
+                f"{few(later)} match `tables` and are not read: with `initial_only` this pipeline"
+                " was through before they came",
+                "capture them with another pipeline",
+                is_fatal=False,
+            )
+            logger.warning("%s: %s", found.problem, found.cure)
+        self._context.report(Remark(NEW_TABLES, found))
 
     async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
         name = slots.reader_name(self._context.pipeline)
@@ -374,4 +396,5 @@ class Reading:
             heartbeat_ms=settings.heartbeat_ms,
             clock=clock,
             end=end,
+            awaits_paused=self._stops_after_rows and not self._context.until_end,
         )

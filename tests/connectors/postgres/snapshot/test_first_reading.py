@@ -6,7 +6,9 @@ from contextlib import aclosing
 
 import pytest
 
-from core_log.errors import SourceUnavailable
+from connectors.source import Control
+from core_log.errors import PositionLost, SourceUnavailable
+from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import (
     Folded,
     Told,
@@ -67,6 +69,70 @@ async def test_only_rows_are_read_where_no_stream_is_wanted_and_the_slot_goes(
 
     assert folded.rows("orders") == rows and not left
     assert len(folded.reads) == KEYS, "what has been read is not read again"
+
+
+async def test_a_slot_that_goes_before_all_rows_are_read_is_missed_though_only_they_are_wanted(
+    guest: Guest,
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded, only = Folded(), {"mode": "initial_only", "parallel": 1}
+    await live(folded, source_of(guest, snapshot=only), batches=2)
+    await asyncio.to_thread(without_slot, guest)
+
+    with pytest.raises(PositionLost, match="slot is gone"):
+        await live(folded, source_of(guest, snapshot=only))
+    await live(folded, source_of(guest, snapshot=only, position_mismatch="resnapshot"))
+
+    assert not differing(folded, guest, "orders")
+
+
+def without_slot(guest: Guest) -> None:
+    guest.execute(
+        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
+        " WHERE slot_name = 'headwater_shop' AND active",
+        "SELECT pg_drop_replication_slot('headwater_shop')",
+    )
+
+
+async def test_a_table_that_is_paused_is_awaited_where_only_rows_are_wanted(guest: Guest) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded, only = Folded(), {"mode": "initial_only", "parallel": 1}
+    source, waits = source_of(guest, snapshot=only), 0
+
+    async def said(action: str) -> None:
+        await source.control(
+            Control(action, "snapshot", TableId("public", "orders"), {"action": action})
+        )
+
+    async with aclosing(source.changes({})) as coming:
+        async for batch in coming:
+            folded.take(batch)
+            if len(folded.positions) > 1 and not waits:
+                waits = 1
+                await said("pause")
+            if "control/pause" in batch.positions:
+                asyncio.get_running_loop().call_later(
+                    0.1, lambda: asyncio.ensure_future(said("resume"))
+                )
+
+    assert not differing(folded, guest, "orders")
+
+
+async def test_a_table_that_comes_when_all_rows_are_read_is_told_of(
+    guest: Guest, caplog: pytest.LogCaptureFixture
+) -> None:
+    guest.execute(*ORDERS)
+    guest.publish()
+    folded, only = Folded(), {"mode": "initial_only"}
+    await live(folded, source_of(guest, snapshot=only))
+    guest.execute("CREATE TABLE later (id int PRIMARY KEY)")
+
+    await live(folded, source_of(guest, snapshot=only))
+
+    assert "public.later match `tables` and are not read" in caplog.text
+    assert "public.orders" not in caplog.text
 
 
 async def test_progress_is_told_of_every_table(guest: Guest) -> None:

@@ -88,7 +88,7 @@ class Reading:
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
-            captured = [each.table for each in tables]
+            captured = {each.table: each.oid for each in tables}
             watch = Watch(self._settings, self._context, self._publication, captured, entries)
             await watch.look_at_first(connection, before)
             origin = Origin(self._context.pipeline, standing.server.database)

@@ -1,6 +1,6 @@
 """Looks, beside the stream, whether the server still sends what it was asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from connectors.postgres import publications, published, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
@@ -15,9 +15,9 @@ from core_log.table_schema import TableId
 NEW_TABLES, FILTERED = "new tables", "filtered tables"
 """What its remarks are about."""
 LOOK_MS = 60_000
-"""How often it looks for new tables, of which a database may have many."""
+"""How often it looks for new tables, and for others of the same name: a database may have many."""
 TABLES = """
-SELECT n.nspname, c.relname, c.relpersistence = 'p'
+SELECT n.nspname, c.relname, c.oid::int8, c.relpersistence = 'p'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
     AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
@@ -32,12 +32,14 @@ class Watch:
         settings: PostgresSettings,
         context: SourceContext,
         publication: str,
-        tables: Sequence[TableId],
+        tables: Mapping[TableId, int],
         entries: str,
     ) -> None:
-        """`entries`: what stands in the position of how the tables are published."""
+        """`tables`: to their numbers. `entries`: what stands in the position of how they are
+        published."""
         self._context, self._publication = context, publication
-        self._chosen, self._tables = Patterns(settings.tables), tables
+        self._chosen, self._tables = Patterns(settings.tables), list(tables)
+        self._numbers = tables
         self._positions = {published.PART: entries}
         self._said: dict[str, Finding | None] = {}
         self._next_ms = context.clock.monotonic_ms()
@@ -52,13 +54,18 @@ class Watch:
             there, unlogged = await self._there(connection)
             if gone := [each for each in missed if each in unlogged]:
                 return _made_unlogged(gone)
+            if others := [each for each in self._tables if self._is_another(each, there)]:
+                return SourceUnavailable(
+                    "captured tables were made anew, or others have taken their names",
+                    tables=few(others),
+                )
             if missed := [each for each in missed if each in there]:  # others were dropped
                 return SourceUnavailable(
                     "somebody has changed the publication: it no longer sends all that it did",
                     publication=self._publication,
                     tables=few(missed),
                 )
-            self._say(NEW_TABLES, self._about_new(there))
+            self._say(NEW_TABLES, self._about_new(there.keys()))
             await self._look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
@@ -76,20 +83,22 @@ class Watch:
         for name, finding in (await unstreamed.look(connection, self._chosen.texts)).items():
             self._say(name, finding)
 
-    async def _there(self, connection: Connection) -> tuple[set[TableId], set[TableId]]:
-        """Tables whose changes go into the write-ahead log, and others."""
+    def _is_another(self, table: TableId, there: Mapping[TableId, int]) -> bool:
+        return there.get(table, self._numbers[table]) != self._numbers[table]
+
+    async def _there(self, connection: Connection) -> tuple[Mapping[TableId, int], set[TableId]]:
+        """Tables whose changes go into the write-ahead log, to their numbers, and others."""
         with in_our_words("the server does not show its tables"):
             rows = await (await connection.execute(TABLES)).fetchall()
-        there = {TableId(*name): is_logged for *name, is_logged in rows}
-        logged = {table for table, is_logged in there.items() if is_logged}
-        return logged, there.keys() - logged
+        logged = {TableId(*name): number for *name, number, is_logged in rows if is_logged}
+        return logged, {TableId(*name) for *name, _, is_logged in rows if not is_logged}
 
     def _about_filters(self, found: publications.Publication) -> Finding | None:
         if not (said := publications.narrowed(found, self._tables)):
             return None
         return Finding(said, "headwater doctor prints the statement that cures it", is_fatal=False)
 
-    def _about_new(self, there: set[TableId]) -> Finding | None:
+    def _about_new(self, there: Set[TableId]) -> Finding | None:
         new = sorted(each for each in there - set(self._tables) if self._chosen.matches(str(each)))
         if not new:
             return None

@@ -174,6 +174,39 @@ async def test_that_a_table_was_dropped_or_a_partition_attached_ends_nothing(sho
         assert await watch.look(connection) is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("DROP TABLE orders", "CREATE TABLE orders (number int PRIMARY KEY)"),
+        (
+            "ALTER TABLE orders RENAME TO old",
+            "ALTER TABLE emptied RENAME TO orders",
+            "ALTER TABLE old RENAME TO emptied",
+        ),
+    ],
+    ids=["made anew", "names exchanged"],
+)
+async def test_another_table_of_the_same_name_is_found_and_read_however_it_is_published(
+    guest: Guest, changes: tuple[str, ...]
+) -> None:
+    """Of a publication for all tables the entry says nothing about it."""
+    guest.execute(*TABLES, "DELETE FROM emptied WHERE id > 5")
+    guest.publish()
+    folded, clock = Folded(), SimulatedClock(0)
+    await until_equal(folded, guest)
+    tables = [TableId("public", "orders"), TableId("public", "emptied")]
+    watch, _ = await watching(guest, tables, clock)
+    async with await connect(settings_of(guest)) as connection:
+        assert await watch.look(connection) is None
+        guest.execute(*changes, "INSERT INTO orders VALUES (50)")
+        clock.advance(LOOK_MS)
+        found = await watch.look(connection)
+    await until_equal(folded, guest)
+
+    assert found is not None and "public.orders" in str(found.facts["tables"])
+    assert not differing(folded, guest, "orders") and not differing(folded, guest, "emptied")
+
+
 async def test_new_tables_and_filters_are_remarked_on_until_they_are_gone(shop: Guest) -> None:
     clock = SimulatedClock(0)
     watch, said = await watching(shop, [TableId("public", "orders")], clock)
@@ -237,6 +270,7 @@ async def watching(
     said: list[SourceReport] = []
     async with await connect(settings_of(guest)) as connection:
         found = await publications.look(connection, NAME)
+    numbers = {each: guest.value(f"SELECT '{each}'::regclass::oid::int8") for each in tables}
     context = SourceContext("shop", Path(), clock, said.append)
     entries = published.told(found, tables)
-    return Watch(settings_of(guest), context, NAME, tables, entries), said
+    return Watch(settings_of(guest), context, NAME, numbers, entries), said

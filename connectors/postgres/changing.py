@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.keys import BY_COLUMNS
+from connectors.postgres.keys import BY_COLUMNS, WHOLE
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.publications import identity_cure
 from connectors.postgres.relations import Capture
@@ -94,7 +94,7 @@ def typed(
         before = None if before is None else before.take(taken)
         of_rows = pa.array(places, mask=halves.is_old)
         headers = {name: column.take(of_rows) for name, column in headers.items()}
-    _check_keys(rows, part, capture)
+    _check_keys(rows, operations, part, capture)
     lsns, transactions, indexes = part.lsns, part.transactions, part.indexes
     if places is not None:
         lsns, transactions, indexes = lsns[places], transactions[places], indexes[places]
@@ -176,11 +176,14 @@ def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -
 
 
 def _moved(part: RowChanges, capture: Capture) -> Mask:
-    """Updates whose key is another one than before."""
+    """Updates whose key is another one than before, or null by now."""
     moved = np.zeros(len(part), np.bool_)
     assert part.old is not None
     for place in capture.key_places:
-        differs = pc.not_equal(part.rows[place], part.old[place]).fill_null(False)
+        now, before = part.rows[place], part.old[place]
+        differs = pc.not_equal(now, before).fill_null(False)
+        if now.null_count:
+            differs = pc.or_(differs, pc.and_(now.is_null(), before.is_valid()))
         moved |= differs.to_numpy(zero_copy_only=False)
     moved &= (part.operations == UPDATE) & (part.old_kinds != NO_OLD)
     return moved
@@ -267,9 +270,14 @@ def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
     return {RESELECTED_HEADER: pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())}
 
 
-def _check_keys(rows: pa.RecordBatch, part: RowChanges, capture: Capture) -> None:
+def _check_keys(
+    rows: pa.RecordBatch,
+    operations: npt.NDArray[np.uint8],
+    part: RowChanges,
+    capture: Capture,
+) -> None:
     """A row that went has to bring its key, and one that changed its former key: that comes where
-    it was another one and is of the replica identity."""
+    it was another one and is of the replica identity. A null in it is one where all was sent."""
     columns, are_some_sent, is_unsure = capture.relation.columns, False, False
     is_update = part.operations == UPDATE
     if is_update.any():
@@ -278,9 +286,13 @@ def _check_keys(rows: pa.RecordBatch, part: RowChanges, capture: Capture) -> Non
         are_some_sent = is_by_columns and any(column.is_identity for column in columns)
         is_alone = is_update & (part.old_kinds == NO_OLD)
         is_unsure = bool(capture.keyless_parts) and bool(is_alone.any())
+    is_whole = capture.relation.identity == WHOLE and not capture.keyless_parts
     for name, place in zip(capture.schema.key, capture.key_places, strict=True):
         is_unseen = is_unsure or (are_some_sent and not columns[place].is_identity)
-        if rows.column(name).null_count or is_unseen:
+        if rows.column(name).null_count and not is_whole:
+            is_null = rows.column(name).is_null().to_numpy(zero_copy_only=False)
+            is_unseen |= bool((is_null & (operations == Operation.DELETE)).any())
+        if is_unseen:
             table = capture.schema.table
             cure = identity_cure(capture.keyless_parts or [table])
             raise SourceRejected(

@@ -14,8 +14,8 @@ PART = "keys"
 """Of the position: tables by their numbers to the key under which changes went out last."""
 FORMAT_VERSION = 1
 
-BY_COLUMNS = "di"
-"""Replica identities that flag the columns of a key."""
+BY_COLUMNS, WHOLE = "di", "f"
+"""Replica identities that flag the columns of a key, and the one that sends all columns."""
 
 Key = tuple[str, ...]
 

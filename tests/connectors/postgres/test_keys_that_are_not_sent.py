@@ -109,3 +109,36 @@ async def test_a_table_without_columns_holds_up_no_other(guest: Guest) -> None:
 
     assert not differing(folded, guest, "orders")
     assert [row["id"] for row in folded.rows("nothing")] == [7, None, None]
+
+
+async def test_a_null_in_a_key_that_was_chosen_holds_up_no_other_row(guest: Guest) -> None:
+    """It is the key of its row all the same, which targets set aside."""
+    guest.execute(
+        "CREATE TABLE users (id int, mail text)",
+        "ALTER TABLE users REPLICA IDENTITY FULL",
+        "INSERT INTO users VALUES (1, 'a@b'), (2, 'c@d'), (NULL, 'e@f')",
+    )
+    guest.publish()
+    folded, keys = Folded(), {"public.users": ["id"]}
+
+    await until_equal(folded, guest, keys=keys)
+    read = folded.rows("users")
+    guest.execute(
+        "UPDATE users SET id = 3 WHERE id IS NULL",
+        "UPDATE users SET id = NULL WHERE id = 1",
+        "UPDATE users SET mail = 'new' WHERE id IS NULL",
+        "INSERT INTO users VALUES (4, 'g@h')",
+    )
+    await until_equal(folded, guest, keys=keys)
+    changed = folded.rows("users")
+    guest.execute("DELETE FROM users WHERE id IS NULL OR id = 2")
+    await until_equal(folded, guest, keys=keys)
+
+    assert [row["id"] for row in read] == [1, 2, None]
+    assert changed == [
+        {"id": 2, "mail": "c@d"},
+        {"id": 3, "mail": "e@f"},
+        {"id": 4, "mail": "g@h"},
+        {"id": None, "mail": "new"},
+    ]
+    assert not differing(folded, guest, "users")

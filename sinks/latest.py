@@ -20,7 +20,7 @@ def key_codes(keys: pa.RecordBatch) -> tuple[Codes, int]:
     codes: Codes = np.zeros(keys.num_rows, dtype=np.int64)
     count = 1
     for column in keys.columns:
-        encoded: Any = column.dictionary_encode(null_encoding="encode")
+        encoded: Any = _plain(column).dictionary_encode(null_encoding="encode")
         size = max(len(encoded.dictionary), 1)
         if count > CODE_MAX // size:
             codes, count = _close_gaps(codes)
@@ -41,6 +41,14 @@ def newest(keys: pa.RecordBatch) -> pa.Int64Array | None:
     last[codes] = np.arange(rows)  # of several values for one place the last one stays
     last = last[last >= 0]
     return None if len(last) == rows else pa.array(np.sort(last))
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Lists and structs as text: Arrow knows no codes for them."""
+    if not pa.types.is_nested(column.type):
+        return column
+    texts = [None if value is None else repr(value) for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def _close_numbers(column: pa.Array) -> tuple[Codes, int] | None:

@@ -43,3 +43,11 @@ def test_numbers_are_told_apart_whether_they_lie_close_or_far(keys: list[int]) -
 
     expected = sorted({key: place for place, key in enumerate(keys)}.values())
     assert (list(range(len(keys))) if places is None else places.to_pylist()) == expected
+
+
+def test_lists_are_keys_as_well() -> None:
+    keys = pa.array([[1, None], [1], None, [1, None], []], pa.list_(pa.int32()))
+
+    places = newest(pa.RecordBatch.from_arrays([keys], names=["id"]))
+
+    assert places is not None and places.to_pylist() == [1, 2, 3, 4]

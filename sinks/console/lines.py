@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
+from sinks import far_moments
 
 WORDS = pa.array([operation.name.lower() for operation in Operation])
 WORD_WIDTH = 8
@@ -81,11 +82,13 @@ def cell_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _quoted_column(_decimals(column))
     if pa.types.is_timestamp(kind):
-        texts = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
-        return _quoted_column(texts)
+        written = far_moments.written(column)
+        return _quoted_column(pc.replace_substring(written, " ", "T", max_replacements=1))
+    if pa.types.is_date32(kind):
+        return _quoted_column(far_moments.written(column))
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return _quoted_column(column.cast(pa.string()))
-    return pa.array([_dumped(value) for value in column.to_pylist()], pa.string())
+    return pa.array([_dumped(far_moments.plain(value)) for value in column], pa.string())
 
 
 def _floats(column: pa.Array) -> pa.Array:

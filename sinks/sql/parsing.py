@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import SinkRejected
+from sinks import far_moments
 
 TRUE = pa.array(["t", "1", "true"])
 ZONE = r"(Z|[+]00(:?00)?)$"
@@ -67,9 +68,8 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return pc.if_else(values.is_valid(), pc.is_in(pc.utf8_lower(values), value_set=TRUE), None)
     if _is_binary(kind):
         return _unhexed(values).cast(kind)
-    if pa.types.is_timestamp(kind):
-        texts = pc.replace_substring_regex(values, ZONE, "")
-        return texts.cast(pa.timestamp(kind.unit)).cast(kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        return _moments(values, kind)
     if pa.types.is_time(kind):  # there is no cast of its own
         unit = "ns" if kind == pa.time64("ns") else "us"
         dated = pc.binary_join_element_wise("1970-01-01", values, " ")
@@ -79,6 +79,14 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_duration(kind):
         return values.cast(pa.int64()).cast(kind)
     return values.cast(kind)
+
+
+def _moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    bare = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+    try:
+        return pc.replace_substring_regex(texts, ZONE, "").cast(bare).cast(kind)
+    except pa.ArrowInvalid:
+        return far_moments.read(texts, bare).cast(kind)
 
 
 def _unhexed(texts: pa.StringArray) -> pa.BinaryArray:

@@ -8,6 +8,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks import far_moments
+
 Rows = list[tuple[Any, ...]]
 
 TO_ESCAPE = r"[\\\t\n\r]"
@@ -23,8 +25,10 @@ def text_of(column: pa.Array) -> pa.StringArray:
     kind = column.type
     if pa.types.is_string(kind):
         return column
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return column.cast(pa.timestamp(kind.unit)).cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return far_moments.written(column.cast(pa.timestamp(kind.unit)))
+    if pa.types.is_date32(kind):
+        return far_moments.written(column)
     if pa.types.is_decimal(kind):
         return _plain_decimals(column)
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -53,8 +57,11 @@ def _copied(column: pa.Array) -> pa.StringArray:
     text = text_of(column)
     if _is_binary(column.type):
         return pc.binary_join_element_wise("\\\\x", text, "")
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return pc.binary_join_element_wise(text, "+00", "")
+    if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
+        zone = "+00" if pa.types.is_timestamp(column.type) and column.type.tz else ""
+        if not far_moments.are_near(column):
+            return far_moments.with_eras(text, zone=zone)
+        return pc.binary_join_element_wise(text, zone, "") if zone else text
     if _is_textual(column.type) and pc.any(pc.match_substring_regex(text, TO_ESCAPE)).as_py():
         for character, escape in ESCAPES:
             text = pc.replace_substring(text, character, escape)
@@ -180,7 +187,7 @@ def _hex(column: pa.BinaryArray) -> pa.StringArray:
 
 
 def _json(value: pa.Scalar) -> str | None:
-    plain = value.as_py()
+    plain = far_moments.plain(value)
     if plain is None:
         return None
     return orjson.dumps(plain, default=str, option=orjson.OPT_UTC_Z).decode()

@@ -48,6 +48,17 @@ def changes_of(
     )
 
 
+def test_moments_beyond_those_of_python_are_words_or_numbers() -> None:
+    ends = pa.array([2**31 - 1, 2_932_897], pa.int32()).view(pa.date32())
+    ours = pa.array([9_223_372_036_825_200_000, 10**18], pa.int64())
+    moments = ours.view(pa.timestamp("us", "UTC"))
+    lists = pa.ListArray.from_arrays([0, 2], ends)
+
+    assert cell_texts(ends).to_pylist() == ['"infinity"', '"10000-01-01"']
+    assert cell_texts(moments).to_pylist() == ['"infinity"', '"33658-09-27T01:46:40.000000Z"']
+    assert cell_texts(lists).to_pylist() == ['["infinity","10000-01-01"]']
+
+
 def test_a_change_is_a_line_with_values_as_people_write_them() -> None:
     row = {
         "id": 7,

@@ -73,6 +73,27 @@ EXTREMES: list[dict[str, Any]] = [
     },
 ]
 
+MOMENTS = schema_of(
+    "public.moments",
+    id=pa.int64(),
+    day=pa.date32(),
+    moment=pa.timestamp("us"),
+    instant=pa.timestamp("us", "UTC"),
+)
+INFINITE_US = 9_223_372_036_825_200_000, -9_223_372_036_832_400_000
+FAR: list[dict[str, Any]] = [
+    {"id": 1, "day": 2**31 - 1, "moment": INFINITE_US[0], "instant": INFINITE_US[0]},
+    {"id": 2, "day": -(2**31), "moment": INFINITE_US[1], "instant": INFINITE_US[1]},
+    {
+        "id": 3,
+        "day": -735_160,
+        "moment": -63_517_824_000_000_001,
+        "instant": -62_135_596_800_000_001,
+    },
+    {"id": 4, "day": 1_825_492_972, "moment": 6_249_223_180_800_000_001, "instant": 10**18},
+    {"id": 5, "day": 0, "moment": 1, "instant": None},
+]
+
 
 async def read(
     sink: SqlSink, schema: TableSchema, topic: str = "shop.public.orders"
@@ -94,6 +115,25 @@ async def filled(bench: SqlBench, **settings: Any) -> tuple[SqlSink, ScriptedTop
         topic.append(ORDERS, *changes, committed_us=1_700_000_000_000_000 + len(changes))
         await sink.apply(topic.slice())
     return sink, topic
+
+
+async def test_moments_of_all_times_come_back_where_the_database_has_them(bench: SqlBench) -> None:
+    if bench.kind not in ("postgresql", "sqlite"):
+        pytest.skip("this database has neither infinities nor these years, and refuses them")
+    topic, sink = ScriptedTopic("shop.public.moments"), bench.sink()
+    await sink.applied([topic.name])
+    topic.append(MOMENTS, *(("c", row) for row in FAR))
+    await sink.apply(topic.slice())
+
+    async with sink.contents(MOMENTS, [topic.name]) as found:
+        batches = [batch async for batch in found.batches]
+
+    table = pa.Table.from_batches(batches).sort_by("id")
+    numbers = {name: table[name].combine_chunks() for name in MOMENTS.names}
+    assert numbers["day"].view(pa.int32()).to_pylist() == [row["day"] for row in FAR]
+    for name in ("moment", "instant"):
+        assert numbers[name].view(pa.int64()).to_pylist() == [row[name] for row in FAR]
+    await sink.close()
 
 
 async def test_every_type_comes_back_with_its_value(bench: SqlBench) -> None:

@@ -267,8 +267,14 @@ def capture_of(
             for place, column in enumerate(relation.columns)
             if partitions and column.name in sent
         ),
-        keyless_parts=() if table is None else tuple(table.partitions_without(key)),
+        keyless_parts=() if table is None else tuple(table.partitions_without(_now(key, table))),
     )
+
+
+def _now(key: Key, table: CapturedTable) -> Key:
+    """The key as the catalogue calls it, whose columns may have got other names since."""
+    names = {column.name for column in table.columns}
+    return key if names.issuperset(key) else table.schema.key
 
 
 def _plan(

@@ -71,6 +71,24 @@ async def test_a_row_that_keeps_its_key_is_told_by_the_keys_of_its_partitions(gu
     assert not differing(folded, guest, "days")
 
 
+async def test_of_partitions_the_key_may_be_renamed_before_its_changes_are_read(
+    guest: Guest,
+) -> None:
+    guest.execute(
+        "CREATE TABLE days (day int PRIMARY KEY, n int) PARTITION BY RANGE (day)",
+        "CREATE TABLE day_1 PARTITION OF days FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO days VALUES (1, 1), (2, 2)",
+    )
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute("UPDATE days SET n = 3", "ALTER TABLE days RENAME day TO at")
+
+    await until_equal(folded, guest)
+
+    assert folded.rows("days") == [{"day": 1, "n": 3}, {"day": 2, "n": 3}]
+
+
 async def test_a_key_that_is_not_captured_is_said_and_cured(guest: Guest) -> None:
     guest.execute(
         "CREATE TABLE users (a int, id int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY)",

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import psycopg
@@ -147,6 +148,8 @@ class Toast:
                     if attempt == TRIES - 1:
                         raise
                     continue
+                except psycopg.errors.UndefinedFunction:  # its type cannot be compared any more
+                    raise _of_another_key(capture) from None
                 tuples = tuples_of_messages(messages)
                 bytes_each = max(1, tuples.size // max(1, len(tuples.starts)))
                 self._rows_each = min(max(1, QUESTION_BYTES // bytes_each), ROWS_MAX)
@@ -173,20 +176,17 @@ class Toast:
         rows = await cursor.fetchall()
         if not rows:
             return None
-        now = _names_now(relation, [row[2] for row in rows if row[2] is not None])
-        if missing := [place for place in capture.key_places if place not in now]:
-            raise SourceRejected(
-                "rows cannot be read anew, since their key has another form by now",
-                table=str(capture.schema.table),
-                columns=", ".join(relation.columns[place].name for place in missing),
-                hint=identity_cure([capture.schema.table]),
-            )
+        columns = [_Column(*row[3:]) for row in rows if row[3] is not None]
+        now = _names_now(relation, [each.name for each in columns])
+        now |= _renamed_key(capture, now, columns)
+        if any(place not in now for place in capture.key_places):
+            raise _of_another_key(capture)
         types, schemas = {}, {}
         for place in capture.key_places:
             column = relation.columns[place]
             asked = await connection.execute(TYPE, [column.type_oid] * 2 + [column.type_modifier])
             [[types[place], schemas[place]]] = await asked.fetchall()
-        namespace, name, _, is_whole = rows[0]
+        namespace, name, is_whole, *_ = rows[0]
         table: sql.Composable = sql.Identifier(namespace, name)
         if is_whole:
             table = sql.SQL("ONLY {}").format(table)
@@ -194,11 +194,13 @@ class Toast:
 
 
 LOOK = """
-SELECT n.nspname, c.relname, a.attname, c.relkind = 'r'
+SELECT n.nspname, c.relname, c.relkind = 'r', a.attname, a.atttypid::int8,
+    coalesce(a.attnum = ANY ((k.indkey::int2[])[0:k.indnkeyatts - 1]), false)
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_attribute a
     ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
 WHERE c.oid = %s ORDER BY a.attnum
 """
 
@@ -216,6 +218,38 @@ JOIN pg_catalog.pg_operator o ON o.oprname = '=' AND o.oprnamespace = made_of.ty
 JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
 """
 """Enums, arrays and ranges have an operator in common, and `varchar` that of `text`."""
+
+
+class _Column(NamedTuple):
+    """As it is now."""
+
+    name: str
+    type_oid: int
+    is_of_primary_key: bool
+
+
+def _renamed_key(
+    capture: Capture, now: Mapping[int, str], columns: Sequence[_Column]
+) -> dict[int, str]:
+    """A column of the key that has another name by now, though the table has changed otherwise as
+    well: the one of the primary key that was not there."""
+    relation = capture.relation
+    missing = [place for place in capture.key_places if place not in now]
+    others = [each for each in columns if each.is_of_primary_key and each.name not in now.values()]
+    if len(missing) != 1 or len(others) != 1:
+        return {}
+    is_same = relation.columns[missing[0]].type_oid == others[0].type_oid
+    return {missing[0]: others[0].name} if is_same else {}
+
+
+def _of_another_key(capture: Capture) -> SourceRejected:
+    return SourceRejected(
+        "rows cannot be read anew, since their key has another form by now",
+        table=str(capture.schema.table),
+        columns=", ".join(capture.schema.key),
+        hint="take the table out of `tables` for one run: it is read again after that;"
+        f" {identity_cure([capture.schema.table])} has the server send such values",
+    )
 
 
 def _names_now(relation: Relation, names: Sequence[str]) -> dict[int, str]:

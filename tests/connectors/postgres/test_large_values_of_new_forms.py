@@ -1,5 +1,9 @@
 """A table that has been given another form since it was last asked for large values."""
 
+import pytest
+
+from core_log.errors import SourceRejected
+from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
 from tests.connectors.postgres.stories import story
 from tests.databases import Guest
 
@@ -48,3 +52,54 @@ async def test_a_large_value_is_that_of_its_own_column_once_another_was_dropped(
         [event] = await told.tell("UPDATE pages SET title = 'c'")
 
     assert event.row == {"id": 1, "title": "c", "body": "short", "notes": TEXT}
+
+
+async def test_rows_are_found_by_a_key_that_has_another_name_by_now(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE pages (site int, number int, old int, body text, PRIMARY KEY (site, number))",
+        "ALTER TABLE pages ALTER body SET STORAGE EXTERNAL",
+    )
+    guest.publish("pages")
+    async with story(guest) as told:
+        await told.tell(f"INSERT INTO pages VALUES (1, 2, 3, {LARGE}), (1, 3, 3, 'short')")
+
+        events = await told.tell(
+            "UPDATE pages SET old = 4",
+            "ALTER TABLE pages DROP old",
+            "ALTER TABLE pages ADD title text",
+            "ALTER TABLE pages RENAME number TO page",
+        )
+
+    assert [each.row["body"] for each in events] == [TEXT, "short"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["ALTER TABLE pages ALTER id TYPE text"],
+        ["ALTER TABLE pages DROP id", "ALTER TABLE pages ADD number uuid DEFAULT gen_random_uuid()"
+         " PRIMARY KEY"],
+    ],
+    ids=["of another type", "another one"],
+)  # fmt: skip
+async def test_where_the_key_is_another_one_by_now_that_is_said_and_cured(
+    guest: Guest, changes: list[str]
+) -> None:
+    guest.execute(
+        "CREATE TABLE pages (id int PRIMARY KEY, title text, body text)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "ALTER TABLE pages ALTER body SET STORAGE EXTERNAL",
+        f"INSERT INTO pages VALUES (1, 'a', {LARGE})",
+    )
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute("UPDATE pages SET title = 'b'", *changes)
+
+    with pytest.raises(SourceRejected, match="another form") as refused:
+        await until_equal(folded, guest)
+    await until_equal(folded, guest, tables=["public.others"])
+    await until_equal(folded, guest)
+
+    assert "take the table out of `tables` for one run" in refused.value.hint
+    assert not differing(folded, guest, "pages")

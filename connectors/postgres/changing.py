@@ -306,6 +306,5 @@ def _check_keys(
 
 def _nothing(capture: Capture) -> TableChanges:
     schema = capture.schema
-    return TableChanges(
-        schema, schema.arrow.empty_table().to_batches()[0], pa.array([], pa.uint8()), {"ts_us": 0}
-    )
+    rows = pa.RecordBatch.from_pylist([], schema=schema.arrow)
+    return TableChanges(schema, rows, pa.array([], pa.uint8()), {"ts_us": 0})

@@ -81,6 +81,18 @@ async def test_an_update_of_a_row_that_is_gone_is_left_to_its_delete(pages: Gues
     assert [(event.operation, event.row["id"]) for event in events] == [("d", 1)]
 
 
+@pytest.mark.parametrize("end", ["TRUNCATE pages", "DROP TABLE pages"])
+async def test_where_all_rows_are_gone_nothing_is_said_of_their_updates(
+    pages: Guest, end: str
+) -> None:
+    async with story(pages) as told:
+        await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}), (2, 'a', {LARGE})")
+
+        events = await told.tell("UPDATE pages SET title = 'b'", end)
+
+    assert [event.operation for event in events] == (["t"] if "TRUNCATE" in end else [])
+
+
 async def test_a_changed_key_of_a_row_that_is_gone_takes_the_old_key_away(pages: Guest) -> None:
     async with story(pages) as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE})")

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.ledger import PREFIX, Ledger
+from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from core_log.changes import Positions
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,10 @@ class Names:
     """False where no rows are to be read again in any case."""
     _by_oid: dict[int, str] = field(default_factory=dict)
     """Empty for one whose present name the file leaves out."""
-    _left: list[str] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
+    """Parts of the position that say of a name what has been read of whom."""
+    _told: dict[str, str] = field(default_factory=dict)
+    """Such parts that are new."""
 
     @classmethod
     def begun(
@@ -28,12 +31,14 @@ class Names:
     ) -> "Names":
         """Those of the position come first, as the catalogue may be newer than the stream."""
         names = {each.oid: str(each.table) for each in tables}
+        known = {part_of(each.table) for each in tables}
         for part, text in positions.items():
             if part.startswith(PREFIX):
+                known.add(part)
                 ledger = Ledger.parse(text)
                 if ledger.oid and not ledger.has_left:
                     names[ledger.oid] = part.removeprefix(PREFIX)
-        return cls(is_followed, names)
+        return cls(is_followed, names, known)
 
     def saw(self, oid: int, name: str, *, is_chosen: bool) -> None:
         """What the stream calls the table from here on."""
@@ -41,8 +46,14 @@ class Names:
         if before == name or (before is None and not is_chosen):
             return
         self._by_oid[oid] = name if is_chosen else ""
-        if before and self.is_followed:
-            self._left.append(before)
+        if not self.is_followed:
+            return
+        part = f"{PREFIX}{name}"
+        if is_chosen and part not in self._known:  # whoever has that name later is another table
+            self._known.add(part)
+            self._told[part] = Ledger(oid=oid).text()
+        if before:
+            self._told[f"{PREFIX}{before}"] = Ledger().left().text()
             logger.warning(
                 "%s is called %s from here on: should it get its old name again, it is emptied and"
                 " read anew with the next start",
@@ -52,5 +63,5 @@ class Names:
 
     def news(self) -> Positions:
         """What is to go along with the next position."""
-        left, self._left = self._left, []
-        return {f"{PREFIX}{name}": Ledger().left().text() for name in left}
+        told, self._told = self._told, {}
+        return told

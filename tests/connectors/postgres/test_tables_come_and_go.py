@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
 from tests.connectors.postgres.test_lost_positions import rows_of, run_once
 from tests.databases import Guest
 
@@ -74,3 +75,28 @@ async def test_another_table_of_the_same_name_is_read_from_its_beginning(
         table: guest.rows(f"SELECT id, note FROM {table} ORDER BY id")
         for table in ("orders", "emptied")
     }
+
+
+async def test_a_name_that_one_table_had_in_passing_is_emptied_for_the_next(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "INSERT INTO orders SELECT g FROM generate_series(1, 9) g",
+        "INSERT INTO others SELECT g FROM generate_series(1, 5) g",
+    )
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+
+    guest.execute(
+        "ALTER TABLE orders RENAME TO passing",
+        "INSERT INTO passing VALUES (10)",
+        "ALTER TABLE passing RENAME TO orders",
+    )
+    await until_equal(folded, guest)
+    guest.execute("ALTER TABLE others RENAME TO passing", "INSERT INTO passing VALUES (6)")
+    await until_equal(folded, guest)
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "orders")
+    assert not differing(folded, guest, "passing")

@@ -29,7 +29,8 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        (k.indkey::int2[])[0:k.indnkeyatts - 1], (i.indkey::int2[])[0:i.indnkeyatts - 1],
        a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated,
        CASE WHEN c.relkind = 'r' THEN c.reltuples::int8 ELSE -1 END,
-       CASE WHEN c.relkind = 'r' THEN coalesce(pg_relation_size(c.oid), 0) ELSE 0 END
+       CASE WHEN %(is_measured)s AND c.relkind = 'r' THEN coalesce(pg_relation_size(c.oid), 0)
+           ELSE 0 END
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
@@ -45,20 +46,22 @@ LEFT JOIN LATERAL (
     FROM pg_catalog.pg_attribute
     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped
 ) a ON true
-WHERE c.oid = ANY(%s)
+WHERE c.oid = ANY(%(oids)s)
 """
-"""An index lists the columns that it includes behind those of its key."""
+"""An index lists the columns that it includes behind those of its key. To be measured tables are
+locked, if only for that moment."""
 
 PARTITIONS = """
 WITH RECURSIVE tree AS (
     SELECT inhparent AS root, inhrelid AS oid FROM pg_catalog.pg_inherits
-    WHERE inhparent = ANY(%s)
+    WHERE inhparent = ANY(%(oids)s)
     UNION ALL
     SELECT tree.root, i.inhrelid FROM tree
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
 )
 SELECT tree.root::int8, c.oid::int8, n.nspname, c.relname, nullif(c.reltuples, -1)::int8,
-       coalesce(pg_relation_size(c.oid), 0), c.relreplident::text, coalesce(k.names, '{}')
+       CASE WHEN %(is_measured)s THEN coalesce(pg_relation_size(c.oid), 0) ELSE 0 END,
+       c.relreplident::text, coalesce(k.names, '{}')
 FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -167,20 +170,23 @@ class Catalog:
         chosen = Patterns(self.patterns)
         names = await (await connection.execute(NAMES)).fetchall()
         oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
-        return [each for each in await self.tables_of(connection, oids) if each.plans]
+        found = await self.tables_of(connection, oids, is_measured=True)
+        return [each for each in found if each.plans]
 
     async def tables_of(
-        self, connection: "AsyncConnection[Any]", oids: Sequence[int]
+        self, connection: "AsyncConnection[Any]", oids: Sequence[int], *, is_measured: bool = False
     ) -> list[CapturedTable]:
-        """The same for tables by their numbers; those that are gone are not among them."""
+        """The same for tables by their numbers; those that are gone are not among them. Only where
+        they are to be measured they have bytes, and are waited for while somebody changes them."""
         if not oids:
             return []
-        rows = await (await connection.execute(TABLES, [list(oids)])).fetchall()
+        asked = {"oids": list(oids), "is_measured": is_measured}
+        rows = await (await connection.execute(TABLES, asked)).fetchall()
         parents = [row[0] for row in rows if row[3] == "p"]
         partitions: dict[int, list[Partition]] = {oid: [] for oid in parents}
         if parents:
             for root, oid, schema, name, *rest in await (
-                await connection.execute(PARTITIONS, [parents])
+                await connection.execute(PARTITIONS, {**asked, "oids": parents})
             ).fetchall():
                 partitions[root].append(Partition(oid, TableId(schema, name), *rest))
         await self.book.learn(connection, {oid for row in rows for oid in row[10] or ()})

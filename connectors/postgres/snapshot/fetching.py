@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from connectors.postgres.catalog import Catalog
+from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.jobs import Job, Jobs
@@ -128,7 +128,7 @@ class Fetching:
         window, rows = job.watch.opened(), list[pa.RecordBatch]()
         async with viewing(connection, [TableId(size.namespace, size.name)]) as view:
             now = await sizes_of(connection, [chunk.leaf.oid])
-            found = await self.catalog.tables_of(connection, [job.table.oid])
+            found = await self._form_of(connection, job)
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
             is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
             if is_same and is_usable and job.ledger.snapshot is not None:
@@ -152,6 +152,12 @@ class Fetching:
             await self._look_again(connection, job)
         return None
 
+    async def _form_of(self, connection: Connection, job: Job) -> list[CapturedTable]:
+        """Takes no lock: those on partitions are asked for in another order than by whoever changes
+        the whole table."""
+        with in_our_words("the table cannot be looked up", table=str(job.table.table)):
+            return await self.catalog.tables_of(connection, [job.table.oid])
+
     def _where_of(self, job: Job) -> str:
         """What the file says is meant for the first reading only."""
         return job.ledger.where if job.ledger.wish else self.reader.where_of(job.table)
@@ -162,7 +168,7 @@ class Fetching:
             return
         self.outbox.forget(job)
         job.begin_anew()
-        found = await self.catalog.tables_of(connection, [job.table.oid])
+        found = await self._form_of(connection, job)
         if found:
             job.table = found[0]
         else:
@@ -180,7 +186,7 @@ class Fetching:
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
-                    if found := await self.catalog.tables_of(connection, [job.table.oid]):
+                    if found := await self._form_of(connection, job):
                         job.table = found[0]  # columns may have come since this life began
                     if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
                         job.begin(view.snapshot, sizes)

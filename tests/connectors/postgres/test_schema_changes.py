@@ -1,10 +1,16 @@
 """A table may change its form in the middle of the stream."""
 
+import asyncio
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 
+from connectors.postgres.catalog import Catalog
+from connectors.postgres.connecting import connect
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.types.book import TypeBook
 from core_log.changes import Operation
 from core_log.table_schema import TableSchema
 from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
@@ -289,3 +295,23 @@ def schemas(told: Story) -> list[Any]:
         changes for changes in told.tables if Operation.READ not in changes.operations.to_pylist()
     ]
     return [changes.schema for changes in is_stream]
+
+
+async def test_a_form_is_looked_up_without_waiting_for_who_holds_a_partition(guest: Guest) -> None:
+    """Whoever changes a whole table locks its partitions in his order: a reader of one that waited
+    for another would be in his way, and he in the reader's."""
+    guest.execute(
+        "CREATE TABLE days (day int PRIMARY KEY) PARTITION BY RANGE (day)",
+        "CREATE TABLE day_1 PARTITION OF days FOR VALUES FROM (0) TO (100)",
+    )
+    settings = PostgresSettings.model_validate({"url": guest.url, "tables": ["public.*"]})
+    with psycopg.connect(guest.owner) as holder:
+        holder.execute("LOCK TABLE days IN ACCESS EXCLUSIVE MODE")
+        async with await connect(settings) as connection, asyncio.timeout(10):
+            book = await TypeBook.load(connection, settings)
+            catalog = Catalog(settings.tables, {}, {}, book)
+            [found] = await catalog.tables_of(
+                connection, [guest.value("SELECT 'days'::regclass::oid::int8")]
+            )
+
+    assert [each.table.name for each in found.partitions] == ["day_1"]

@@ -122,7 +122,10 @@ class Following:
         """Rows that were read beside the stream, once the stream has come to where they stood."""
         if self._is_open:
             return None
-        return await self._backfill.ready(self._reached)
+        rows = await self._backfill.ready(self._reached)
+        if rows is None:
+            return None
+        return replace(rows, positions=self._translator.captures.kept(rows.positions))
 
     async def _keep_beating(self) -> None:
         """A little later, so that it does not compete with the start for the server."""

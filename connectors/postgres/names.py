@@ -24,12 +24,22 @@ class Names:
     """Parts of the position that say of a name what has been read of whom."""
     _told: dict[str, str] = field(default_factory=dict)
     """Such parts that are new."""
+    _owners: dict[str, int] = field(default_factory=dict)
+    """Which table has each name by now: the stream may be older."""
+    _spoilt: set[str] = field(default_factory=set)
+    """Parts of names under which changes of another than their present table went out."""
 
     @classmethod
     def begun(
-        cls, positions: Positions, tables: Collection[CapturedTable], *, is_followed: bool
+        cls,
+        positions: Positions,
+        tables: Collection[CapturedTable],
+        *,
+        back: Collection[CapturedTable] = (),
+        is_followed: bool,
     ) -> "Names":
-        """Those of the position come first, as the catalogue may be newer than the stream."""
+        """Those of the position come first, as the catalogue may be newer than the stream. `back`
+        are tables of which older changes are left out."""
         names = {each.oid: str(each.table) for each in tables}
         known = {part_of(each.table) for each in tables}
         for part, text in positions.items():
@@ -38,7 +48,8 @@ class Names:
                 ledger = Ledger.parse(text)
                 if ledger.oid and not ledger.has_left:
                     names[ledger.oid] = part.removeprefix(PREFIX)
-        return cls(is_followed, names, known)
+        owners = {str(each.table): each.oid for each in tables if each not in back}
+        return cls(is_followed, names, known, _owners=owners)
 
     def saw(self, oid: int, name: str, *, is_chosen: bool) -> None:
         """What the stream calls the table from here on."""
@@ -52,6 +63,9 @@ class Names:
         if is_chosen and part not in self._known:  # whoever has that name later is another table
             self._known.add(part)
             self._told[part] = Ledger(oid=oid).text()
+        if is_chosen and self._owners.get(name, oid) != oid:
+            self._spoilt.add(part)
+            self._told[part] = Ledger().left().text()
         if before:
             self._told[f"{PREFIX}{before}"] = Ledger().left().text()
             logger.warning(
@@ -65,3 +79,8 @@ class Names:
         """What is to go along with the next position."""
         told, self._told = self._told, {}
         return told
+
+    def kept(self, positions: Positions) -> Positions:
+        """What a reading says of itself, but of names that are to be read again after it."""
+        left = Ledger().left().text()
+        return {part: left if part in self._spoilt else each for part, each in positions.items()}

@@ -122,6 +122,7 @@ class Reading:
             names = Names.begun(
                 {} if standing.start is None else self._resume_from,
                 tables,
+                back=back,
                 is_followed=self._settings.snapshot.mode != "never",
             )
             translator = self._translator(connection, tables, catalog, keys, names, reader)

@@ -131,6 +131,10 @@ class Captures:
         """What is to go along with the next position, so that nothing of it is forgotten."""
         return {**self._keys.news(), **self._names.news()}
 
+    def kept(self, positions: Positions) -> Positions:
+        """What is written down of rows that were read beside the stream."""
+        return self._names.kept(positions)
+
     async def of(self, relation: Relation) -> Capture | None:
         """None for a table that the file leaves out though the publication has it, and for one
         that is gone and whose key nobody knows."""

@@ -27,6 +27,9 @@ BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
 CHANGED = {"42P01", "42703", "3F000"}
 """There is no such table, column or schema any more: the next life looks again."""
+LOCK_MS = 5_000
+"""Who changes a table's form waits for those of our connections that have read of it, and keeps the
+others waiting, which all of them outlast together: then what is left is read beside the stream."""
 BATCHES_MAX = 1
 """Read and not yet taken, beside those that each connection has in its hands."""
 
@@ -69,6 +72,8 @@ async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Conne
     connection = await reader.connect()
     stack.push_async_callback(connection.close)
     await take_on(connection, snapshot)
+    with in_our_words("the locks that rows are read under cannot be bounded"):
+        await connection.execute(f"SET lock_timeout = {LOCK_MS}".encode())
     return connection
 
 

@@ -4,8 +4,10 @@ import asyncio
 import gc
 from contextlib import aclosing
 
+import psycopg
 import pytest
 
+from connectors.postgres.snapshot import initial
 from connectors.source import Control
 from core_log.errors import PositionLost, SourceUnavailable
 from core_log.table_schema import TableId
@@ -26,6 +28,29 @@ END_READERS = (
     "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
     " WHERE application_name = 'headwater shop snapshot' AND datname = current_database()"
 )
+
+
+async def test_a_table_that_somebody_holds_is_not_waited_for_but_read_beside_the_stream(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He may well wait for another of our connections, and all others for him."""
+    guest.execute(*ORDERS, *AUDIT)
+    guest.publish()
+    monkeypatch.setattr(initial, "LOCK_MS", 200)
+    folded = Folded()
+
+    with psycopg.connect(guest.owner) as holder:
+        async with aclosing(source_of(guest).changes({})) as coming:
+            folded.take(await anext(coming))
+            await asyncio.to_thread(holder.execute, "LOCK TABLE audit IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(SourceUnavailable, match="the rows cannot be read"):
+                async for batch in coming:
+                    folded.take(batch)
+    folded.killed()
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "orders")
+    assert not differing(folded, guest, "audit")
 
 
 async def test_a_condition_of_the_file_chooses_the_rows(guest: Guest) -> None:

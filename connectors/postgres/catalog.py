@@ -177,7 +177,8 @@ class Catalog:
         self, connection: "AsyncConnection[Any]", oids: Sequence[int], *, is_measured: bool = False
     ) -> list[CapturedTable]:
         """The same for tables by their numbers; those that are gone are not among them. Only where
-        they are to be measured they have bytes, and are waited for while somebody changes them."""
+        they are to be measured they have bytes, and their partitions are waited for while somebody
+        changes them; a table of which not all rows are published is waited for in any case."""
         if not oids:
             return []
         asked = {"oids": list(oids), "is_measured": is_measured}
@@ -190,7 +191,8 @@ class Catalog:
             ).fetchall():
                 partitions[root].append(Partition(oid, TableId(schema, name), *rest))
         await self.book.learn(connection, {oid for row in rows for oid in row[10] or ()})
-        shares = {each.oid: each for each in await look_for_shares(connection, self.publication)}
+        found_shares = await look_for_shares(connection, self.publication, oids)
+        shares = {each.oid: each for each in found_shares}
         keys = [(Pattern(text), tuple(columns)) for text, columns in self.keys.items()]
         found = [
             _captured(

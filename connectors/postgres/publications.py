@@ -62,8 +62,10 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = {name} AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
         WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
+    AND ({oids}::oid[] IS NULL OR c.oid = ANY({oids}::oid[]))
 """
-"""Row filters mean nothing for tables of a schema that is published as a whole."""
+"""Row filters mean nothing for tables of a schema that is published as a whole. To write one the
+server locks its table for that moment."""
 PARTS_SINCE = 15_0000
 """Schemas as a whole, row filters and lists of columns came with it."""
 
@@ -188,11 +190,16 @@ async def look(connection: Connection, name: str) -> Publication | None:
     )
 
 
-async def look_for_shares(connection: Connection, name: str) -> list[Share]:
-    """As they are now: tables and columns may have got other names, and are the same."""
+async def look_for_shares(
+    connection: Connection, name: str, oids: Sequence[int] | None = None
+) -> list[Share]:
+    """As they are now: tables and columns may have got other names, and are the same. `oids`: of
+    these tables only."""
     if connection.info.server_version < PARTS_SINCE:
         return []
-    found = await connection.execute(sql.SQL(SHARES).format(name=sql.Literal(name)))
+    of = None if oids is None else list(oids)
+    query = sql.SQL(SHARES).format(name=sql.Literal(name), oids=sql.Literal(of))
+    found = await connection.execute(query)
     return [
         Share(oid, TableId(schema, table), condition, None if columns is None else tuple(columns))
         for oid, schema, table, condition, columns in await found.fetchall()

@@ -126,7 +126,8 @@ class Fetching:
             return None
         size = job.sizes[chunk.leaf.oid]
         window, rows = job.watch.opened(), list[pa.RecordBatch]()
-        async with viewing(connection, [TableId(size.namespace, size.name)]) as view:
+        locked = dict.fromkeys([job.table.table, TableId(size.namespace, size.name)])
+        async with viewing(connection, [*locked]) as view:
             now = await sizes_of(connection, [chunk.leaf.oid])
             found = await self._form_of(connection, job)
             is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
@@ -153,8 +154,8 @@ class Fetching:
         return None
 
     async def _form_of(self, connection: Connection, job: Job) -> list[CapturedTable]:
-        """Takes no lock: those on partitions are asked for in another order than by whoever changes
-        the whole table."""
+        """Takes no lock that is not held already: those on other partitions are asked for in
+        another order than by whoever changes the whole table."""
         with in_our_words("the table cannot be looked up", table=str(job.table.table)):
             return await self.catalog.tables_of(connection, [job.table.oid])
 

@@ -297,7 +297,7 @@ def schemas(told: Story) -> list[Any]:
     return [changes.schema for changes in is_stream]
 
 
-async def test_a_form_is_looked_up_without_waiting_for_who_holds_a_partition(guest: Guest) -> None:
+async def test_a_form_is_looked_up_without_waiting_for_who_holds_the_table(guest: Guest) -> None:
     """Whoever changes a whole table locks its partitions in his order: a reader of one that waited
     for another would be in his way, and he in the reader's."""
     guest.execute(
@@ -309,7 +309,7 @@ async def test_a_form_is_looked_up_without_waiting_for_who_holds_a_partition(gue
         holder.execute("LOCK TABLE days IN ACCESS EXCLUSIVE MODE")
         async with await connect(settings) as connection, asyncio.timeout(10):
             book = await TypeBook.load(connection, settings)
-            catalog = Catalog(settings.tables, "headwater_shop", {}, book)
+            catalog = Catalog(settings.tables, {}, "headwater_shop", book)
             [found] = await catalog.tables_of(
                 connection, [guest.value("SELECT 'days'::regclass::oid::int8")]
             )

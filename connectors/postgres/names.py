@@ -27,7 +27,7 @@ class Names:
     _owners: dict[str, int] = field(default_factory=dict)
     """Which table has each name by now: the stream may be older."""
     _spoilt: set[str] = field(default_factory=set)
-    """Parts of names under which changes of another than their present table went out."""
+    """Parts of names that tables gave up, or under which changes of others went out."""
 
     @classmethod
     def begun(
@@ -67,6 +67,7 @@ class Names:
             self._spoilt.add(part)
             self._told[part] = Ledger().left().text()
         if before:
+            self._spoilt.add(f"{PREFIX}{before}")
             self._told[f"{PREFIX}{before}"] = Ledger().left().text()
             logger.warning(
                 "%s is called %s from here on: should it get its old name again, it is emptied and"

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
+from tests.connectors.postgres.snapshot.folding import (
+    Folded,
+    differing,
+    live,
+    source_of,
+    until_equal,
+)
 from tests.connectors.postgres.test_lost_positions import rows_of, run_once
 from tests.databases import Guest
 
@@ -106,3 +112,27 @@ async def test_a_name_that_one_table_had_in_passing_is_emptied_for_the_next(
 
     assert not differing(folded, guest, "orders")
     assert not differing(folded, guest, "passing")
+
+
+async def test_what_a_table_missed_under_a_name_that_is_left_out_is_read_again(
+    guest: Guest,
+) -> None:
+    """Though its rows are being read meanwhile."""
+    guest.execute(
+        "CREATE SCHEMA away",
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "INSERT INTO orders SELECT g FROM generate_series(1, 9) g",
+    )
+    guest.publish()
+    folded = Folded()
+    await live(folded, source_of(guest), batches=1)
+    guest.execute(
+        "INSERT INTO orders VALUES (10), (11)",
+        "ALTER TABLE orders SET SCHEMA away",
+        "DELETE FROM away.orders WHERE id = 10",
+        "ALTER TABLE away.orders SET SCHEMA public",
+    )
+    await until_equal(folded, guest)
+    await until_equal(folded, guest)
+
+    assert not differing(folded, guest, "orders")

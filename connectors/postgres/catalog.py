@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.publications import Share, identity_cure, look_for_shares
+from connectors.postgres.identities import identity_cure
+from connectors.postgres.publications import Share, look_for_shares
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.types.reading import ColumnPlan
 from core_log.errors import SourceRejected

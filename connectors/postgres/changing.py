@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.postgres.identities import identity_cure
 from connectors.postgres.keys import BY_COLUMNS, WHOLE
 from connectors.postgres.lsn import lsn_text
-from connectors.postgres.publications import identity_cure
 from connectors.postgres.relations import Capture
 from connectors.postgres.source_block import EMPTY, Commits, Origin
 from connectors.postgres.wal.burst import (

@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
-from connectors.postgres import publications
+from connectors.postgres import publications, publishing
 from connectors.postgres.connecting import Connection, connect, in_our_words, parameters_of
 from connectors.postgres.examining_slots import examine_slots
 from connectors.postgres.examining_tables import ExaminedTable, examine_tables
-from connectors.postgres.publications import Publication, few, publication_name
+from connectors.postgres.identities import unidentified
+from connectors.postgres.naming import few, quote
+from connectors.postgres.publications import Publication, publication_name
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.standing import identify
 from connectors.postgres.wal.starting import check_origin
@@ -145,7 +147,7 @@ async def _about_replication(
         elif "replication role" in why or "WAL sender" in why:
             yield Finding(
                 f"role {facts.role} may not replicate",
-                f"ALTER ROLE {publications.quote(facts.role)} REPLICATION;"
+                f"ALTER ROLE {quote(facts.role)} REPLICATION;"
                 " (on Amazon RDS: make it a member of rds_replication)",
             )
         else:
@@ -167,12 +169,12 @@ async def _about_the_publication(
     new = [each for each in tables if found is None or each.table not in found.covered]
     may = settings.publication.create == "auto" and all(each.is_owned for each in new)
     may = may and (facts.may_create if found is None else found.is_ours)
-    lacks_generated = await publications.lacks_generated(connection, found, wanted)
+    lacks_generated = await publishing.lacks_generated(connection, found, wanted)
     if not may and (found is None or lacks_generated or not publications.covers(found, wanted)):
         needed = (
-            [publications.creation(name, wanted, version=connection.info.server_version)]
+            [publishing.creation(name, wanted, version=connection.info.server_version)]
             if found is None
-            else publications.changes(found, wanted, with_generated=lacks_generated)
+            else publishing.changes(found, wanted, with_generated=lacks_generated)
         )
         needed = [each for each in needed if " DROP TABLE " not in each]
         missing = wanted if found is None else publications.missing_from(found, wanted)
@@ -188,7 +190,7 @@ async def _about_the_publication(
         )
         told.append(Finding(problem, "; ".join(needed) + ";"))
     published = set(wanted) | (found.covered if found else set())
-    if unsafe := await publications.unidentified(connection, published):
+    if unsafe := await unidentified(connection, published):
         told.append(
             Finding(
                 "the server refuses UPDATE and DELETE, once it publishes them, of tables that"
@@ -200,7 +202,7 @@ async def _about_the_publication(
         told.append(
             Finding(
                 f"{said}: the rest is not captured",
-                publications.whole_statement(found) + ";",
+                publishing.whole_statement(found) + ";",
                 is_fatal=False,
             )
         )

@@ -6,14 +6,9 @@ from typing import NamedTuple
 from connectors.postgres import catalog, unstreamed
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.identities import identity_cure
 from connectors.postgres.looking import look
-from connectors.postgres.publications import (
-    few,
-    identity_cure,
-    quote,
-    quoted_table,
-    table_list,
-)
+from connectors.postgres.naming import few, quote, quoted_table, table_list
 from connectors.postgres.settings import PostgresSettings
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from psycopg import sql
 
-from connectors.postgres import publications, slots
+from connectors.postgres import publishing, slots
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
@@ -77,6 +77,6 @@ async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     async with connected(settings) as connection:
         if await slots.once_left(lambda: slots.drop(connection, slot)):
             gone.append(f"replication slot {slot}")
-        if await publications.drop(connection, settings, publication):
+        if await publishing.drop(connection, settings, publication):
             gone.append(f"publication {publication}")
     return gone

@@ -5,7 +5,7 @@ from psycopg import sql
 
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.lsn import lsn_text
-from connectors.postgres.publications import quote
+from connectors.postgres.naming import quote
 
 MESSAGES_MAX = 10_000
 ROW_MESSAGES = tuple(b"IUDT")

@@ -1,31 +1,23 @@
-"""The publication: which tables the server sends us, made and kept by us where our role may."""
+"""The publication: which tables the server sends us, and how much of each."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from psycopg import sql
 
-from connectors.postgres.connecting import READ_ONLY, RIGHTS, Connection, in_our_words
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.naming import few
 from connectors.postgres.settings import PostgresSettings
-from core_log.errors import SourceRejected
 from core_log.table_schema import TableId
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
-PUBLISH = f"publish = '{', '.join(OPERATIONS)}'"
-VIA_ROOT = "publish_via_partition_root = true"
-GENERATED = "publish_generated_columns = stored"
 NAME_BYTES_MAX = 63
-SHOWN_MAX = 5
 
 LOOK = """
 SELECT p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
     pg_catalog.pg_has_role(p.pubowner, 'USAGE'), p.oid::int8, to_jsonb(p) ->> 'pubgencols'
 FROM pg_catalog.pg_publication p WHERE p.pubname = {name}
 """
-GENERATED_SINCE = 18_0000
-"""Before, publications are without generated columns, and the server does not mind. From then on it
-refuses to change rows whose replica identity has some that are not published."""
 STORED = "s"
 
 MEMBERS = """
@@ -69,37 +61,6 @@ server locks its table for that moment."""
 PARTS_SINCE = 15_0000
 """Schemas as a whole, row filters and lists of columns came with it."""
 
-IDENTITIES = """
-WITH wanted AS (
-    SELECT c.oid FROM pg_catalog.pg_class c
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    JOIN unnest(%s::text[], %s::text[]) AS w (namespace, name)
-        ON w.namespace = n.nspname AND w.name = c.relname
-), leaves AS (
-    SELECT oid FROM wanted
-    UNION SELECT t.relid::oid FROM wanted, pg_catalog.pg_partition_tree(wanted.oid) t
-)
-SELECT n.nspname, c.relname, CASE
-    WHEN c.relreplident <> 'f' AND i.indexrelid IS NULL THEN 'nothing'
-    ELSE (SELECT max(a.attgenerated::text) FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> ''
-        AND (c.relreplident = 'f' OR a.attnum = ANY (i.indkey)))
-    END
-FROM leaves
-JOIN pg_catalog.pg_class c ON c.oid = leaves.oid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
-    WHEN 'd' THEN i.indisprimary AND i.indimmediate
-    WHEN 'i' THEN i.indisreplident AND i.indislive
-    ELSE false END
-WHERE c.relkind = 'r'
-ORDER BY n.nspname, c.relname
-"""
-"""What of the replica identity of tables and their partitions, each of which has its own, is in the
-way of publishing them. A primary key whose check can be put off is none."""
-NO_IDENTITY, OF_STORED, OF_VIRTUAL = "nothing", "s", "v"
-"""There is none; or it has generated columns, of the latter kind at least one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -140,15 +101,6 @@ class Publication:
     """Another one once it was dropped and made anew."""
     could_send_generated: bool
     """Stored generated columns, which it does not send."""
-
-
-class Unidentified(NamedTuple):
-    """Tables, or their partitions, of which the server could not say which row was changed. Where
-    one is published, it refuses every UPDATE and DELETE of it to everybody."""
-
-    why: str
-    tables: Sequence[TableId]
-    cure: str
 
 
 def publication_name(settings: PostgresSettings, pipeline: str) -> str:
@@ -206,48 +158,6 @@ async def look_for_shares(
     ]
 
 
-async def _identities(connection: Connection, tables: Collection[TableId]) -> dict[TableId, str]:
-    names = [[each.namespace for each in tables], [each.name for each in tables]]
-    with in_our_words("the server does not show its tables"):
-        found = await connection.execute(IDENTITIES, names)
-        return {TableId(schema, table): kind for schema, table, kind in await found.fetchall()}
-
-
-async def unidentified(connection: Connection, tables: Collection[TableId]) -> Unidentified | None:
-    identities = await _identities(connection, tables)
-    if without := [table for table, kind in identities.items() if kind == NO_IDENTITY]:
-        why = "have neither a primary key nor another replica identity"
-        return Unidentified(why, without, identity_cure(without))
-    if virtual := [table for table, kind in identities.items() if kind == OF_VIRTUAL]:
-        why = "have virtual generated columns, and REPLICA IDENTITY FULL"
-        return Unidentified(why, virtual, identity_cure(virtual, "DEFAULT"))
-    return None
-
-
-async def lacks_generated(
-    connection: Connection, found: Publication | None, tables: Collection[TableId]
-) -> bool:
-    """Whether it leaves out generated columns by which rows of these say which they are. The server
-    then refuses every UPDATE and DELETE of them to everybody."""
-    if found is None or not found.could_send_generated:
-        return False
-    return OF_STORED in (await _identities(connection, tables)).values()
-
-
-def identity_cure(tables: Iterable[TableId], identity: str = "FULL") -> str:
-    return " ".join(
-        f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY {identity};" for each in tables
-    )
-
-
-def whole_statement(found: Publication) -> str:
-    """SQL that takes filters and lists of columns out of it. What it does not name, SET drops."""
-    objects = [member_list(found.members)]
-    if found.schemas:
-        objects.append(f"TABLES IN SCHEMA {', '.join(map(quote, sorted(found.schemas)))}")
-    return f"ALTER PUBLICATION {quote(found.name)} SET TABLE {', '.join(objects)}"
-
-
 def narrowed(found: Publication, tables: Collection[TableId]) -> str:
     """What it leaves out of these, in words; nothing where it sends all."""
     names = sorted(found.shares.keys() & set(tables))
@@ -261,164 +171,7 @@ def missing_from(found: Publication, tables: Collection[TableId]) -> list[TableI
     return sorted(set(tables) - found.covered)
 
 
-def creation(name: str, tables: Collection[TableId], *, version: int) -> str:
-    """SQL that makes it, on a server of this version."""
-    options = [PUBLISH, VIA_ROOT, *([GENERATED] if version >= GENERATED_SINCE else [])]
-    return (
-        f"CREATE PUBLICATION {quote(name)} FOR TABLE {member_list(tables)} WITH"
-        f" ({', '.join(options)})"
-    )
-
-
-def changes(
-    found: Publication,
-    tables: Collection[TableId],
-    *,
-    with_generated: bool = False,
-    spared: Collection[str] = (),
-) -> list[str]:
-    """SQL that makes it one of exactly `tables`, but for those that are `spared`, and has it send
-    generated columns where that is wanted; nothing when all is so. One that covers more by itself,
-    being for all tables or for schemas, is left as wide as it is."""
-    quoted = quote(found.name)
-    options = [
-        *([] if found.goes_via_root else [VIA_ROOT]),
-        *([] if found.operations == set(OPERATIONS) else [PUBLISH]),
-        *([GENERATED] if with_generated else []),
-    ]
-    told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(options)})"] if options else []
-    # Without the root's way its partitions are covered in its stead, so membership counts as well.
-    if new := set(tables) - found.covered - found.members.keys():
-        told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {member_list(new)}")
-    if old := {each for each in found.members.keys() - set(tables) if str(each) not in spared}:
-        told.append(f"ALTER PUBLICATION {quoted} DROP TABLE {member_list(old)}")
-    return told
-
-
-async def keep(
-    connection: Connection,
-    settings: PostgresSettings,
-    name: str,
-    tables: Collection[TableId],
-    *,
-    spared: Collection[str] = (),
-) -> Sequence[str]:
-    """Makes the publication, or changes it where the tables of the file have changed; returns what
-    was done. It must be there before a slot is made: the server looks it up as it was then.
-
-    What stays published though the file no longer names it does no harm where we may not change
-    it, since the source leaves it out.
-    """
-    found = await look(connection, name)
-    created = creation(name, tables, version=connection.info.server_version)
-    if settings.publication.create == "never":
-        if found is None:
-            raise SourceRejected(
-                "there is no such publication",
-                publication=name,
-                hint=_for_the_owner([created]),
-            )
-        check_covers(found, tables)
-        return ()
-    new = tables if found is None else set(tables) - found.covered - found.members.keys()
-    if unsafe := await unidentified(connection, new):
-        raise SourceRejected(
-            f"once published, the server would refuse every UPDATE and DELETE of tables that"
-            f" {unsafe.why}",
-            tables=", ".join(map(str, unsafe.tables)),
-            hint=f"give them a primary key, leave them out of `tables`, or: {unsafe.cure}",
-        )
-    wanted, done = [created], list[str]()
-    if found is not None:
-        with_generated = await lacks_generated(connection, found, tables)
-        wanted = changes(found, tables, with_generated=with_generated, spared=spared)
-    for statement in wanted:
-        try:
-            with in_our_words("the publication cannot be changed", publication=name):
-                await _execute(connection, statement)
-        except SourceRejected as error:
-            if error.facts.get("sqlstate") not in (RIGHTS, READ_ONLY):  # a standby is the latter
-                raise
-            now = await look(connection, name)
-            if now is None:
-                raise SourceRejected(
-                    "our role may not make the publication",
-                    publication=name,
-                    why=error.facts.get("why"),
-                    hint=_for_the_owner([created]),
-                ) from None
-            check_covers(now, tables)
-            return done
-        done.append(statement)
-    return done
-
-
 def covers(found: Publication, tables: Collection[TableId]) -> bool:
     """Whether every change of these is sent, as a change of the table that the file names."""
     is_whole = found.goes_via_root and found.operations == set(OPERATIONS)
     return is_whole and not missing_from(found, tables)
-
-
-def check_covers(found: Publication, tables: Collection[TableId]) -> None:
-    """Raises `SourceRejected` with the SQL that cures it when changes would be missed."""
-    if covers(found, tables):
-        return
-    facts = {
-        "tables_missing": ", ".join(map(str, missing_from(found, tables))),
-        "operations_missing": ", ".join(sorted(set(OPERATIONS) - found.operations)),
-        "publish_via_partition_root": "" if found.goes_via_root else "false",
-    }
-    raise SourceRejected(
-        "the publication does not send all that the file asks for",
-        publication=found.name,
-        **{name: fact for name, fact in facts.items() if fact},
-        hint=_for_the_owner(
-            [each for each in changes(found, tables) if " DROP TABLE " not in each]
-        ),
-    )
-
-
-async def drop(connection: Connection, settings: PostgresSettings, name: str) -> bool:
-    """Whether there was one of ours; a given one (`create: never`), or somebody else's, is left
-    alone."""
-    if settings.publication.create == "never":
-        return False
-    found = await look(connection, name)
-    if found is None or not found.is_ours:
-        return False
-    with in_our_words("the publication cannot be dropped", publication=name):
-        await _execute(connection, f"DROP PUBLICATION IF EXISTS {quote(name)}")
-    return True
-
-
-def quote(name: str) -> str:
-    """An identifier, quoted in any case, so that case and keywords have no meaning."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_table(table: TableId) -> str:
-    return f"{quote(table.namespace)}.{quote(table.name)}"
-
-
-def table_list(tables: Iterable[TableId]) -> str:
-    return ", ".join(map(quoted_table, sorted(tables)))
-
-
-def member_list(tables: Iterable[TableId]) -> str:
-    """Without the tables that inherit from them, which are tables of their own: the server would
-    add these again, or drop them."""
-    return ", ".join(f"ONLY {quoted_table(each)}" for each in sorted(tables))
-
-
-def few(tables: Sequence[object]) -> str:
-    """Their names, as far as anybody wants to read them."""
-    shown = ", ".join(map(str, tables[:SHOWN_MAX]))
-    return shown + (f" and {len(tables) - SHOWN_MAX} more" if len(tables) > SHOWN_MAX else "")
-
-
-def _for_the_owner(told: Iterable[str]) -> str:
-    return "have somebody who owns the tables run: " + "; ".join(told)
-
-
-async def _execute(connection: Connection, statement: str) -> None:
-    await connection.execute(sql.SQL(statement))

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.publications import OPERATIONS, Publication, few
+from connectors.postgres.naming import few
+from connectors.postgres.publications import OPERATIONS, Publication
 from connectors.postgres.snapshot.leaving import returned
 from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from core_log.changes import Positions

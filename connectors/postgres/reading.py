@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
-from connectors.postgres import publications, published, slots, unstreamed
+from connectors.postgres import publications, published, publishing, slots, unstreamed
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
@@ -16,7 +16,8 @@ from connectors.postgres.keys import Keys
 from connectors.postgres.looking import advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.names import Names
-from connectors.postgres.publications import Publication, few
+from connectors.postgres.naming import few
+from connectors.postgres.publications import Publication
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Captures
 from connectors.postgres.settings import PostgresSettings
@@ -235,7 +236,7 @@ class Reading:
         """Returns what is to stand in the position of it."""
         names = [each.table for each in tables]
         spared = [part.removeprefix(PREFIX) for part in left]
-        done = await publications.keep(
+        done = await publishing.keep(
             connection, self._settings, self._publication, names, spared=spared
         )
         now = await publications.look(connection, self._publication) if done else before

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from connectors.postgres.changing import Filled, fill_from_old
 from connectors.postgres.connecting import in_our_words
-from connectors.postgres.publications import identity_cure
+from connectors.postgres.identities import identity_cure
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
 from connectors.postgres.wal.burst import Int64s, Mask, Relation, RowChanges

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from connectors.postgres.connecting import Connection, in_our_words
-from connectors.postgres.publications import few, quoted_table
+from connectors.postgres.naming import few, quoted_table
 from core_log.finding import Finding
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId

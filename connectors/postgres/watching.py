@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from connectors.postgres import publications, published, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
-from connectors.postgres.publications import few, quoted_table
+from connectors.postgres.naming import few, quoted_table
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Remark, SourceContext
 from core_log.errors import SourceUnavailable

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres import publications
+from connectors.postgres import naming, publishing
 from connectors.postgres.connecting import connect
 from connectors.postgres.settings import PostgresSettings
 from core_log.errors import SourceRejected
@@ -24,7 +24,7 @@ def settings_of(url: str, **choices: Any) -> PostgresSettings:
 async def kept(url: str, *tables: TableId, **choices: Any) -> list[str]:
     settings = settings_of(url, **choices)
     async with await connect(settings) as connection:
-        return list(await publications.keep(connection, settings, NAME, tables))
+        return list(await publishing.keep(connection, settings, NAME, tables))
 
 
 def published(guest: Guest) -> set[str]:
@@ -59,7 +59,7 @@ async def test_a_table_that_inherits_comes_and_goes_by_itself(guest: Guest) -> N
 
 async def test_one_for_all_tables_is_left_as_it_is(guest: Guest) -> None:
     guest.execute(TABLES)
-    guest.publish(name=publications.quote(NAME))
+    guest.publish(name=naming.quote(NAME))
 
     assert await kept(guest.owner, ORDERS) == []
     assert await kept(guest.url, ORDERS) == []
@@ -107,7 +107,7 @@ async def test_a_given_one_is_never_changed(guest: Guest) -> None:
 
     with pytest.raises(SourceRejected, match="there is no such publication"):
         await kept(guest.owner, ORDERS, publication=never)
-    guest.execute(f"CREATE PUBLICATION {publications.quote(NAME)} FOR TABLE orders")
+    guest.execute(f"CREATE PUBLICATION {naming.quote(NAME)} FOR TABLE orders")
     with pytest.raises(SourceRejected, match="does not send all") as refused:
         await kept(guest.owner, ORDERS, ITEMS, publication=never)
     guest.execute(*sql_of(refused.value).split("; ALTER")[:1])
@@ -135,4 +135,4 @@ async def test_dropped_is_only_what_we_made(guest: Guest) -> None:
     for create, is_dropped in (("never", False), ("auto", True), ("auto", False)):
         settings = settings_of(guest.owner, publication={"create": create})
         async with await connect(settings) as connection:
-            assert await publications.drop(connection, settings, NAME) is is_dropped
+            assert await publishing.drop(connection, settings, NAME) is is_dropped

@@ -181,8 +181,10 @@ class TimeIndex:
     def before_timestamp(self, timestamp: int) -> tuple[int, int]:
         """Timestamp and offset of an entry: no batch that ends before that offset has a record
         at or after `timestamp`.
-        """
-        return self._at(self.file.floor(0, timestamp))
+
+        It is one of an earlier time: of batches that have the same, which is the first is what a
+        damaged entry would not tell."""
+        return self._at(self.file.floor(0, timestamp - 1))
 
     def before_offset(self, offset: int) -> tuple[int, int]:
         """The largest timestamp entered for what lies before `offset`, and its offset."""

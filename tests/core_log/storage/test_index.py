@@ -74,6 +74,26 @@ def test_an_index_made_anew_equals_the_one_that_was_lost() -> None:
     assert {path: files.read(path) for path in sealed} == {path: before[path] for path in sealed}
 
 
+def test_a_time_entry_that_names_another_batch_of_its_time_passes_over_none() -> None:
+    """Which the log confirms, as far as one batch can."""
+    files = written_log()
+    _, sound = open_log(files.copy(), config=CONFIG)
+    path = PARTITION / f"{FIRST}.timeindex"
+    segment = Segment(files, PARTITION, 0, index_interval=150, is_new=False)
+    segment.size = files.size(PARTITION / f"{FIRST}.log")
+    time, offset = list(iter_unpack(">qi", files.read(path)))[1]
+    heads = [head for _, head in segment.heads() if head.max_timestamp == time]
+    first, other = (head.last_offset for head in heads[:2])
+    files.open(path).content[20:24] = other.to_bytes(4)
+
+    _, log = open_log(files, config=CONFIG)
+
+    wanted = sound.offset_for_timestamp(time, below=sound.end_offset)
+    assert wanted is not None
+    assert (first, wanted.offset) == (offset, heads[0].base_offset)
+    assert log.offset_for_timestamp(time, below=log.end_offset) == wanted
+
+
 @given(data=st.data())
 def test_damaged_indexes_never_change_what_is_read(data: st.DataObject) -> None:
     files = written_log()

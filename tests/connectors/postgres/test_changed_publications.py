@@ -122,7 +122,8 @@ async def test_a_schema_that_was_out_for_a_while_is_missed(guest: Guest) -> None
         events = await again.tell("DELETE FROM emptied")
 
     assert "public.emptied, public.orders" in str(lost.value.facts["tables"])
-    assert {event.operation for event in events} == {"d"}
+    of_rows = {"r"}  # which may still be read, beside the stream
+    assert {event.operation for event in events} - of_rows == {"d"}
 
 
 async def test_a_captured_table_that_is_made_unlogged_is_left_out_and_read_again_later(

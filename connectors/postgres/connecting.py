@@ -113,7 +113,7 @@ async def connect(
         try:
             with in_our_words("the connection does not take on how long it may last"):
                 await connection.execute("SET transaction_timeout = 0")
-        except HeadwaterError:
+        except BaseException:  # whoever is cancelled here has nothing yet that he could close
             await connection.close()
             raise
     return connection

@@ -1,11 +1,14 @@
 """A connection writes values the same way whoever's defaults apply, and fails without secrets."""
 
 import asyncio
+from typing import Any
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
+from connectors.postgres import connecting
 from connectors.postgres.connecting import connect, in_our_words
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import slot_name
@@ -48,6 +51,26 @@ async def test_options_of_the_address_are_kept(guest: Guest) -> None:
         named = await (await connection.execute("SHOW application_name")).fetchone()
 
     assert (shown, named) == (("7MB",), ("headwater shop",))
+
+
+async def test_whoever_is_cancelled_while_he_connects_leaves_no_connection(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: asyncio.Queue[psycopg.AsyncConnection[Any]] = asyncio.Queue()
+
+    async def never(connection: psycopg.AsyncConnection[Any], _: str) -> None:
+        asked.put_nowait(connection)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(connecting, "TRANSACTIONS_LIMITED_SINCE", 0)
+    monkeypatch.setattr(psycopg.AsyncConnection, "execute", never)
+    opening = asyncio.ensure_future(connect(settings_of(guest.url)))
+    connection = await asked.get()
+    opening.cancel()
+    await asyncio.wait([opening])
+
+    assert opening.cancelled()
+    assert connection.closed
 
 
 @pytest.mark.parametrize(

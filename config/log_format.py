@@ -11,7 +11,9 @@ def set_up_logging(level: int, *, scrub: Callable[[str], str] = str) -> None:
     """Sends every log line of the process to stderr; `scrub` takes secrets out of all of it."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine(scrub))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    lines = logging.getLogger()
+    lines.handlers[:] = [handler]  # `basicConfig` would close the others, which are not ours
+    lines.setLevel(level)
 
 
 class OneLine(logging.Formatter):

@@ -207,7 +207,7 @@ class Reading:
 
     async def _tell_of_later(self, connection: Connection) -> None:
         """Of tables that nobody reads, as they came into the file when all was over."""
-        _, tables, _ = await self._look(connection)
+        tables, _ = await look(connection, self._settings, self._context.pipeline)
         later = [each.table for each in tables if part_of(each.table) not in self._resume_from]
         found = None
         if later:

@@ -91,6 +91,8 @@ async def test_only_rows_are_read_where_no_stream_is_wanted_and_the_slot_goes(
     rows, left = in_table(guest, "orders"), guest.rows(slots)
     guest.execute("INSERT INTO orders VALUES (-1, 0, 'new')")
     await live(folded, source_of(guest, snapshot=only))
+    guest.execute("DROP TABLE orders")
+    await live(folded, source_of(guest, snapshot=only))
 
     assert folded.rows("orders") == rows and not left
     assert len(folded.reads) == KEYS, "what has been read is not read again"

@@ -104,11 +104,11 @@ class Connection:
         self._sent = 0  # bytes of the first ready chunk already written
         self._is_blocked = self._is_full = self._is_parsing = False
         self._is_reading = self._is_writing = False
-        self._closes_when_sent = False
+        self._closes_when_sent = self._is_ended = False
         self._read_on()
 
     def _read_on(self) -> None:
-        if not self._is_reading and not self.is_closed:
+        if not (self._is_reading or self._is_ended or self.is_closed):
             self._is_reading = True
             self._loop.add_reader(self.fileno, self._on_readable)
 
@@ -126,12 +126,19 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            count = 0
-        if count == 0:
             self.close()
+            return
+        if count == 0:
+            self._on_end()
             return
         self._filled += count
         self._parse()
+
+    def _on_end(self) -> None:
+        """The client sends nothing more. It may read still: what it asked is answered first."""
+        self._is_ended = True
+        self._read_no_more()
+        self._flush()
 
     def _make_room(self) -> bool:
         """Moves the unparsed rest to the front, or doubles the buffer for a frame that is larger.
@@ -260,6 +267,20 @@ class Connection:
             self._write()
         if self._is_full and self._takes_requests():
             self._loop.call_soon(self._go_on)
+        if self._is_finished:
+            self.close()
+
+    @property
+    def _is_finished(self) -> bool:
+        """Whether everything is answered, and nothing more will be asked or taken."""
+        if self._answers or self._ready:
+            return False
+        return self._closes_when_sent or (self._is_ended and not self._holds_frame)
+
+    @property
+    def _holds_frame(self) -> bool:
+        rest = self._filled - self._parsed - _LENGTH.size
+        return rest >= 0 and rest >= _LENGTH.unpack_from(self._buffer, self._parsed)[0]
 
     def _write(self) -> None:
         try:
@@ -276,8 +297,6 @@ class Connection:
         if self._ready and not self._is_writing:
             self._is_writing = True
             self._loop.add_writer(self.fileno, self._on_writable)
-        elif self._closes_when_sent and not self._ready and not self._answers:
-            self.close()
 
     def _on_writable(self) -> None:
         self._write()
@@ -324,7 +343,7 @@ class Connection:
     def close_when_sent(self) -> None:
         """Takes no further request, and closes once what was asked has been answered."""
         self._closes_when_sent = True
-        if not self._answers and not self._ready:
+        if self._is_finished:
             self.close()
 
     def close(self) -> None:

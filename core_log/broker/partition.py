@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Protocol
 from uuid import UUID
@@ -12,6 +12,8 @@ from core_log.errors import StorageFailed
 from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Leader
 from core_log.storage.partition_log import PartitionLog
+
+DISK_WAIT_S_MAX = 1.0
 
 Wake = Callable[[], None]
 logger = logging.getLogger(__name__)
@@ -103,9 +105,13 @@ class Partition:
             for wake in tuple(self._fetch_waiters):
                 call(wake)
 
+    def is_replicated_by(self, broker_id: int) -> bool:
+        """Whether that broker follows this leader; only who does may read what is not committed."""
+        return broker_id in self.leader.progress
+
     def on_follower_fetch(self, follower: int, offset: int, now_ms: int) -> None:
-        """A replica of ours asks for more; anybody else who says so is only a reader."""
-        if follower in self.leader.progress and offset <= self.log.end_offset:
+        """A replica of ours asks for more; anybody else who says so is refused."""
+        if self.is_replicated_by(follower) and offset <= self.log.end_offset:
             self.leader.on_follower_fetch(follower, offset, now_ms)
             self.wake()
 
@@ -210,3 +216,19 @@ class Partition:
         """The partition is going away: everybody waiting for it learns so now."""
         self.is_deleted = True
         self.wake()
+
+
+async def bring_to_disk(partitions: Iterable[Partition | None]) -> None:
+    """Lets the high watermarks reach what is written now. Within a bound: a follower or a disk that
+    hangs leaves them where they are."""
+    waits = [
+        asyncio.ensure_future(each.committed(each.log.end_offset))
+        for each in partitions
+        if each is not None and each.high_watermark < each.log.end_offset
+    ]
+    if waits:
+        done, late = await asyncio.wait(waits, timeout=DISK_WAIT_S_MAX)
+        for wait in late:
+            wait.cancel()
+        for wait in done:
+            wait.exception()  # an offline partition answers for itself

@@ -48,6 +48,13 @@ def read_line(
     return FetchLine(0, *marks, aborted, stretch, size)
 
 
+def refuse_stranger(partition: Partition, epoch: int) -> ErrorCode:
+    """Kafka's words to who calls itself a replica and is none of this partition's."""
+    if (code := check_epoch(partition, epoch)) is not ErrorCode.NONE:
+        return code
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
 def check_epoch(partition: Partition, epoch: int) -> ErrorCode:
     """Whether a client's idea of the leader is older, newer or right; -1 is no idea."""
     if epoch < 0 or epoch == partition.leader_epoch:

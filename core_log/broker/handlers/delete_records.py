@@ -1,12 +1,14 @@
 """DeleteRecords (key 21), versions 0 to 2: moves up the start of partitions.
 
-Refused for internal topics, and for topics that are compacted only. Deliberately not done: waiting
-for followers to follow, until there are any.
+Covers everything written when it was asked for: what is not on disk yet is waited for, so that
+whoever appended with acks=1 can delete it. Refused for internal topics, and for topics that are
+compacted only. Deliberately not done: waiting for followers to follow, until there are any.
 """
 
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.partition import bring_to_disk
 from core_log.broker.refusals import code_of
 from core_log.errors import HeadwaterError
 from core_log.protocol.error_codes import ErrorCode
@@ -30,6 +32,11 @@ NO_WATERMARK = -1
 async def handle_delete_records(
     broker: "Broker", request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
+    await bring_to_disk(
+        broker.led(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    )
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

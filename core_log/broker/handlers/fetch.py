@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from core_log.broker.connection import Chunk, Reply
 from core_log.broker.dispatch import RequestContext, handles_raw
 from core_log.broker.partition import Reach
-from core_log.broker.reading import Line, read_line
+from core_log.broker.reading import Line, read_line, refuse_stranger
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.fetch_frames import (
     FetchFrame,
@@ -58,7 +58,7 @@ class Fetching:
         self.correlation_id, self.version = correlation_id, version
         self.reach = Reach.COMMITTED
         if request.replica_id >= 0:
-            self.reach = Reach.END
+            self.reach = Reach.END  # of partitions that it replicates; others refuse it
         elif request.isolation == READ_COMMITTED:
             self.reach = Reach.STABLE
         self.reply: Reply | None = None
@@ -104,6 +104,9 @@ class Fetching:
         partition = self.broker.led(part.topic, part.partition)
         if partition is None:
             return FetchLine(self.broker.why_not_led(part.topic, part.partition))
+        replica = self.request.replica_id
+        if replica >= 0 and not partition.is_replicated_by(replica):
+            return FetchLine(refuse_stranger(partition, part.leader_epoch))
         return read_line(
             partition,
             part,

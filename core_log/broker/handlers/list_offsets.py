@@ -2,15 +2,16 @@
 
 "Latest" covers everything written when it was asked for: what is not on disk yet is waited for, so
 that whoever appended with acks=1 finds it. Besides Kafka's own, two private negative timestamps
-tell what compaction took; see `protocol/private_timestamps.py`. Deliberately not done: tiered
-storage, whose marks are answered with an unknown offset as Kafka answers them without it.
+tell what compaction took; see `protocol/private_timestamps.py`. Only a replica of a partition sees
+beyond what is committed, whereas Kafka believes every client that says it is one. Deliberately not
+done: tiered storage, whose marks are answered with an unknown offset as Kafka answers them without
+it.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.partition import Partition, Reach
+from core_log.broker.partition import Partition, Reach, bring_to_disk
 from core_log.broker.reading import check_epoch
 from core_log.broker.refusals import code_of
 from core_log.errors import HeadwaterError
@@ -33,7 +34,6 @@ SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING
 READ_COMMITTED = 1
 UNKNOWN = -1
 LEADER_EPOCH_FROM = 4
-LATEST_WAIT_S_MAX = 1.0
 
 
 class Found(NamedTuple):
@@ -46,17 +46,17 @@ class Found(NamedTuple):
 async def handle_list_offsets(
     broker: "Broker", request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    reach = Reach.COMMITTED
-    if request.replica_id >= 0:
-        reach = Reach.END
-    elif request.isolation_level == READ_COMMITTED:
-        reach = Reach.STABLE
-    await bring_to_disk(broker, request)
+    await bring_to_disk(
+        broker.led(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+        if each.timestamp == LATEST
+    )
     topics = [
         ListOffsetsTopicResponse(
             name=topic.name,
             partitions=tuple(
-                answer(broker, topic.name, each, reach, context.api_version)
+                answer(broker, topic.name, each, request, context.api_version)
                 for each in topic.partitions
             ),
         )
@@ -65,26 +65,12 @@ async def handle_list_offsets(
     return ListOffsetsResponse(topics=tuple(topics))
 
 
-async def bring_to_disk(broker: "Broker", request: ListOffsetsRequest) -> None:
-    """Within a bound: a follower or a disk that hangs leaves "latest" at the high watermark."""
-    waits = [
-        asyncio.ensure_future(partition.committed(partition.log.end_offset))
-        for topic in request.topics
-        for each in topic.partitions
-        if each.timestamp == LATEST
-        and (partition := broker.led(topic.name, each.partition_index)) is not None
-        and partition.high_watermark < partition.log.end_offset
-    ]
-    if waits:
-        done, late = await asyncio.wait(waits, timeout=LATEST_WAIT_S_MAX)
-        for each in late:
-            each.cancel()
-        for each in done:
-            each.exception()  # an offline partition answers for itself below
-
-
 def answer(
-    broker: "Broker", topic: str, wanted: ListOffsetsPartition, reach: Reach, version: int
+    broker: "Broker",
+    topic: str,
+    wanted: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    version: int,
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
     partition = broker.led(topic, index)
@@ -97,7 +83,7 @@ def answer(
     if code is not ErrorCode.NONE:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     try:
-        found = find(partition, wanted.timestamp, reach)
+        found = find(partition, wanted.timestamp, reach_of(partition, request))
     except HeadwaterError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
     if found is None:
@@ -111,6 +97,14 @@ def answer(
         offset=found.offset,
         leader_epoch=found.leader_epoch if version >= LEADER_EPOCH_FROM else UNKNOWN,
     )
+
+
+def reach_of(partition: Partition, request: ListOffsetsRequest) -> Reach:
+    """A replica of the partition sees its end; whoever else says that it is one, a client's."""
+    if request.replica_id >= 0:
+        follows = partition.is_replicated_by(request.replica_id)
+        return Reach.END if follows else Reach.COMMITTED
+    return Reach.STABLE if request.isolation_level == READ_COMMITTED else Reach.COMMITTED
 
 
 def find(partition: Partition, timestamp: int, reach: Reach) -> Found | None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation
-from sinks.latest import key_codes, newest
+from sinks.fold import NONE, counting, soft_fold, versions
+from sinks.latest import key_codes
 from sinks.spark.column_types import MOMENT
 from sinks.spark.layout import (
     COMMITTED_AT,
@@ -98,12 +99,15 @@ def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     order = _log_order(events)
     if order is None:
         order = np.arange(events.num_rows)
-    if layout.ignores_deletes:
-        order = order[~deleted[order]]
     keys = _keys(events, layout)
-    latest = newest(keys.take(pa.array(order)))
+    latest = counting(
+        layout.mode,
+        keys.take(pa.array(order)),
+        deleted[order],
+        ignores_deletes=layout.ignores_deletes,
+    )
     if latest is not None:
-        order = order[latest.to_numpy()]
+        order = order[latest]
     coming = order[~deleted[order]]
     base_keys = _keys(base, layout)
     kept = np.arange(base.num_rows)
@@ -120,16 +124,15 @@ def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
 
 
 def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
-    events = _newest(_in_order(events), layout)
-    deleted = _deleted(events)
-    coming, gone = events.filter(pa.array(~deleted)), events.filter(pa.array(deleted))
+    events = _in_order(events)
+    fold = soft_fold(_keys(events, layout), _deleted(events))
+    times = events.column(COMMITTED_AT).cast(MOMENT)
+    coming, gone = events.take(pa.array(fold.states)), events.take(pa.array(fold.deletes))
+    ended = times.take(pa.array(fold.ends, mask=fold.ends == NONE))
     kept = base.filter(pc.invert(_is_among(base, coming, layout)))
-    places = _places(kept, gone, layout)
-    stamps = gone.column(COMMITTED_AT).cast(MOMENT).take(places)
-    kept = _with(kept, {DELETED_AT: pc.coalesce(stamps, kept.column(DELETED_AT))})
-    return pa.concat_tables(
-        [kept, _with(_rows(coming, layout), {DELETED_AT: pa.nulls(coming.num_rows, MOMENT)})]
-    )
+    stamps = times.take(pa.array(fold.deletes)).take(_places(kept, gone, layout))
+    kept = _with(kept, {DELETED_AT: pc.coalesce(kept.column(DELETED_AT), stamps)})
+    return pa.concat_tables([kept, _with(_rows(coming, layout), {DELETED_AT: ended})])
 
 
 def _append(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
@@ -140,13 +143,14 @@ def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     """A row per version. States within one commit were never seen from outside and are left out,
     as is a version that would end before it begins."""
     events = _in_order(events)
-    order, times, begins, ends = _versions(events, layout)
-    versions = events.take(pa.array(order))
-    firsts = versions.filter(pa.array(begins))
+    times_of_log = np.asarray(events.column(COMMITTED_AT))
+    order, times, begins, ends = versions(_keys(events, layout), times_of_log)
+    told = events.take(pa.array(order))
+    firsts = told.filter(pa.array(begins))
     since = pa.chunked_array([pa.array(times[begins]).cast(MOMENT)])
     base = _with_ended(base, _places(base, firsts, layout), since)
-    written = ~_deleted(versions)
-    kept = versions.filter(pa.array(written))
+    written = ~_deleted(told)
+    kept = told.filter(pa.array(written))
     until = np.append(times[1:], 0)[written]
     own = {
         VALID_FROM: pa.array(times[written]).cast(MOMENT),
@@ -202,31 +206,6 @@ def _with_ended(rows: pa.Table, places: pa.ChunkedArray, since: pa.ChunkedArray)
     return rows.filter(pc.invert(never))
 
 
-def _versions(events: pa.Table, layout: Layout) -> tuple[Numbers, Numbers, Mask, Mask]:
-    """Places of the events by key and time, one per key and commit; their times; which are the
-    first and which the last of their key."""
-    codes, _ = key_codes(_keys(events, layout))
-    order = np.argsort(codes, kind="stable")
-    codes = codes[order]
-    times = np.asarray(events.column(COMMITTED_AT))[order]
-    # The clock of a source may go back; a later change is later all the same.
-    times = _never_back(codes, times)
-    is_last = np.append((codes[1:] != codes[:-1]) | (times[1:] != times[:-1]), True)
-    order, codes, times = order[is_last], codes[is_last], times[is_last]
-    begins = np.append(True, codes[1:] != codes[:-1])
-    ends = np.append(codes[1:] != codes[:-1], True)
-    return order, times, begins, ends
-
-
-def _never_back(codes: Numbers, times: Numbers) -> Numbers:
-    """The running maximum of the times of each key."""
-    distinct, places = np.unique(times, return_inverse=True)
-    dense = np.unique(codes, return_inverse=True)[1].reshape(-1) * len(distinct)
-    rising = np.maximum.accumulate(places.reshape(-1) + dense) - dense
-    found: Numbers = distinct[rising]
-    return found
-
-
 def _in_order(events: pa.Table) -> pa.Table:
     places = _log_order(events)
     return events if places is None else events.take(pa.array(places))
@@ -237,11 +216,6 @@ def _log_order(events: pa.Table) -> Numbers | None:
     so that offsets say which change is the newer."""
     offsets = np.asarray(events.column(OFFSET))
     return None if _is_rising(offsets) else np.argsort(offsets, kind="stable")
-
-
-def _newest(events: pa.Table, layout: Layout) -> pa.Table:
-    places = newest(_keys(events, layout))
-    return events if places is None else events.take(places)
 
 
 def _deleted(events: pa.Table) -> Mask:

@@ -153,7 +153,7 @@ def shape(
         pa.schema(wanted),
         partition_by=tuple(name for name in settings.partition_by if name in schema.names),
         file_rows=settings.file_rows,
-        ignores_deletes=settings.deletes == "ignore",
+        ignores_deletes=mode == "mirror" and settings.deletes == "ignore",
     )
     if present is None:
         return layout, False

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
 from core_log.table_schema import TableSchema
-from sinks.latest import newest
+from sinks.fold import counting
 from sinks.sink import Count, Heard, SplitReader
 from sinks.spark.folding import Step
 from sinks.spark.keyspace import Cell, DataFile, Places, assign
@@ -104,7 +103,8 @@ class DivideSplits:
 
 @dataclass(slots=True)
 class Held:
-    """Changes in the order of the log; of these, the newest of each key where that is enough."""
+    """Changes in the order of the log; of these, those that the table could show where that is
+    enough."""
 
     layout: Layout
     cells: Sequence[Cell]
@@ -112,13 +112,11 @@ class Held:
     _pieces: list[pa.RecordBatch] = field(default_factory=list)
 
     def add(self, piece: pa.RecordBatch) -> None:
-        if self.layout.ignores_deletes:  # what a row was before its delete is what it stays
-            piece = piece.filter(pc.not_equal(piece.column(OP), int(Operation.DELETE)))
         self._pieces.append(piece)
         self.bytes += piece.nbytes
 
     def fold(self) -> None:
-        places = self._newest()
+        places = self._counting()
         if places is not None:
             self._pieces = [piece.take(pa.array(at)) for piece, at, _ in self._chosen(places)]
         self.bytes = sum(piece.nbytes for piece in self._pieces)
@@ -126,7 +124,7 @@ class Held:
     def divided(self) -> Iterator[pa.RecordBatch]:
         """All that counts of it, by cells, in parcels. Each piece is taken apart by itself, so that
         nothing is moved far, and those who take parcels need not wait for the last one."""
-        places = self._newest()
+        places = self._counting()
         if places is None:
             places = np.arange(sum(map(len, self._pieces)))
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.cells]
@@ -147,16 +145,17 @@ class Held:
                 yield from _parcels(number, rest)
         self._pieces, self.bytes = [], 0
 
-    def _newest(self) -> Places | None:
+    def _counting(self) -> Places | None:
         """Where they are; None for all. Between two truncates, each key stands for itself."""
         if self.layout.mode == "scd2" or not self._pieces:
             return None
         names = [*self.layout.key, *({EPOCH} & set(self._pieces[0].schema.names))]
-        found = newest(pa.concat_batches([piece.select(names) for piece in self._pieces]))
-        if found is None:
-            return None
-        places: Places = found.to_numpy()
-        return places
+        return counting(
+            self.layout.mode,
+            pa.concat_batches([piece.select(names) for piece in self._pieces]),
+            np.concatenate([piece.column(OP) for piece in self._pieces]) == Operation.DELETE,
+            ignores_deletes=self.layout.ignores_deletes,
+        )
 
     def _chosen(self, places: Places) -> Iterator[tuple[pa.RecordBatch, Places, Places]]:
         """Each piece with those of its rows that are at these places, and the cells of these."""

@@ -1,6 +1,7 @@
 """What a stretch of changes does to a table, for each way of keeping it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation
-from sinks.latest import key_codes, newest
-from sinks.sql.chunk import Chunk, Numbers, times_of, with_columns
+from sinks.fold import NONE, counting, soft_fold, versions
+from sinks.sql.chunk import Chunk, times_of, with_columns
 from sinks.sql.dialects.dialect import Dialect, Match, qualified, run
 from sinks.sql.settings import Mode
 from sinks.sql.tables import (
@@ -34,14 +35,16 @@ LETTERS = pa.array(["r", "c", "u", "d", "t"])
 
 
 def write(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
-    """Applies the changes; only the newest of a key is ever written where only that one counts."""
+    """Applies the changes; only those are ever written that the table could show."""
     WRITERS[layout.mode](dialect, connection, layout, chunk)
 
 
 def _mirror(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
-    chunk = _newest(chunk)
+    left = counting(layout.mode, chunk.keys, chunk.deleted, ignores_deletes=layout.ignores_deletes)
+    if left is not None:
+        chunk = chunk.take(pa.array(left))
     deleted = chunk.deleted
-    if deleted.any() and not layout.ignores_deletes:
+    if deleted.any():
         gone = _keys(layout, chunk.where(deleted))
         dialect.delete(connection, layout.table, gone, match=_by_key(layout))
     if not deleted.all():
@@ -53,16 +56,17 @@ def _mirror(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk
 def _soft_delete(
     dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk
 ) -> None:
-    chunk = _newest(chunk)
-    deleted = chunk.deleted
-    if deleted.any():
-        gone = chunk.where(deleted)
+    fold = soft_fold(chunk.keys, chunk.deleted)
+    if len(fold.deletes):
+        gone = chunk.take(pa.array(fold.deletes))
         stamped = with_columns(_keys(layout, gone), {DELETED_AT: times_of(gone.committed_us)})
-        dialect.update(connection, layout.table, stamped, match=_by_key(layout))
-    if not deleted.all():
-        kept = chunk.where(~deleted)
-        rows = with_columns(_rows(layout, kept), {DELETED_AT: pa.nulls(len(kept), US)})
-        is_new = chunk.operations[~deleted] <= Operation.INSERT
+        dialect.update(connection, layout.table, stamped, match=_by_key(layout), unset=DELETED_AT)
+    if len(fold.states):
+        kept = chunk.take(pa.array(fold.states))
+        ends = pa.array(fold.ends, mask=fold.ends == NONE)
+        ended = times_of(chunk.committed_us.take(ends))
+        rows = with_columns(_rows(layout, kept), {DELETED_AT: ended})
+        is_new = kept.operations <= Operation.INSERT
         dialect.upsert(connection, layout.table, rows, key=layout.key, is_new=is_new)
 
 
@@ -83,23 +87,16 @@ def _append(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk
 def _scd2(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
     """A row per version. States within one commit were never seen from outside and are left out,
     as is a version that would end before it begins."""
-    chunk, begins, ends = _versions(chunk)
+    order, times, begins, ends = versions(chunk.keys, chunk.committed_us.to_numpy())
+    chunk = replace(chunk.take(pa.array(order)), committed_us=pa.array(times))
     firsts = chunk.take(pa.array(np.flatnonzero(begins)))
     since, keys = times_of(firsts.committed_us), _keys(layout, firsts)
-    # What began no earlier than its successor never was.
-    dialect.delete(
-        connection,
-        layout.table,
-        with_columns(keys, {VALID_FROM: since}),
-        match=[*_by_key(layout), Match(VALID_FROM, ">=")],
-        where=IS_CURRENT,
-    )
     _end_versions(dialect, connection, layout, keys, since)
     written = ~chunk.deleted
     if written.any():
         kept = chunk.where(written)
         is_current = ends[written]
-        until = np.append(chunk.committed_us.to_numpy()[1:], 0)[written]
+        until = np.append(times[1:], 0)[written]
         own = {
             VALID_FROM: times_of(kept.committed_us),
             VALID_TO: pa.array(until, mask=is_current).cast(US),
@@ -116,44 +113,23 @@ def _end_versions(
     since: pa.Array,
 ) -> None:
     """The current versions of rows with these values end."""
+    by_values = [Match(name) for name in keys.schema.names]
+    # What began no earlier than its successor never was.
+    dialect.delete(
+        connection,
+        layout.table,
+        with_columns(keys, {VALID_FROM: since}),
+        match=[*by_values, Match(VALID_FROM, ">=")],
+        where=IS_CURRENT,
+    )
     ended = {VALID_TO: since, IS_CURRENT: pa.array([False] * len(since))}
     dialect.update(
         connection,
         layout.table,
         with_columns(keys, ended),
-        match=[Match(name) for name in keys.schema.names],
+        match=by_values,
         where=IS_CURRENT,
     )
-
-
-def _versions(chunk: Chunk) -> tuple[Chunk, Numbers, Numbers]:
-    """The changes by key and time with one per key and commit; which are the first and which the
-    last of their key."""
-    codes, _ = key_codes(chunk.keys)
-    order = np.argsort(codes, kind="stable")
-    codes = codes[order]
-    times = chunk.committed_us.to_numpy()[order]
-    # The clock of a source may go back; a later change is later all the same.
-    times = _never_back(codes, times)
-    is_last = np.append((codes[1:] != codes[:-1]) | (times[1:] != times[:-1]), True)
-    order, codes, times = order[is_last], codes[is_last], times[is_last]
-    taken = chunk.take(pa.array(order))
-    taken = Chunk(
-        taken.schema, taken.rows, taken.operations, pa.array(times), taken.offsets,
-        taken.origins, taken.partitions,
-    )  # fmt: skip
-    begins = np.append(True, codes[1:] != codes[:-1])
-    ends = np.append(codes[1:] != codes[:-1], True)
-    return taken, begins, ends
-
-
-def _never_back(codes: Numbers, times: Numbers) -> Numbers:
-    """The running maximum of the times of each key."""
-    ranks = np.unique(times, return_inverse=True)
-    distinct, places = ranks[0], ranks[1].reshape(-1)
-    rising = np.maximum.accumulate(places + codes * len(distinct)) - codes * len(distinct)
-    found: Numbers = distinct[rising]
-    return found
 
 
 def remove_all(
@@ -177,6 +153,8 @@ def remove_all(
         run(connection, f"UPDATE {table} SET {deleted_at} = {at} WHERE {deleted_at} IS NULL")
     elif layout.mode == "scd2":
         current, until = dialect.quote(IS_CURRENT), dialect.quote(VALID_TO)
+        since = dialect.quote(VALID_FROM)  # what began no earlier never was
+        run(connection, f"DELETE FROM {table} WHERE {current} AND {since} >= {at}")
         run(connection, f"UPDATE {table} SET {current} = FALSE, {until} = {at} WHERE {current}")
 
 
@@ -195,14 +173,9 @@ def _remove(
         dialect.delete(connection, layout.table, rows, match=match)
     elif layout.mode == "soft_delete":
         stamped = with_columns(rows, {DELETED_AT: since})
-        dialect.update(connection, layout.table, stamped, match=match)
+        dialect.update(connection, layout.table, stamped, match=match, unset=DELETED_AT)
     elif layout.mode == "scd2":
         _end_versions(dialect, connection, layout, rows, since)
-
-
-def _newest(chunk: Chunk) -> Chunk:
-    places = newest(chunk.keys)
-    return chunk if places is None else chunk.take(places)
 
 
 def _by_key(layout: Layout) -> list[Match]:

@@ -151,7 +151,7 @@ class Tables:
         layout = Layout(
             place,
             mode,
-            settings.deletes == "ignore",
+            mode == "mirror" and settings.deletes == "ignore",
             self._key(schema, mode, names),
             names,
             {},

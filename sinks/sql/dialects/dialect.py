@@ -137,9 +137,10 @@ class Dialect(Protocol):
         *,
         match: Sequence[Match],
         where: str | None = None,
+        unset: str | None = None,
     ) -> None:
         """Sets the columns that are not matched in all rows of the table that match one of these,
-        and in which the column `where` is true."""
+        in which the column `where` is true and the column `unset` null."""
         ...
 
     def delete(

@@ -114,6 +114,7 @@ class GenericDialect:
         *,
         match: Sequence[Match],
         where: str | None = None,
+        unset: str | None = None,
     ) -> None:
         import sqlalchemy as sa
 
@@ -124,7 +125,9 @@ class GenericDialect:
             for place, name in enumerate(rows.schema.names)
             if name not in matched
         }
-        statement = there.update().where(*_conditions(there, rows, match, where)).values(sets)
+        statement = (
+            there.update().where(*_conditions(there, rows, match, where, unset)).values(sets)
+        )
         if rows.num_rows:
             connection.execute(statement, _numbered(rows))
 
@@ -202,11 +205,16 @@ def _numbered(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _conditions(
-    there: Any, rows: pa.RecordBatch, match: Sequence[Match], where: str | None
+    there: Any,
+    rows: pa.RecordBatch,
+    match: Sequence[Match],
+    where: str | None,
+    unset: str | None = None,
 ) -> list[Any]:
     import sqlalchemy as sa
 
     found = [there.c[where].is_(sa.true())] if where else []
+    found += [there.c[unset].is_(sa.null())] if unset else []
     for name, operator in match:
         place = rows.schema.get_field_index(name)
         value = sa.bindparam(f"v{place}", type_=there.c[name].type)

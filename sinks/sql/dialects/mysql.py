@@ -236,6 +236,7 @@ class MysqlDialect:
         *,
         match: Sequence[Match],
         where: str | None = None,
+        unset: str | None = None,
     ) -> None:
         matched = {each.column for each in match}
         sets = ", ".join(
@@ -247,7 +248,7 @@ class MysqlDialect:
         run(
             connection,
             f"UPDATE {qualified(self, table)} AS t JOIN {stage} AS s "
-            f"ON {self._conditions(match, where)} SET {sets}",
+            f"ON {self._conditions(match, where, unset)} SET {sets}",
         )
         run(connection, f"DROP TEMPORARY TABLE {stage}")
 
@@ -290,11 +291,15 @@ class MysqlDialect:
             return Problem.GONE, f"a table or column is not there ({said})"
         return Problem.REFUSED, f"the server refused it ({said})"
 
-    def _conditions(self, match: Sequence[Match], where: str | None) -> str:
+    def _conditions(
+        self, match: Sequence[Match], where: str | None, unset: str | None = None
+    ) -> str:
         conditions = [
             f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
         ]
-        return " AND ".join([*conditions, *([f"t.{self.quote(where)}"] if where else [])])
+        conditions += [f"t.{self.quote(where)}"] if where else []
+        conditions += [f"t.{self.quote(unset)} IS NULL"] if unset else []
+        return " AND ".join(conditions)
 
     def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
         """A temporary table with the rows, its columns as in the real one; making and dropping one

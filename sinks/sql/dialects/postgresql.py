@@ -231,6 +231,7 @@ class PostgresqlDialect:
         *,
         match: Sequence[Match],
         where: str | None = None,
+        unset: str | None = None,
     ) -> None:
         stage = self._stage(connection, table, rows)
         matched = {each.column for each in match}
@@ -242,7 +243,7 @@ class PostgresqlDialect:
         run(
             connection,
             f"UPDATE {qualified(self, table)} AS t SET {sets} FROM {stage} AS s "
-            f"WHERE {self._conditions(match, where)}",
+            f"WHERE {self._conditions(match, where, unset)}",
         )
 
     def delete(
@@ -285,11 +286,15 @@ class PostgresqlDialect:
             return Problem.GONE, f"{_words(error)} (SQLSTATE {state})"
         return _refused(error, state)
 
-    def _conditions(self, match: Sequence[Match], where: str | None) -> str:
+    def _conditions(
+        self, match: Sequence[Match], where: str | None, unset: str | None = None
+    ) -> str:
         conditions = [
             f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
         ]
-        return " AND ".join([*conditions, *([f"t.{self.quote(where)}"] if where else [])])
+        conditions += [f"t.{self.quote(where)}"] if where else []
+        conditions += [f"t.{self.quote(unset)} IS NULL"] if unset else []
+        return " AND ".join(conditions)
 
     def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
         """A temporary table with the rows, its columns as in the real one."""

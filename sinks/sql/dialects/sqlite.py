@@ -191,13 +191,15 @@ class SqliteDialect:
         *,
         match: Sequence[Match],
         where: str | None = None,
+        unset: str | None = None,
     ) -> None:
         matched = [each.column for each in match]
         others = [name for name in rows.schema.names if name not in matched]
         sets = ", ".join(f"{self.quote(name)} = ?" for name in others)
         self._many(
             connection,
-            f"UPDATE {qualified(self, table)} SET {sets} WHERE {self._conditions(match, where)}",
+            f"UPDATE {qualified(self, table)} SET {sets}"
+            f" WHERE {self._conditions(match, where, unset)}",
             rows.select([*others, *matched]),
         )
 
@@ -265,9 +267,13 @@ class SqliteDialect:
             driver.executemany(many, (values[place : place + width] for place in places))
         driver.executemany(opening + marks + ending, sqlite_rows(rows.slice(whole)))
 
-    def _conditions(self, match: Sequence[Match], where: str | None) -> str:
+    def _conditions(
+        self, match: Sequence[Match], where: str | None, unset: str | None = None
+    ) -> str:
         conditions = [f"{self.quote(name)} {operator} ?" for name, operator in match]
-        return " AND ".join([*conditions, *([self.quote(where)] if where else [])])
+        conditions += [self.quote(where)] if where else []
+        conditions += [f"{self.quote(unset)} IS NULL"] if unset else []
+        return " AND ".join(conditions)
 
     def _many(self, connection: "sa.Connection", statement: str, rows: pa.RecordBatch) -> None:
         driver: Any = connection.connection.driver_connection

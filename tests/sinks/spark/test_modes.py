@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.targets import LakeBench
-from tests.slices import COMMITTED_US, ScriptedTopic, schema_of
+from tests.slices import ScriptedTopic, schema_of
 
 SECOND = 1_000_000
 
@@ -185,48 +185,6 @@ async def test_a_truncate_of_one_of_several_merged_tables_takes_only_its_rows(
 
     rows = everything(bench, "crm.orders")
     assert {(row["tenant"], row["id"]) for row in rows} == {("b", 1), ("b", 2)}
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("mode", ["mirror", "soft_delete", "scd2"])
-async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
-    mode: str, seed: int, tmp_path: Path
-) -> None:
-    """Against a row by row fold of the same history, with composite keys and truncates."""
-    chance = Random(f"{mode} {seed}")
-    schema = schema_of(
-        "public.orders", key=("shop", "id"), shop=pa.string(), id=pa.int32(), note=pa.string()
-    )
-    bench, topic, state = bench_of(tmp_path, mode=mode), ScriptedTopic(), dict[Any, str]()
-    sink = bench.sink()
-    await sink.applied([topic.name])
-
-    for at in range(chance.randint(5, 25)):
-        changes: list[tuple[str, dict[str, Any]]] = []
-        for _ in range(chance.randint(1, 9)):
-            key = {"shop": chance.choice(["a", "é", "zz"]), "id": chance.randint(-3, 9)}
-            letter = chance.choice("uuud")
-            note = f"{at} {chance.random()}"
-            changes.append((letter, key if letter == "d" else {**key, "note": note}))
-            if letter == "d":
-                state.pop((key["shop"], key["id"]), None)
-            else:
-                state[key["shop"], key["id"]] = note
-        topic.append(schema, *changes, committed_us=COMMITTED_US + at * SECOND)
-        if chance.random() < 0.1:
-            topic.append(schema, ("t", {}), committed_us=COMMITTED_US + at * SECOND)
-            state.clear()
-        if chance.random() < 0.4:
-            await sink.apply(topic.slice())
-    topic.append(schema, ("u", {"shop": "a", "id": 100, "note": "last"}))
-    state["a", 100] = "last"
-    await sink.apply(topic.slice())
-
-    async with sink.contents(schema, [topic.name]) as contents:
-        rows = [row async for batch in contents.batches for row in batch.to_pylist()]
-    assert sorted((row["shop"], row["id"], row["note"]) for row in rows) == sorted(
-        (*key, note) for key, note in state.items()
-    )
 
 
 @pytest.mark.parametrize("key", [("id",), ("name",), ("name", "id")])

@@ -1,0 +1,98 @@
+"""Which changes of a stretch count for a way of keeping a table: one fold for every sink."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sinks.latest import key_codes, newest
+
+Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+NONE = -1
+"""In the place of a place."""
+
+
+class SoftFold(NamedTuple):
+    """What a stretch makes of a table whose deleted rows stay."""
+
+    states: Places
+    """The last state of every key that has one."""
+    ends: Places
+    """For each of these the delete that ended it, or `NONE`."""
+    deletes: Places
+    """The first delete of every other key: what it ended came before the stretch."""
+
+
+class Versions(NamedTuple):
+    """What a stretch makes of a table of versions: by key and time, one per key and commit."""
+
+    places: Places
+    times: Places
+    begins: Mask
+    """Which are the first of their key."""
+    ends: Mask
+    """Which are the last."""
+
+
+def counting(
+    mode: str, keys: pa.RecordBatch, deleted: Mask, *, ignores_deletes: bool = False
+) -> Places | None:
+    """Where the changes stand that `mode` could show, in order; None for all of them. A stretch
+    that is folded part by part, and then once more, comes to the same as in one go."""
+    if mode in ("append", "scd2"):
+        return None
+    if ignores_deletes and deleted.any():
+        left = np.flatnonzero(~deleted)
+        latest = newest(keys.take(pa.array(left)))
+        return left if latest is None else left[latest.to_numpy()]
+    if mode == "soft_delete" and deleted.any():
+        fold = soft_fold(keys, deleted)
+        found = np.concatenate([fold.states, fold.ends[fold.ends != NONE], fold.deletes])
+        return None if len(found) == len(deleted) else np.sort(found)
+    last = newest(keys)
+    return None if last is None else last.to_numpy()
+
+
+def soft_fold(keys: pa.RecordBatch, deleted: Mask) -> SoftFold:
+    """Of several deletes after a state the first one counts: that is since when it is gone."""
+    count, nothing = keys.num_rows, np.zeros(0, np.int64)
+    if not deleted.any():
+        last = newest(keys)
+        states = np.arange(count) if last is None else last.to_numpy()
+        return SoftFold(states, np.full(len(states), NONE), nothing)
+    codes, codes_end = key_codes(keys)
+    at = np.arange(count)
+    lasts = np.full(codes_end, NONE)
+    lasts[codes[~deleted]] = at[~deleted]  # of several values for one place the last one stays
+    gone = at[deleted]
+    gone = gone[gone > lasts[codes[gone]]][::-1]
+    firsts = np.full(codes_end, NONE)
+    firsts[codes[gone]] = gone
+    states = np.sort(lasts[lasts != NONE])
+    found = np.sort(firsts[firsts != NONE])
+    return SoftFold(states, firsts[codes[states]], found[lasts[codes[found]] == NONE])
+
+
+def versions(keys: pa.RecordBatch, committed_us: Places) -> Versions:
+    """States within one commit were never seen from outside and are left out. The clock of a
+    source may go back; a later change is later all the same."""
+    codes, _ = key_codes(keys)
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    times = _never_back(codes, committed_us[order])
+    is_last = np.append((codes[1:] != codes[:-1]) | (times[1:] != times[:-1]), True)
+    order, codes, times = order[is_last], codes[is_last], times[is_last]
+    begins = np.append(True, codes[1:] != codes[:-1])
+    ends = np.append(codes[1:] != codes[:-1], True)
+    return Versions(order, times, begins, ends)
+
+
+def _never_back(codes: Places, times: Places) -> Places:
+    """The running maximum of the times of each key."""
+    distinct, places = np.unique(times, return_inverse=True)
+    dense = np.unique(codes, return_inverse=True)[1].reshape(-1) * len(distinct)
+    rising = np.maximum.accumulate(places.reshape(-1) + dense) - dense
+    found: Places = distinct[rising]
+    return found

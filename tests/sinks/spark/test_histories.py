@@ -1,0 +1,133 @@
+"""However a history is sliced, a table of the lake ends in the same rows, our columns included."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from core_log.changes import TableChanges
+from core_log.log import TopicPartition
+from core_log.table_schema import TableSchema
+from sinks.sink import Heard, Stands, Truncate
+from sinks.spark import tasks
+from sinks.spark.keyspace import Cell
+from sinks.spark.layout import shape
+from sinks.spark.place import Place
+from sinks.spark.reader.splits import Split
+from sinks.spark.rewriting import Rewriting
+from sinks.spark.settings import SparkSettings
+from sinks.spark.tasks import DivideSplits, RewriteCells
+from sinks.spark.truncates import truncates_of
+from tests.sinks.histories import KEPT, SHOPS, Truth, append_chance, settings_of, shown
+from tests.sinks.spark.targets import LakeBench
+from tests.slices import ScriptedTopic
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kept", KEPT)
+async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
+    kept: str, seed: int, tmp_path: Path
+) -> None:
+    chance = Random(f"{kept} {seed}")
+    chosen = settings_of(kept)
+    chosen.setdefault("tables", {"*": {}})["*"]["file_rows"] = 3
+    bench, topic, truth = LakeBench(str(tmp_path), chosen=chosen), ScriptedTopic(), Truth(kept)
+    sink = bench.sink()
+    await sink.applied([topic.name])
+
+    share = chance.random()
+    for at in range(chance.randint(5, 25)):
+        append_chance(topic, truth, chance, at=at)
+        if chance.random() < share:
+            await sink.apply(topic.slice())
+    await sink.apply(topic.slice())
+
+    found = bench.table("public.orders")
+    assert found is not None
+    assert shown(kept, found.to_pylist()) == truth.rows()
+
+
+@pytest.mark.parametrize("format", ["iceberg", "parquet"])
+async def test_the_other_formats_keep_a_history_as_it_was(format: str, tmp_path: Path) -> None:
+    kept = "append" if format == "parquet" else "soft_delete"
+    chance, topic, truth = Random(format), ScriptedTopic(), Truth(kept)
+    settings = {} if format == "parquet" else settings_of(kept)
+    bench = LakeBench(str(tmp_path), chosen={**settings, "format": format})
+    sink = bench.sink()
+    await sink.applied([topic.name])
+
+    for at in range(12):
+        append_chance(topic, truth, chance, at=at)
+        if chance.random() < 0.3:
+            await sink.apply(topic.slice())
+    await sink.apply(topic.slice())
+
+    found = bench.table(str(SHOPS.table))
+    assert found is not None
+    assert shown(kept, found.to_pylist()) == truth.rows()
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A reader of a scripted topic, as the tasks of Spark have one of a log."""
+
+    topic: ScriptedTopic
+
+    async def schemas(self, topic: str) -> Sequence[TableSchema]:
+        return [SHOPS]
+
+    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+        return []
+
+    def read(
+        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+    ) -> Iterator[TableChanges]:
+        [begins], [ends] = start.values(), end.values()
+        for changes in self.topic.entries:
+            assert changes.log_offsets is not None
+            offsets = np.asarray(changes.log_offsets)
+            mask = (offsets >= begins.next_offset) & (offsets < ends.next_offset)
+            if mask.any():
+                yield changes.filter(pa.array(mask))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kept", [each for each in KEPT if each != "append"])
+def test_however_tasks_of_spark_divide_a_history_it_ends_in_the_same_rows(
+    kept: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, topic, truth = Random(f"{kept} {seed}"), ScriptedTopic(), Truth(kept)
+    monkeypatch.setattr(tasks, "HELD_BYTES_MAX", chance.choice([1, 500, 1 << 20]))
+    settings = SparkSettings.model_validate({"path": str(tmp_path), **settings_of(kept)})
+    layout, _ = shape(SHOPS, settings.of("public.orders"), None, policy={}, may_drop=True)
+    cells = (Cell(None, "zz", ()), Cell("zz", None, ()))
+    for at in range(20):
+        append_chance(topic, truth, chance, at=at)
+    truncates = truncates_of([
+        Truncate(each, {each.log_partition: each.log_offsets[0].as_py()})
+        for each in topic.entries
+        if each.is_truncate and each.log_partition and each.log_offsets
+    ])  # fmt: skip
+
+    end = topic.ends[0]
+    edges = sorted({0, end, *(chance.randrange(end) for _ in range(chance.randint(0, 5)))})
+    place = TopicPartition(topic.name, 0)
+    splits = [Split(place, topic.topic_id, *edge) for edge in pairwise(edges)]
+    divide = DivideSplits(Entries(topic), layout, (SHOPS,), cells, truncates)
+    parcels = [parcel for split in splits for parcel in divide(iter([split]))]
+    chance.shuffle(parcels)
+    rewrite = RewriteCells(Rewriting(Place(str(tmp_path)), layout), cells, truncates)
+    written = list(rewrite(iter(parcels)))
+
+    files = [each for said in written for each in json.loads(said.column("files")[0].as_py())]
+    found = [
+        row for each in files for row in parquet.read_table(tmp_path / each["path"]).to_pylist()
+    ]
+    assert shown(kept, found) == truth.rows()

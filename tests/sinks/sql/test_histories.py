@@ -1,0 +1,29 @@
+"""However a history is sliced, a table of a database ends in the same rows, our columns too."""
+
+from random import Random
+
+import pytest
+
+from tests.sinks.histories import KEPT, Truth, append_chance, settings_of, shown
+from tests.sinks.sql.databases import SqlBench
+from tests.slices import ScriptedTopic
+
+
+@pytest.mark.parametrize("chunk_rows", [7, 50_000])
+@pytest.mark.parametrize("kept", KEPT)
+async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
+    bench: SqlBench, kept: str, chunk_rows: int
+) -> None:
+    chance = Random(f"{kept} {chunk_rows}")
+    topic, truth = ScriptedTopic(), Truth(kept)
+    sink = bench.sink(chunk_rows=chunk_rows, **settings_of(kept))
+    await sink.applied([topic.name])
+
+    for at in range(25):
+        append_chance(topic, truth, chance, at=at)
+        if chance.random() < 0.2:
+            await sink.apply(topic.slice())
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    assert shown(kept, bench.all_rows("orders")) == truth.rows()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.wire import first_answer
 from scripts.free_port import free_port
+from scripts.owned_process import start_owned
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S_MAX = 60.0
@@ -65,7 +66,7 @@ class Process:
     def start(self) -> float:
         with (self.directory / "output").open("ab") as output:
             started = time.perf_counter()
-            self._process = subprocess.Popen(
+            self._process = start_owned(
                 self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT
             )
         while time.perf_counter() - started < START_S_MAX:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import psycopg
 
 from scripts.free_port import free_port
+from scripts.owned_process import start_owned
 
 SUPERUSER = "headwater"
 SETTINGS = {
@@ -230,9 +231,7 @@ def run_as_nobody(command: Sequence[object]) -> None:
 
 def start_as_nobody(command: Sequence[object], *, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
-        return subprocess.Popen(
-            [str(part) for part in command], stdout=output, stderr=output, **_as_nobody()
-        )
+        return start_owned(command, stdout=output, stderr=output, **_as_nobody())
 
 
 def _children(pid: int) -> Sequence[int]:

@@ -21,6 +21,8 @@ def test_the_last_lines_name_what_failed(tmp_path: Path, processes: str) -> None
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n")
     (tmp_path / "test_it.py").write_text("def test_one():\n    assert 'x' * 9_000 == 'y' * 9_000\n")
     command = [sys.executable, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider"]
+    # Else it is a directory that this one and the project have in common.
+    command += ["--rootdir", str(tmp_path)]
 
     ended = subprocess.run(
         [*command, str(tmp_path)],

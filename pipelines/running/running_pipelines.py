@@ -130,6 +130,8 @@ class RunningPipelines:
     def _start(self, job: Job) -> None:
         assert self._processes is not None, "apply follows run_in"
         assert self._units is not None, "apply follows run_in"
+        # Until its process says so itself, whoever looks on would take it for one that has ended.
+        self._on_report(StateChanged(job.unit.pipeline, job.unit.name, "", State.STARTING))
         workers = job.loaded.spec.workers
         if workers == 0:
             self._units.start(job)

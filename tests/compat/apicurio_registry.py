@@ -9,6 +9,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from scripts.free_port import free_port
+from scripts.owned_process import start_owned
 from tests.compat.java_programs import JAVA, directory_from
 
 START_S_MAX = 240
@@ -24,7 +25,7 @@ def running_apicurio(directory: Path) -> Iterator[str]:
     command = [*JAVA, *options, "-jar", str(jar)]
     said = directory / "registry.log"
     with said.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=directory)
+        process = start_owned(command, stdout=output, stderr=output, cwd=directory)
         address = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         try:
             wait_until_it_answers(process, address, said)

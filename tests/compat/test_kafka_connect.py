@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from scripts.free_port import free_port
+from scripts.owned_process import start_owned
 from tests.compat.java_programs import JAVA, class_path, client_jars, kafka_jars
 from tests.crash.broker_process import BrokerProcess
 
@@ -79,9 +79,8 @@ def worker(directory: Path, path: str, kind: str, *files: str) -> Iterator[None]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     main = f"org.apache.kafka.connect.cli.Connect{kind}"
     with (directory / "worker.log").open("ab") as output:
-        process = subprocess.Popen(
-            [*JAVA, quiet, "-cp", path, main, *files], stdout=output, stderr=output
-        )
+        command = [*JAVA, quiet, "-cp", path, main, *files]
+        process = start_owned(command, stdout=output, stderr=output)
     try:
         yield
         assert process.poll() is None, said(directory)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.free_port import free_ports
+from scripts.owned_process import start_owned
 
 PROPERTIES = """
 process.roles=broker,controller
@@ -61,9 +62,8 @@ def running_node(directory: Path, text: str, *formatting: str, port: int) -> Ite
     identity = ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)]
     subprocess.run([*format_it, *identity, *formatting], check=True, capture_output=True)
     with (directory / "kafka.log").open("wb") as output:
-        node = subprocess.Popen(
-            [*java, quiet, "kafka.Kafka", str(properties)], stdout=output, stderr=output
-        )
+        command = [*java, quiet, "kafka.Kafka", properties]
+        node = start_owned(command, stdout=output, stderr=output)
         try:
             wait_for(port, node)
             yield

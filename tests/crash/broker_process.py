@@ -12,6 +12,7 @@ from core_log.endpoint import FILE_NAME, decode_endpoint
 from core_log.errors import DecodeError
 from pipelines.terminal.exit_codes import TERMINATED
 from scripts.free_port import free_port
+from scripts.owned_process import start_owned
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S_MAX = 240
@@ -42,9 +43,7 @@ class BrokerProcess:
             command += ["--set", f"{name}={value}"]
         with self.output.open("ab") as output:
             output.write(b"--- started\n")
-            self._process = subprocess.Popen(
-                command, cwd=PROJECT, stdout=output, stderr=output, start_new_session=True
-            )
+            self._process = start_owned(command, cwd=PROJECT, stdout=output, stderr=output)
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_S_MAX

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from scripts.owned_process import end_with_owner
 from tests.crash import pipeline_process
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -53,6 +54,8 @@ class CommandProcess:
             daemon=True,
         )
         self._process.start()
+        assert self._process.pid is not None, "it has been started"
+        end_with_owner(self._process.pid)
 
     @property
     def is_started(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
+from scripts.owned_process import start_owned
 from tests.compat.java_programs import JAVA, class_path, compile_sources, directory_from
 
 SOURCES = Path(__file__).parent / "java"
@@ -61,7 +62,7 @@ def capture(
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     command = [*JAVA, MEMORY, quiet, "-cp", f"{jars}/*{os.pathsep}{classes}", "Capture"]
     with (directory / "debezium.log").open("wb") as log:
-        process = subprocess.Popen([*command, *map(str, files)], stdout=log, stderr=log)
+        process = start_owned([*command, *files], stdout=log, stderr=log)
     try:
         _wait_for_streams(address, process, len(files), directory)
         history()

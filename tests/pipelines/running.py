@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.owned_process import start_owned
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "pipelines.cli"]
 PATIENCE_S = 120
@@ -26,8 +28,8 @@ def running(*arguments: object) -> "Iterator[subprocess.Popen[str]]":
 
 def start(*arguments: object) -> "subprocess.Popen[str]":
     """A command with all three streams in our hands."""
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
+    return start_owned(
+        [*COMMAND, *arguments],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -153,6 +153,19 @@ async def test_only_what_was_edited_starts_again_and_what_was_taken_out_stops() 
         assert theatre.lives.count("shop/source") == 1
 
 
+async def test_a_unit_that_starts_again_is_never_seen_as_one_that_has_ended() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b")])
+        await theatre.until_running("shop/source", "shop/sql")
+
+        await it.apply([a_file(source="other", sql="another")])
+
+        told = [each for each in theatre.reports if isinstance(each, StateChanged)]
+        last = {each.unit: each.state for each in told}
+        assert last == {"source": State.STARTING, "sql": State.STARTING}
+
+
 async def test_what_had_ended_begins_again() -> None:
     theatre = Theatre()
     async with running(theatre) as it:

@@ -120,6 +120,15 @@ class Estimating(Protocol):
         ...
 
 
+@runtime_checkable
+class Planning(Protocol):
+    """A source at which a run makes something, for `headwater plan`."""
+
+    async def plan(self) -> Sequence[str]:
+        """What a run would make or change there, as statements or sentences; changes nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All tables of a source as they are at one position."""

@@ -99,6 +99,10 @@ class TransformFailed(HeadwaterError):
     """A transform cannot be applied to a table's changes; `table` among the facts names it."""
 
 
+class TableFailed(HeadwaterError):
+    """An exception that nobody foresaw in the work on one table; `table` or `topic` names it."""
+
+
 class RecordsRejected(HeadwaterError):
     """Single records that can never be applied, by their offsets in one partition."""
 

@@ -72,6 +72,11 @@ class PostgresSource:
         tables = known or await captured_tables(self._settings, self._context.pipeline)
         return {each.table: rows_of(each) for each in tables}
 
+    async def plan(self) -> Sequence[str]:
+        from connectors.postgres.plan import plan
+
+        return await plan(self._settings, self._context.pipeline)
+
     async def examine(self) -> Sequence[Finding]:
         from connectors.postgres.examining import examine
 

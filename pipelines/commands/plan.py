@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.terminal.output import Output, counted, printable, shared_options, table
+from pipelines.terminal.output import (
+    DifferencesFound,
+    Output,
+    counted,
+    printable,
+    shared_options,
+    table,
+)
 
 if TYPE_CHECKING:
     from pipelines.preview.plan import Difference, Plan
@@ -31,6 +38,9 @@ HIDING = ("mask of ", "drop of ")
 def plan(output: Output, path: Path, sample: int | None) -> None:
     """Show the topics, tables and statements that a run would begin with.
 
+    At a PostgreSQL source a publication and a slot are made. A table that cannot be planned is
+    named with the reason, and the exit code is then 4; all others are shown.
+
     PATH is a pipeline file or a directory of them. What the file asks of topics that are there
     already is shown as differences; those that would need new topics are marked.
     """
@@ -46,16 +56,22 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []
+    failures = 0
     for loaded in load_given(output, path):
         async with log_as_found(loaded) as log:
             found = await plan_of(loaded, log, clock=SystemClock())
         said = plan_data(found)
         lines += plan_lines(found)
+        failures += len({each.table for each in found.failures})
         if sample is not None:
             samples = await sample_of(loaded, rows=sample, clock=SystemClock())
             said["samples"] = [asdict(each) for each in samples]
             lines += [line for each in samples for line in sample_lines(each)]
         data.append(said)
+    if failures:
+        raise DifferencesFound(
+            f"{counted(failures, 'table')} cannot be planned", data=data, lines=lines
+        )
     output.result(data, lines)
 
 
@@ -79,9 +95,14 @@ def plan_lines(found: "Plan") -> list[str]:
     ]
     lines = [f"PIPELINE {found.pipeline}   {counted(len(topics), 'topic')}"]
     lines += table(("TOPIC", "TABLE", "KEY", "PARTITIONS", "CLEANUP", "STATE"), topics)
+    if found.at_source:
+        lines += ["", "SOURCE"] + [f"  {line}" for line in found.at_source]
     for sink, statements in found.statements.items():
         lines += ["", f"SINK {sink}" + ("" if statements else "   nothing to create or change")]
         lines += [f"  {line}" for each in statements for line in each.splitlines()]
+    for failure in found.failures:
+        lines += ["", f"{failure.table} cannot be planned in {failure.where}:"]
+        lines += [f"  {line.strip()}" for line in failure.problem.splitlines()]
     if found.differences:
         lines += ["", "DIFFERENCES from what the log holds"]
         lines += [f"  {_difference_line(each)}" for each in found.differences]

@@ -53,8 +53,9 @@ def verify(
     Each side is read at one position while everything goes on: the source as of a snapshot, the log
     as of that very position, and each target as of where it says that it stands. Rows go through
     the pipeline's own transforms and value format. Keys that differ are named, and the exit code is
-    then 4. With --repair rows of a target are written anew from the log, and rows of the log are
-    read anew from the source.
+    then 4, as it is where a table could not be compared; the others are compared all the same. With
+    --repair rows of a target are written anew from the log, and rows of the log are read anew from
+    the source.
     """
     verdicts = run_until_signal(
         _verify(output, LogAddress(data, bootstrap), target, against, sink, repair)
@@ -71,8 +72,15 @@ def verify(
             lines=lines,
             hint="" if repair else f"headwater verify {target} --repair mends them",
         )
-    if any(each.problem or each.unread for each in verdicts):
-        raise DependencyMissing("not everything could be compared", data=facts, lines=lines)
+    failed = sum(each.is_failed for each in verdicts)
+    if failed:
+        raise DifferencesFound(
+            f"not everything could be compared: {counted(failed, 'comparison')} failed",
+            data=facts,
+            lines=lines,
+        )
+    if any(each.problem for each in verdicts):
+        raise DependencyMissing("not everything could be reached", data=facts, lines=lines)
     output.result(facts, lines)
 
 
@@ -142,6 +150,7 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
         },
         "left_out": sorted(verdict.left_out),
         "problem": verdict.problem or None,
+        "unmended": verdict.unmended or None,
         "unread": [
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in verdict.unread
@@ -162,15 +171,27 @@ def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
             "-" if each.problem else printable(each.moment.meant),
             None if each.problem else each.compared.rows,
             None if each.problem else each.compared.log_rows,
-            "not compared"
-            if each.problem
-            else each.compared.differing or ("equal" if each.is_equal else "not all compared"),
+            _found(each),
         )
         for each in verdicts
     ]
     yield from table(head, rows)
     for each in verdicts:
         yield from _details(each)
+
+
+def _found(verdict: "Verdict") -> int | str:
+    """In one word or two, with what was left out in the same place."""
+    if verdict.problem:
+        return "not compared"
+    if verdict.compared.differing:
+        return verdict.compared.differing
+    if verdict.unread:
+        return "not all compared"
+    if verdict.left_out:
+        left_out = ", ".join(map(printable, sorted(verdict.left_out)))
+        return f"equal but for {left_out}, not compared"
+    return "equal"
 
 
 def _details(verdict: "Verdict") -> Iterator[str]:
@@ -183,8 +204,11 @@ def _details(verdict: "Verdict") -> Iterator[str]:
         yield f"{name}: {printable(line)}"
     if verdict.mended:
         yield f"{name}: {counted(verdict.mended, 'row')} mended"
-    if verdict.left_out:
-        yield f"{name}: not compared are the columns {', '.join(sorted(verdict.left_out))}"
+    if verdict.unmended:
+        yield f"{name}: not mended: {verdict.unmended}"
+    if verdict.left_out and (verdict.compared.differing or verdict.unread):
+        left_out = ", ".join(map(printable, sorted(verdict.left_out)))
+        yield f"{name}: not compared are the columns {left_out}"
     for each in verdict.named:
         yield f"{name}: {row_line(each['key'] or {})} {each['problem']}"
     more = verdict.compared.differing - len(verdict.named)

@@ -1,12 +1,16 @@
 """What a pipeline would make and change, before it does: topics, tables, and what hinders it."""
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from connectors.source import Planning
 from core_log.clock import Clock
-from core_log.errors import ConfigError, SchemaRefused
+from core_log.errors import ConfigError, Cure, SchemaRefused
 from core_log.log import Log
 from core_log.rows.settings import WireSettings
+from core_log.table_failures import failure_of
 from core_log.table_schema import TableId, TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import NONE, Generations, load_generations
@@ -17,6 +21,8 @@ from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from pipelines.transforms.masks import is_stricter
 from pipelines.transforms.tables import RuleTables
+
+logger = logging.getLogger(__name__)
 
 KEY = "key"
 """What differs where the key does."""
@@ -48,6 +54,16 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TableFailure:
+    """A table that cannot be planned, in the log or in one sink; the others can."""
+
+    table: str
+    where: str
+    """`transform`, or the sink's name."""
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a run would begin with."""
 
@@ -55,6 +71,9 @@ class Plan:
     topics: tuple[TopicPlan, ...]
     statements: Mapping[str, Sequence[str]]
     """Per sink what it would create or alter."""
+    at_source: tuple[str, ...] = ()
+    """What would be made there: a publication, a slot."""
+    failures: tuple[TableFailure, ...] = ()
     differences: tuple[Difference, ...] = ()
     moves: Mapping[str, str] = field(default_factory=dict)
     """Topics that `run --migrate` would fill anew, and what the next one is called."""
@@ -64,8 +83,11 @@ class Plan:
 async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> Plan:
     """`log` is None when there is none yet."""
     source = make_source(loaded, clock=clock)
-    tables = await source.discover()
-    in_log = [before_log_of(loaded).schema(schema) for schema in tables]
+    before_log, failures = before_log_of(loaded), list[TableFailure]()
+    in_log: list[TableSchema] = []
+    for schema in await source.discover():
+        with _failing_alone(schema.table, "transform", into=failures):
+            in_log.append(before_log.schema(schema))
     every = {} if log is None else await every_topic_of(log, loaded.name)
     generations = NONE
     if log is not None:
@@ -91,23 +113,34 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
         )
     _check_names(topics)
     after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
-    targets = [after_log.schema(schema) for schema in in_log]
+    targets: list[TableSchema] = []
+    for schema in in_log:
+        with _failing_alone(schema.table, "transform", into=failures):
+            targets.append(after_log.schema(schema))
     found = [] if log is None else await differences(loaded, in_log, stored, log, generations)
+    is_rekeyed = any(each.what == KEY for each in found)
     statements: dict[str, Sequence[str]] = {}
     for part in loaded.sinks:
         sink = make_sink(loaded, part, clock=clock)
+        told: list[str] = []
         try:
-            statements[part.name] = await sink.plan(targets)
-        except SchemaRefused as error:
-            if not any(each.what == KEY for each in found):
-                raise
-            statements[part.name] = [f"-- {error.problem}: {error.hint}"]
+            for schema in targets:
+                with _failing_alone(schema.table, part.name, into=failures):
+                    try:
+                        told += await sink.plan([schema])
+                    except SchemaRefused as error:
+                        if not is_rekeyed:
+                            raise
+                        told.append(f"-- {error.problem}: {error.hint}")
         finally:
             await sink.close()
+        statements[part.name] = list(dict.fromkeys(told))
     return Plan(
         pipeline=loaded.name,
         topics=tuple(topics),
         statements=statements,
+        at_source=tuple(await source.plan()) if isinstance(source, Planning) else (),
+        failures=tuple(failures),
         differences=tuple(found),
         moves=_moves(found, generations),
         remarks=(
@@ -116,6 +149,20 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
             *_of_former(loaded.name, generations, every),
         ),
     )
+
+
+@contextmanager
+def _failing_alone(table: TableId, where: str, *, into: list[TableFailure]) -> Iterator[None]:
+    """A dependency that does not answer fails for all tables, and ends the command."""
+    try:
+        yield
+    except Exception as bug:
+        error = failure_of(bug)
+        if error.cure is Cure.TIME:
+            raise
+        if error is not bug:
+            logger.error("%s cannot be planned in %s", table, where, exc_info=bug)
+        into.append(TableFailure(str(table), where, str(error)))
 
 
 def before_log_of(loaded: LoadedPipeline) -> BeforeLog:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import DecodeError, HeadwaterError, PositionLost, SinkRejected
+from core_log.errors import LogUnavailable, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
@@ -28,7 +28,7 @@ from pipelines.proving.source_repair import SourceRepair, repair_log
 from pipelines.proving.source_side import SourceSide
 from pipelines.proving.subjects import Subject
 from pipelines.proving.unread import still_unread
-from pipelines.proving.verdicts import SOURCE, Verdict, failed
+from pipelines.proving.verdicts import SOURCE, Verdict, failed, outcomes
 from pipelines.transforms.after_log import AfterLog
 from sinks.sink import Comparable, Contents, Sink
 
@@ -62,31 +62,45 @@ class TableComparison:
         *,
         mends_log: bool,
     ) -> list[Verdict]:
-        """With `mends_log` what differs from the source is written to the log anew."""
+        """With `mends_log` what differs from the source is written to the log anew. A side that
+        fails is an outcome; only a log that cannot be reached ends the comparison."""
+        found: list[Verdict] = []
+        sides = [*([SOURCE] if of_source is not None else []), *sinks]
+        with outcomes(subject, sides, into=found):
+            if subject.failure is not None:
+                raise subject.failure
+            await self._compare(subject, of_source, sinks, found, mends_log=mends_log)
+        return found
+
+    async def _compare(
+        self,
+        subject: Subject,
+        of_source: SourceSide | None,
+        sinks: Mapping[str, ComparableSink],
+        found: list[Verdict],
+        *,
+        mends_log: bool,
+    ) -> None:
         async with AsyncExitStack() as stack:
             seen: Glancing | None = None
             if of_source is not None and of_source.snapshot.positions and subject.schema.key:
                 rows, shape = of_source.rows(subject), Shape(subject.schema, subject.schema.names)
                 seen = await stack.enter_async_context(glancing(rows, shape))
             opened: dict[str, Contents] = {}
-            problems: list[Verdict] = []
             generations = await load_generations(self.log, self.loaded.name, subject.topics)
             ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
             for name, sink in sinks.items():
-                try:
+                with outcomes(subject, [name], into=found):
                     topics = generations.line_of(subject.topics)
                     contents = await stack.enter_async_context(
                         sink.contents(subject.schema, topics)
                     )
                     stands = carried(generations, contents.stands, ids)
                     opened[name] = replace(contents, stands=stands)
-                except HeadwaterError as error:
-                    problems.append(failed(subject, name, error))
-            verdicts: list[Verdict] = []
-            moments = await self._moments(subject, of_source, opened, problems)
+            moments = await self._moments(subject, of_source, opened, found)
             if not subject.schema.key:
-                bags = await self._compare_bags(subject, moments, opened, of_source)
-                return [*problems, *bags]
+                await self._compare_bags(subject, moments, opened, of_source, found)
+                return
             for columns in dict.fromkeys(
                 opened[name].columns if name in opened else subject.schema.names for name in moments
             ):
@@ -95,37 +109,37 @@ class TableComparison:
                     for name, moment in moments.items()
                     if (opened[name].columns if name in opened else subject.schema.names) == columns
                 }
-                verdicts += await self._fold_and_compare(
-                    subject,
-                    Shape(subject.schema, columns),
-                    chosen,
-                    opened,
-                    of_source,
-                    seen,
-                    mends_log=mends_log,
-                )
-        return [*problems, *verdicts]
+                with outcomes(subject, chosen, into=found):
+                    await self._fold_and_compare(
+                        subject,
+                        Shape(subject.schema, columns),
+                        chosen,
+                        opened,
+                        of_source,
+                        seen,
+                        found,
+                        mends_log=mends_log,
+                    )
 
     async def _moments(
         self,
         subject: Subject,
         of_source: SourceSide | None,
         opened: Mapping[str, Contents],
-        problems: list[Verdict],
+        found: list[Verdict],
     ) -> dict[str, Moment]:
         """Up to where the log has to be read for each side."""
         partitions = await subject.partitions(self.log)
         moments: dict[str, Moment] = {}
         if of_source is not None:
-            try:
-                moments[SOURCE] = await of_source.moment(partitions)
-            except HeadwaterError as error:
-                problems.append(failed(subject, SOURCE, error))
+            with outcomes(subject, [SOURCE], into=found):
+                try:
+                    moments[SOURCE] = await of_source.moment(partitions)
+                except LogUnavailable as error:  # it has not come to where the source is
+                    found.append(failed(subject, SOURCE, error))
         for name, contents in opened.items():
-            try:
+            with outcomes(subject, [name], into=found):
                 moments[name] = await self._moment_of_target(contents, partitions)
-            except HeadwaterError as error:
-                problems.append(failed(subject, name, error))
         return moments
 
     async def _moment_of_target(
@@ -155,46 +169,59 @@ class TableComparison:
         moments: Mapping[str, Moment],
         opened: Mapping[str, Contents],
         of_source: SourceSide | None,
-    ) -> list[Verdict]:
+        found: list[Verdict],
+    ) -> None:
         """A table without a key."""
-        verdicts: list[Verdict] = []
         for name, moment in moments.items():
-            began_ms = self.clock.monotonic_ms()
-            columns = opened[name].columns if name in opened else subject.schema.names
-            shape = Shape(subject.schema, columns)
-            told = LogBag(
-                self.log,
-                shape,
-                moment.ends,
-                after_log=self.after_log,
-                fetch_bytes=self.loaded.spec.limits.fetch_size_bytes,
-            )
-            batches: AsyncIterator[pa.RecordBatch]
-            if name == SOURCE:
-                assert of_source is not None, "only a source that was opened has a moment"
-                batches = of_source.rows(subject)
-            else:
-                batches = opened[name].batches
-            try:
-                ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
-                async for batch in batches:
-                    await beside(partial(_put, theirs, shape, batch), batch.nbytes)
-                if (lost := await self._lost(moment)) is not None:
-                    raise lost
-                unread = await still_unread(self.log, told.skipped, moment.ends)
-            except HeadwaterError as error:
-                verdicts.append(failed(subject, name, error))
-                continue
-            compared = compare_bags(told, ours, theirs)
-            if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
-                compared = _without_missing(compared)
-            left_out = tuple(set(subject.schema.names) - set(columns))
-            took_ms = self.clock.monotonic_ms() - began_ms
-            verdict = Verdict(
-                subject, name, shape, moment, compared, (), left_out, "", took_ms, unread=unread
-            )
-            verdicts.append(replace(verdict, named=await self._named(verdict)))
-        return verdicts
+            with outcomes(subject, [name], into=found):
+                found.append(await self._compare_bag(subject, name, moment, opened, of_source))
+
+    async def _compare_bag(
+        self,
+        subject: Subject,
+        name: str,
+        moment: Moment,
+        opened: Mapping[str, Contents],
+        of_source: SourceSide | None,
+    ) -> Verdict:
+        began_ms = self.clock.monotonic_ms()
+        columns = opened[name].columns if name in opened else subject.schema.names
+        shape = Shape(subject.schema, columns)
+        told = LogBag(
+            self.log,
+            shape,
+            moment.ends,
+            after_log=self.after_log,
+            fetch_bytes=self.loaded.spec.limits.fetch_size_bytes,
+        )
+        batches: AsyncIterator[pa.RecordBatch]
+        if name == SOURCE:
+            assert of_source is not None, "only a source that was opened has a moment"
+            batches = of_source.rows(subject)
+        else:
+            batches = opened[name].batches
+        ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
+        async for batch in batches:
+            await beside(partial(_put, theirs, shape, batch), batch.nbytes)
+        if (lost := await self._lost(moment)) is not None:
+            raise lost
+        unread = await still_unread(self.log, told.skipped, moment.ends)
+        compared = compare_bags(told, ours, theirs)
+        if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
+            compared = _without_missing(compared)
+        left_out = tuple(set(subject.schema.names) - set(columns))
+        took_ms = self.clock.monotonic_ms() - began_ms
+        verdict = Verdict(
+            subject,
+            name,
+            shape,
+            moment,
+            compared,
+            left_out=left_out,
+            took_ms=took_ms,
+            unread=unread,
+        )
+        return replace(verdict, named=await self._named(verdict))
 
     async def _fold_and_compare(
         self,
@@ -204,64 +231,68 @@ class TableComparison:
         opened: Mapping[str, Contents],
         of_source: SourceSide | None,
         seen: Glancing | None,
+        found: list[Verdict],
         *,
         mends_log: bool,
-    ) -> list[Verdict]:
+    ) -> None:
         began_ms = self.clock.monotonic_ms()
-        ends = [moment.ends for moment in moments.values()]
         fold = self._fold(shape)
-        try:
-            states = await fold.states(ends)
-        except (DecodeError, PositionLost, SinkRejected) as error:
-            return [failed(subject, name, error) for name in moments]
-        verdicts: list[Verdict] = []
+        states = await fold.states([moment.ends for moment in moments.values()])
         for (name, moment), state in zip(moments.items(), states, strict=True):
-            if (lost := await self._lost(moment)) is not None:
-                verdicts.append(failed(subject, name, lost))
-                continue
-            if name == SOURCE:
-                assert of_source is not None, "only a source that was opened has a moment"
-                equal = None if seen is None else (await seen).compared(state)
-                compared = equal or await _compared(
-                    Comparison(state, shape), of_source.rows(subject), shape
-                )
-                compared = await self._looked_again(subject, of_source, shape, compared)
-                if not of_source.snapshot.sees_deletes:
-                    compared = _without_missing(compared)
-                if mends_log and compared.differing:
-                    await self._mend_log(subject, shape, moment, compared, of_source.snapshot)
-            else:
-                contents = opened[name]
-                comparison = Comparison(state, shape, keeps_deleted=contents.keeps_deleted)
-                try:
+            with outcomes(subject, [name], into=found):
+                if (lost := await self._lost(moment)) is not None:
+                    raise lost
+                unmended = ""
+                if name == SOURCE:
+                    assert of_source is not None, "only a source that was opened has a moment"
+                    equal = None if seen is None else (await seen).compared(state)
+                    compared = equal or await _compared(
+                        Comparison(state, shape), of_source.rows(subject), shape
+                    )
+                    compared = await self._looked_again(subject, of_source, shape, compared)
+                    if not of_source.snapshot.sees_deletes:
+                        compared = _without_missing(compared)
+                    if mends_log and compared.differing:
+                        snapshot = of_source.snapshot
+                        unmended = await self._mend_log(subject, shape, moment, compared, snapshot)
+                else:
+                    contents = opened[name]
+                    comparison = Comparison(state, shape, keeps_deleted=contents.keeps_deleted)
                     compared = await _compared(comparison, contents.batches, shape)
-                except SinkRejected as error:
-                    verdicts.append(failed(subject, name, error))
-                    continue
-            left_out = tuple(set(subject.schema.names) - set(shape.columns))
-            took_ms = self.clock.monotonic_ms() - began_ms
-            unread = await still_unread(self.log, fold.skipped, moment.ends)
-            verdict = Verdict(
-                subject, name, shape, moment, compared, (), left_out, "", took_ms, unread=unread
-            )
-            verdicts.append(replace(verdict, named=await self._named(verdict)))
-        return verdicts
+                verdict = Verdict(
+                    subject,
+                    name,
+                    shape,
+                    moment,
+                    compared,
+                    left_out=tuple(set(subject.schema.names) - set(shape.columns)),
+                    took_ms=self.clock.monotonic_ms() - began_ms,
+                    unread=await still_unread(self.log, fold.skipped, moment.ends),
+                    unmended=unmended,
+                )
+                found.append(replace(verdict, named=await self._named(verdict)))
 
     async def _mend_log(
         self, subject: Subject, shape: Shape, moment: Moment, compared: Compared, of: Snapshot
-    ) -> None:
-        """While the snapshot that it was compared with is still open."""
-        check_few(compared, table=str(subject.target))
-        for stored in subject.sources:
-            repair = SourceRepair(
-                self.loaded,
-                stored,
-                shape,
-                self.after_log,
-                {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
-                compared.keys,
-            )
-            await repair_log(repair, of, self.log, clock=self.clock)
+    ) -> str:
+        """While the snapshot that it was compared with is still open; says why it failed."""
+        try:
+            check_few(compared, table=str(subject.target))
+            for stored in subject.sources:
+                repair = SourceRepair(
+                    self.loaded,
+                    stored,
+                    shape,
+                    self.after_log,
+                    {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
+                    compared.keys,
+                )
+                await repair_log(repair, of, self.log, clock=self.clock)
+        except LogUnavailable:
+            raise
+        except Exception as error:
+            return failed(subject, SOURCE, error).problem
+        return ""
 
     async def _lost(self, moment: Moment) -> PositionLost | None:
         """What compaction has passed while it was read was not told whole."""

@@ -40,3 +40,5 @@ def _problems(verdict: Verdict) -> Iterator[str]:
     if verdict.problem:
         yield verdict.problem
     yield from verdict.unread_lines()
+    if verdict.left_out:
+        yield f"not compared are the columns {', '.join(sorted(verdict.left_out))}"

@@ -30,6 +30,7 @@ from pipelines.proving.comparing import Differing, Kind
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Ends
 from pipelines.proving.newest import changes_at
+from pipelines.proving.source_side import without_rejected
 from pipelines.transforms.before_log import BeforeLog as Masks
 from pipelines.transforms.before_log import salt_of
 
@@ -115,7 +116,7 @@ def _rows_of(
         decoded = codec.decode(encoded.keys, encoded.values, piece.schema)
         made = [
             repair.shape.digests(repair.shape.projected(each.rows))[0]
-            for each in repair.after_log.apply(decoded, may_have_gaps=False)
+            for each in without_rejected(repair.after_log, decoded, topic=repair.stored.topic)
         ]
         hits = np.isin(np.concatenate(made), keys) if made else np.zeros(0, np.bool_)
         if len(hits) == end - start:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from connectors.source import Snapshot, Snapshotable, Source
 from core_log.changes import Operation, Positions, TableChanges
 from core_log.clock import Clock
-from core_log.errors import LogUnavailable, RowsRejected
+from core_log.errors import LogUnavailable, RecordsRejected, RowsRejected
 from core_log.log import Log, TopicPartition
 from core_log.rows.codec import Encoded, RowCodec
 from core_log.rows.codecs import codec_for
@@ -21,6 +21,7 @@ from core_log.rows.not_numbers import declared
 from core_log.table_schema import TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.positions import load_positions
+from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.build import wire_of
 from pipelines.loops.busy_work import beside
 from pipelines.loops.reading import AfterLog
@@ -101,11 +102,13 @@ class SourceSide:
         for stored in subject.sources:
             codec = codec_for(wire_of(self.loaded), topic=stored.topic)
 
-            def through(changes: TableChanges, codec: Any = codec) -> list[TableChanges]:
+            def through(
+                changes: TableChanges, codec: Any = codec, stored: StoredSchema = stored
+            ) -> list[TableChanges]:
                 changes = before_log.apply(changes)
                 encoded = codec.encode(changes, now_us=self.clock.now_ms() * 1_000)
                 decoded = _readable(codec, encoded, declared(changes.schema))
-                return self.after_log.apply(decoded, may_have_gaps=False)
+                return without_rejected(self.after_log, decoded, topic=stored.topic)
 
             async for changes in self.snapshot.rows(stored.schema.table):
                 if not len(changes):
@@ -118,6 +121,22 @@ class SourceSide:
         """Until a source that is asked on a schedule has been asked again."""
         every_ms = min(getattr(self.loaded.source.settings, "every_ms", 0), LOOK_PAUSE_MS_MAX)
         await asyncio.sleep(every_ms * 2 / 1_000)
+
+
+def without_rejected(after_log: AfterLog, rows: TableChanges, *, topic: str) -> list[TableChanges]:
+    """Rows of the source as targets get them. Those that a transform rejects are passed over: a
+    sink has set their records aside, and the reading of the log names them."""
+    while True:
+        numbers = pa.array(np.arange(len(rows)))
+        placed = replace(rows, log_partition=TopicPartition(topic, 0), log_offsets=numbers)
+        try:
+            return after_log.apply(placed, may_have_gaps=False)
+        except RecordsRejected as error:
+            keep = np.ones(len(rows), np.bool_)
+            keep[list(error.reasons)] = False
+            rows = rows.filter(pa.array(keep))
+            if not len(rows):
+                return []
 
 
 def _readable(codec: RowCodec, encoded: Encoded, schema: TableSchema) -> TableChanges:

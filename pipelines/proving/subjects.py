@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, HeadwaterError
 from core_log.log import Log, TopicPartition
+from core_log.table_failures import failures_named
 from core_log.table_schema import TableId, TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.inventory import schemas_of
@@ -20,6 +21,8 @@ class Subject:
     schema: TableSchema
     """As the targets have it now."""
     sources: tuple[StoredSchema, ...]
+    failure: HeadwaterError | None = None
+    """Why the rules of the file cannot be applied to it; then it is as the source has it."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -37,23 +40,32 @@ async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[Subject]:
     """All that the log holds changes of."""
     after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     found: dict[TableId, list[tuple[StoredSchema, TableSchema]]] = {}
+    failed: list[Subject] = []
     for stored in (await schemas_of(log, loaded.name)).values():
-        schema = after_log.schema(stored.schema)
+        try:
+            with failures_named(table=str(stored.schema.table)):
+                schema = after_log.schema(stored.schema)
+        except HeadwaterError as error:
+            failed.append(Subject(stored.schema.table, stored.schema, (stored,), error))
+            continue
         found.setdefault(schema.table, []).append((stored, schema))
-    return [
+    subjects = [
         Subject(
             target,
             max(parts, key=lambda part: part[0].recorded_ms)[1],
             tuple(stored for stored, _ in parts),
         )
-        for target, parts in sorted(found.items())
+        for target, parts in found.items()
     ]
+    return sorted([*subjects, *failed], key=lambda each: each.target)
 
 
 def subject_of(subjects: Sequence[Subject], table: str, *, pipeline: str) -> Subject:
     """`table` as the target calls it, or as the source does."""
     meant = [subject for subject in subjects if table in _names(subject)]
     if len(meant) == 1:
+        if meant[0].failure is not None:
+            raise meant[0].failure
         return meant[0]
     known = sorted(str(subject.target) for subject in meant or subjects)
     raise ConfigError(

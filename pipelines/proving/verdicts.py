@@ -1,14 +1,19 @@
 """What was compared, and what came of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from core_log.errors import HeadwaterError
+from core_log.errors import Cure, HeadwaterError, LogUnavailable
+from core_log.table_failures import failure_of
 from pipelines.proving.comparing import Compared, Place
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Moment
 from pipelines.proving.subjects import Subject
+
+logger = logging.getLogger(__name__)
 
 SOURCE = "source"
 UNREAD_NAMED = 20
@@ -40,12 +45,20 @@ class Verdict:
     """Columns that this side does not give back as they were."""
     problem: str = ""
     """Why it could not be compared."""
+    is_unreachable: bool = False
+    """Whether that is only that the other side does not answer now."""
+    unmended: str = ""
+    """Why what differs could not be mended."""
     took_ms: int = 0
     mended: int = 0
     """Rows that were written anew before this comparison."""
     unread: Sequence[Place] = ()
-    """Records of the log that nobody can decode, and that nothing has replaced: whether their rows
-    are equal is not known."""
+    """Records of the log that cannot be decoded or transformed, and that nothing has replaced:
+    whether their rows are equal is not known."""
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return str(self.subject.target), self.side
 
     @property
     def is_as_told(self) -> bool:
@@ -56,14 +69,42 @@ class Verdict:
     def is_equal(self) -> bool:
         return self.is_as_told and not self.unread
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether not all of it could be compared, though both sides answered."""
+        return bool(self.unread or (self.problem and not self.is_unreachable))
+
     def unread_lines(self) -> Iterator[str]:
         for (topic, partition), offset in self.unread[:UNREAD_NAMED]:
-            yield f"{topic}-{partition} has a record at offset {offset:,} that cannot be decoded"
+            yield f"{topic}-{partition} has a record at offset {offset:,} that cannot be read"
         if len(self.unread) > UNREAD_NAMED:
-            yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be decoded"
+            yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be read"
 
 
-def failed(subject: Subject, side: str, error: HeadwaterError) -> Verdict:
+@contextmanager
+def outcomes(subject: Subject, sides: Iterable[str], *, into: list[Verdict]) -> Iterator[None]:
+    """An exception meanwhile is the outcome of these sides of this table, as far as they have none
+    yet. Only a log that cannot be reached ends the whole comparison."""
+    try:
+        yield
+    except LogUnavailable:
+        raise
+    except Exception as error:
+        done = {each.side for each in into if each.subject is subject}
+        into += [failed(subject, side, error) for side in sides if side not in done]
+
+
+def failed(subject: Subject, side: str, error: Exception) -> Verdict:
     """It could not be compared at all."""
-    shape = Shape(subject.schema, subject.schema.names)
-    return Verdict(subject, side, shape, Moment({}, ""), Compared(0), problem=str(error))
+    if not isinstance(error, HeadwaterError):
+        logger.error("%s in %s is not compared", subject.target, side, exc_info=error)
+    said = failure_of(error)
+    return Verdict(
+        subject,
+        side,
+        Shape(subject.schema, subject.schema.names),
+        Moment({}, ""),
+        Compared(0),
+        problem=str(said),
+        is_unreachable=said.cure is Cure.TIME,
+    )

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from core_log.clock import Clock
-from core_log.errors import RecordsRejected
+from core_log.errors import LogUnavailable, RecordsRejected
 from core_log.log import Log
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.generations import source_parts
@@ -15,7 +15,7 @@ from pipelines.proving.one_table import ComparableSink, TableComparison
 from pipelines.proving.repairing import TargetRepair, check_few, repair_target
 from pipelines.proving.source_side import SnapshotableSource, SourceSide
 from pipelines.proving.subjects import Subject
-from pipelines.proving.verdicts import SOURCE, Sides, Verdict
+from pipelines.proving.verdicts import SOURCE, Sides, Verdict, failed
 from pipelines.transforms.after_log import AfterLog
 
 
@@ -40,11 +40,13 @@ class Verifier:
     async def verify(
         self, subjects: Sequence[Subject], sides: Sides, *, mends: bool = False
     ) -> list[Verdict]:
-        """With `mends` what differs is written anew and compared again."""
+        """With `mends` what differs is written anew and compared again. A table that cannot be
+        mended keeps no other one from it."""
         first = await self._verify(subjects, sides, mends_log=mends)
         differing = [each for each in first if each.compared.differing]
         if not mends or not differing:
             return first
+        unmended: dict[tuple[str, str], str] = {}
         for verdict in differing:
             if not verdict.subject.schema.key:
                 self._tell(
@@ -52,18 +54,28 @@ class Verifier:
                     " headwater rebuild makes the table anew from the log"
                 )
             elif verdict.side != SOURCE:
-                await self._mend_target(verdict)
+                unmended[verdict.name] = await self._mended(verdict)
+            else:
+                unmended[verdict.name] = verdict.unmended
         touched = [each for each in subjects if any(v.subject is each for v in differing)]
-        again = {
-            (str(v.subject.target), v.side): v
-            for v in await self._verify(touched, sides, mends_log=False)
-        }
-        return [self._after_mending(each, again) for each in first]
+        again = {v.name: v for v in await self._verify(touched, sides, mends_log=False)}
+        after = [self._after_mending(each, again) for each in first]
+        return [replace(each, unmended=unmended.get(each.name, "")) for each in after]
+
+    async def _mended(self, verdict: Verdict) -> str:
+        """Why it could not be; empty where it was."""
+        try:
+            await self._mend_target(verdict)
+        except LogUnavailable:
+            raise
+        except Exception as error:
+            return failed(verdict.subject, verdict.side, error).problem
+        return ""
 
     def _after_mending(self, verdict: Verdict, again: Mapping[tuple[str, str], Verdict]) -> Verdict:
-        later = again.get((str(verdict.subject.target), verdict.side), verdict)
+        later = again.get(verdict.name, verdict)
         mended = verdict.compared.differing - later.compared.differing
-        return replace(later, mended=max(mended, 0))
+        return replace(later, mended=0 if later.problem else max(mended, 0))
 
     async def _mend_target(self, verdict: Verdict) -> None:
         check_few(verdict.compared, table=str(verdict.subject.target))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from core_log.errors import (
     SinkUnavailable,
     SourceUnavailable,
 )
+from core_log.table_failures import leaves_of, place_of
 from pipelines.reports import Moved, Report, Reporter, State, StateChanged
 from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Incident, Patience
 
@@ -167,24 +168,8 @@ class _Supervision:
 def expected(failure: Exception) -> HeadwaterError | None:
     """The error behind a failure, also of a group of tasks that failed together: a takeover before
     everything else, then what needs a person. None when a bug is among them."""
-    leaves = list(_leaves(failure))
+    leaves = list(leaves_of(failure))
     errors = [each for each in leaves if isinstance(each, HeadwaterError)]
     if len(errors) < len(leaves):
         return next((each for each in errors if isinstance(each, Fenced)), None)
     return min(errors, key=lambda each: (not isinstance(each, Fenced), each.cure is Cure.TIME))
-
-
-def _leaves(failure: BaseException) -> Iterator[BaseException]:
-    if isinstance(failure, BaseExceptionGroup):
-        for each in failure.exceptions:
-            yield from _leaves(each)
-    else:
-        yield failure
-
-
-def place_of(bug: BaseException) -> str:
-    """What was raised and where, without its words: those may quote data."""
-    bug = next(each for each in _leaves(bug) if not isinstance(each, HeadwaterError))
-    frames = traceback.extract_tb(bug.__traceback__)
-    where = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
-    return f"{type(bug).__name__}{where}"

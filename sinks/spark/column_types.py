@@ -58,6 +58,33 @@ def _map_types(kind: Any) -> tuple[pa.DataType, pa.DataType]:
     return kind.key_type, kind.item_type
 
 
+SPARK_TYPES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """As Spark's SQL calls a type of the lake."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{spark_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{each.name}: {spark_type(each.type)}' for each in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{', '.join(map(spark_type, _map_types(kind)))}>"
+    return SPARK_TYPES.get(kind, str(kind))
+
+
 def put(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same values as `kind`; raises `pyarrow.ArrowInvalid` for one that does not fit."""
     if column.type == kind:

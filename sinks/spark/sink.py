@@ -25,6 +25,7 @@ from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
 from sinks.sink import Contents, Recipe, SinkContext, Slice, Stand, Stands, TableVersion
+from sinks.spark.column_types import spark_type
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
     KeptTable,
@@ -33,6 +34,7 @@ from sinks.spark.kept_table import (
     farthest,
 )
 from sinks.spark.lake import Lake, Shadow
+from sinks.spark.layout import OWN
 from sinks.spark.ledger import Entry, Passed, next_entry
 from sinks.spark.maintenance import health_of
 from sinks.spark.portions import Portion, Portions, of_topics
@@ -94,11 +96,13 @@ class SparkSink:
             mode = self._settings.of(str(schema.table)).mode if schema.key else "append"
             kept = self._lake.table(schema.table)
             kind, root = self._settings.format, kept.place.root
-            found.append(f"keep table {schema.table} as {kind} in mode {mode} under {root}")
-            waits = partial(kept.waits_for_rebuild, has_key=bool(schema.key))
-            how = await in_thread(waits)
+            how = await in_thread(partial(kept.waits_for_rebuild, has_key=bool(schema.key)))
+            about = f"keep table {schema.table} as {kind} in mode {mode} under {root}"
             if how is not None:
-                found.append(self._waits(schema.table, how))
+                found += [about, self._waits(schema.table, how)]
+                continue
+            columns = await in_thread(partial(_planned_columns, kept, schema))
+            found.append("\n".join([f"{about}:", *(f"  {line}" for line in columns)]))
         return found
 
     async def examine(self) -> Sequence[Finding]:
@@ -375,6 +379,25 @@ class SparkSink:
         self._lake.forget()
         self._told, self._done = {}, {}
         return said
+
+
+def _planned_columns(kept: KeptTable, schema: TableSchema) -> list[str]:
+    """Each with its type in the lake, and what would be changed of it; raises as a slice would."""
+    state = kept.load()
+    wanted = kept.layout([schema], state, {})[0].columns
+    held = {} if state is None else {each.name: each.type for each in state.schema}
+    lines = []
+    for field in wanted:
+        remarks = ["key"] if field.name in schema.key else []
+        if state is not None and field.name not in held:
+            remarks.append("new")
+        elif held.get(field.name, field.type) != field.type:
+            remarks.append(f"now {spark_type(held[field.name])}")
+        said = f" ({', '.join(remarks)})" if remarks else ""
+        lines.append(f"{field.name} {spark_type(field.type)}{said}")
+    own = tuple(name for name in held if name.startswith(OWN))
+    gone = [name for name in held if name not in wanted.names and name not in own]
+    return [*lines, *(f"{name} is dropped" for name in gone)]
 
 
 def _ahead(state: TableState, part: Slice, topics: Collection[str]) -> set[TopicPartition]:

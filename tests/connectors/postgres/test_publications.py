@@ -8,13 +8,19 @@ from pydantic import SecretStr
 from connectors.postgres import naming, publishing
 from connectors.postgres.connecting import connect
 from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
 from core_log.errors import SourceRejected
 from core_log.table_schema import TableId
+from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 
 ORDERS, ITEMS = TableId("public", "orders"), TableId("public", 'it"ems; ä')
 TABLES = 'CREATE TABLE orders (id int PRIMARY KEY); CREATE TABLE "it""ems; ä" (id int PRIMARY KEY)'
 NAME = 'Pub "x"'
+SLOTS = """
+SELECT slot_name::text, plugin::text FROM pg_replication_slots
+WHERE database = current_database()
+"""
 
 
 def settings_of(url: str, **choices: Any) -> PostgresSettings:
@@ -136,3 +142,19 @@ async def test_dropped_is_only_what_we_made(guest: Guest) -> None:
         settings = settings_of(guest.owner, publication={"create": create})
         async with await connect(settings) as connection:
             assert await publishing.drop(connection, settings, NAME) is is_dropped
+
+
+async def test_the_plan_is_sql_that_makes_what_a_run_makes_and_makes_nothing(guest: Guest) -> None:
+    guest.execute(TABLES)
+    settings = settings_of(guest.owner)
+    source = PostgresSource(settings, source_context())
+
+    planned = await source.plan()
+    before = guest.rows("SELECT pubname FROM pg_publication"), guest.rows(SLOTS)
+    guest.execute(*planned)
+
+    assert before == ([], [])
+    assert published(guest) == {"orders", ITEMS.name}
+    assert guest.rows(SLOTS) == [("headwater_shop", "pgoutput")]
+    assert list(await source.plan()) == []
+    await source.drop()

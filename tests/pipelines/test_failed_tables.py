@@ -1,0 +1,129 @@
+"""One table that fails is an outcome of its own, and the others are done with all the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.proving.verdicts import Sides
+from tests.pipelines.proving_world import World, tell
+from tests.pipelines.test_verify import execute
+
+SINKS = {
+    "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
+    "spark": "{type: spark, path: lake, commit_every: 0s}",
+}
+PIPELINE = """
+pipeline: copy
+source: {{type: sql, url: "sqlite:///source.db", tables: ["*"], deletes: compare}}
+sink: {sink}
+errors: {{retry: {{for: 0s}}}}
+"""
+CAST = "transform: [{table: a, cast: {v: int64}}]\n"
+TABLES = ("a", "b", "c")
+
+
+def pipeline(kind: str = "sql") -> str:
+    return PIPELINE.format(sink=SINKS[kind])
+
+
+def make_tables(path: Path) -> None:
+    for table in TABLES:
+        execute(
+            path,
+            f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v TEXT)",
+            f"INSERT INTO {table} VALUES (1, '10'), (2, '20'), (3, '30')",
+        )
+
+
+def outcome_of(ran: Any) -> dict[tuple[str, str], str]:
+    """By table and side, as `verify --json` tells it."""
+
+    def word(each: dict[str, Any]) -> str:
+        if each["problem"]:
+            return "failed"
+        if each["unread"]:
+            return "not all"
+        return "equal" if each["equal"] else "differs"
+
+    return {(each["table"], each["side"]): word(each) for each in ran.envelope["data"]["tables"]}
+
+
+def test_a_row_that_cannot_be_cast_is_named_and_everything_else_is_compared(
+    tmp_path: Path, headwater: Any
+) -> None:
+    async def story(world: World) -> Any:
+        make_tables(tmp_path / "source.db")
+        execute(tmp_path / "source.db", "INSERT INTO a VALUES (4, 'x')")
+        await world.run()
+
+    tell(tmp_path, pipeline() + CAST, story)
+    ran = headwater("verify", "copy", "--json", "-f", tmp_path / "pipeline.yaml")
+
+    found = outcome_of(ran)
+    assert ran.code == 4
+    assert (found["a", "source"], found["a", "sql"]) == ("not all", "not all")
+    assert {found[table, side] for table in "bc" for side in ("source", "sql")} == {"equal"}
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_type_that_waits_for_a_rebuild_keeps_no_other_table_from_verify_and_plan(
+    kind: str, tmp_path: Path, headwater: Any
+) -> None:
+    async def story(world: World) -> Any:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+        execute(
+            tmp_path / "source.db",
+            "DROP TABLE a",
+            "CREATE TABLE a (id INTEGER PRIMARY KEY, v INTEGER)",
+            "INSERT INTO a VALUES (1, 10), (2, 20), (5, 7)",
+            "UPDATE c SET v = 'late' WHERE id = 2",
+        )
+        await world.run("source")
+
+    tell(tmp_path, pipeline(kind), story)
+    file = tmp_path / "pipeline.yaml"
+    verified = headwater("verify", "copy", "--json", "-f", file)
+    planned = headwater("plan", file)
+
+    found = outcome_of(verified)
+    if kind == "sql":  # a table of the lake is equal to the log as of where it stands
+        assert (verified.code, found["a", kind]) == (4, "failed")
+    assert found["a", "source"] == found["b", "source"] == found["b", kind] == "equal"
+    assert planned.code == 4
+    assert f"a cannot be planned in {kind}" in planned.data and "rebuild" in planned.data
+    assert "copy.b" in planned.data
+
+
+def test_a_damaged_file_of_one_table_is_its_outcome(tmp_path: Path, headwater: Any) -> None:
+    async def story(world: World) -> Any:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+
+    tell(tmp_path, pipeline("spark"), story)
+    [damaged] = (tmp_path / "lake" / "a").glob("*.parquet")
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    ran = headwater("verify", "copy", "--json", "-f", tmp_path / "pipeline.yaml")
+
+    found = outcome_of(ran)
+    assert ran.code == 4
+    assert found["a", "spark"] == "failed"
+    assert {found[table, "spark"] for table in "bc"} == {"equal"}
+
+
+def test_a_table_that_cannot_be_mended_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.proving.repairing.KEYS_MAX", 2)
+
+    async def story(world: World) -> Any:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+        execute(tmp_path / "target.db", "DELETE FROM a", "DELETE FROM b WHERE id = 1")
+        return await world.verified(sides=Sides(source=False), mends=True)
+
+    found = tell(tmp_path, pipeline(), story)
+
+    assert found["a", "sql"].compared.differing == 3 and "too many" in found["a", "sql"].unmended
+    assert found["b", "sql"].is_equal and found["b", "sql"].mended == 1

@@ -198,6 +198,17 @@ class Recipe:
         return sha256(f"{shape}\0{self.rules}".encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Rows of the live table that go over to its copy, where these tables keep deleted rows: of a
+    row that is gone, compaction leaves nothing in the log but its delete."""
+
+    key: tuple[str, ...]
+    """By which the copy is asked whether it has a row."""
+    until_us: int | None = None
+    """Of a copy of the past: rows that were deleted later were not deleted then."""
+
+
 class Rebuildable(Protocol):
     """A sink that can make a second copy of a table beside the live one and change over to it."""
 
@@ -205,9 +216,9 @@ class Rebuildable(Protocol):
         """A sink that fills a copy of the table."""
         ...
 
-    async def swap(self, table: TableId) -> str:
+    async def swap(self, table: TableId, carry_over: CarryOver | None = None) -> str:
         """Puts the copy in the live one's place, offsets and all, in one commit; says where the
-        old one is kept."""
+        old one is kept. Nobody writes to either meanwhile."""
         ...
 
 

@@ -21,13 +21,14 @@ from pipelines.proving.alone import alone_with
 from pipelines.proving.moments import Moment, check_exact, newest_moment
 from pipelines.proving.one_table import ComparableSink
 from pipelines.proving.replaying import Tell, replay
+from pipelines.proving.standing import told_below
 from pipelines.proving.subjects import Subject, subject_of, subjects_of
 from pipelines.proving.verdicts import Verdict
 from pipelines.proving.verify import Verifier
 from pipelines.reports import Moved, Report
 from pipelines.transforms.shipping import shipped
 from pipelines.transforms.tables import RuleTables
-from sinks.sink import Rebuildable, Recipe, Sink, Stands
+from sinks.sink import CarryOver, Rebuildable, Recipe, Sink, Stands
 
 POLL_S, QUIET_POLLS = 0.5, 4
 """A paused table stands still after its slice in flight; this often it has to be seen so."""
@@ -123,8 +124,8 @@ async def rebuild(
                 return rebuilt
         if wanted.swaps and wanted.as_of is None:
             await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
-        elif wanted.swaps:
-            await _put_back(rebuilding, live, log, rebuilt, is_running, clock)
+        elif wanted.swaps and wanted.as_of is not None:
+            await _put_back(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
     return rebuilt
 
 
@@ -194,6 +195,7 @@ async def _put_back(
     rebuilding: Rebuilding,
     live: "RebuildableSink",
     log: Log,
+    moment: Moment,
     rebuilt: Rebuilt,
     is_running: bool,
     clock: Clock,
@@ -203,7 +205,10 @@ async def _put_back(
     await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
     await _settled(rebuilding, live, is_running=is_running)
-    rebuilt.kept = await live.swap(rebuilding.target)
+    told = await told_below(log, rebuilding.loaded.name, moment.ends)
+    until_ms = max((each.committed_ms for each in told.values()), default=0)
+    carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
+    rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     if is_running:
         await _wish_restart(rebuilding, log, clock=clock)
 
@@ -254,7 +259,8 @@ async def _swap(
         stands = await _settled(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
         _check_reached(rebuilding, await shadow.applied(sorted(rebuilding.topics)), stands)
-        rebuilt.kept = await live.swap(rebuilding.target)
+        carry_over = CarryOver(rebuilding.subject.schema.key)
+        rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     finally:
         if is_running:  # afresh before it may go on: it remembers where the old table stood
             await _wish_restart(rebuilding, log, clock=clock)

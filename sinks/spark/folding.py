@@ -55,6 +55,12 @@ def fold(base: pa.Table, steps: Iterable[Step], layout: Layout) -> pa.Table:
     return rows if is_ordered else _in_key_order(rows, layout)
 
 
+def joined(base: pa.Table, rows: pa.Table, layout: Layout) -> pa.Table | None:
+    """With those of the rows whose keys it has not; None where it has them all."""
+    more = rows.filter(pc.invert(_is_among(rows, base, layout)))
+    return _in_key_order(pa.concat_tables([base, more]), layout) if more.num_rows else None
+
+
 def appended(events: pa.Table) -> pa.Table:
     """Every change as a row of its own."""
     letters = LETTERS.take(pa.array(np.asarray(events.column(OP))))

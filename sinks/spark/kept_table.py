@@ -110,6 +110,19 @@ class KeptTable:
         return owner_of(self._context.pipeline, self._context.name, self.table)
 
     @property
+    def ignores_deletes(self) -> bool:
+        """Whether the settings want rows to stay that are deleted, unmarked."""
+        return self._settings.of(str(self.table)).deletes == "ignore"
+
+    @property
+    def file_rows(self) -> int:
+        return self._settings.of(str(self.table)).file_rows
+
+    @property
+    def now_ms(self) -> int:
+        return self._context.clock.now_ms()
+
+    @property
     def _is_iceberg(self) -> bool:
         return self._settings.format == "iceberg"
 

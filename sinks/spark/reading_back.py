@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from core_log.generation_names import first_of, number_of
 from core_log.log import TopicPartition
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId, TableSchema
 from sinks.sink import Stand, Stands, TableVersion
 from sinks.spark import parquet_files
 from sinks.spark.column_types import take_back
@@ -56,7 +56,7 @@ def open_table(
         return Opened({}, schema.names, False, iter(()))
     names = tuple(name for name in schema.names if name in state.schema.names)
     stands = {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
-    layout = layout_of(state, schema)
+    layout = layout_of(state, schema.table, schema.key)
     return Opened(stands, names, ignores_deletes, _batches(kept, state, layout, schema, names))
 
 
@@ -79,13 +79,13 @@ def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
     return found[: -newest - 1 : -1]
 
 
-def layout_of(state: TableState, schema: TableSchema) -> Layout:
+def layout_of(state: TableState, table: TableId, key: tuple[str, ...]) -> Layout:
     """The table as it is, whatever the settings say now."""
     own = OWN_COLUMNS[state.mode]
     return Layout(
-        schema.table,
+        table,
         state.mode,
-        schema.key,
+        key,
         pa.schema([field for field in state.schema if field.name not in own]),
         partition_by=state.partition_by,
     )

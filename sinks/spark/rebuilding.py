@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected, SinkUnavailable
 from core_log.table_schema import TableId
-from sinks.sink import Recipe
+from sinks.sink import CarryOver, Recipe
+from sinks.spark.carry_over import carried_over
 from sinks.spark.kept_table import ATTEMPTS_MAX, farthest
 from sinks.spark.lake import Lake, Shadow
 from sinks.spark.ledger import Entry, next_entry
@@ -31,7 +32,7 @@ def shadow_of(lake: Lake, recipe: Recipe) -> Shadow:
     return shadow
 
 
-def swap(lake: Lake, table: TableId) -> str:
+def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str:
     """One commit of the live table takes its files out and the copy's in. The old version can be
     read until its files are removed."""
     kept = lake.table(table)
@@ -46,12 +47,15 @@ def swap(lake: Lake, table: TableId) -> str:
                 table=str(table),
                 hint="`headwater rebuild` makes one",
             )
+        owner = state.owner
+        if carry_over is not None:
+            state = carried_over(kept, live, copy.table(table), state, carry_over)
         becomes = Creation(
             id=live.id,
             schema=state.schema,
             mode=state.mode,
             key=state.key,
-            owner=state.owner,
+            owner=owner,
             partition_by=state.partition_by,
             generation=shadow.generation,
         )

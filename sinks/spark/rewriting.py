@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sinks.spark import parquet_files
-from sinks.spark.folding import Step, appended, fold
+from sinks.spark.folding import Step, appended, fold, joined
 from sinks.spark.keyspace import Cell, DataFile
 from sinks.spark.layout import Layout
 from sinks.spark.place import Place
@@ -25,6 +25,12 @@ class Rewriting:
         """The new files of a cell; those that it had are to be removed."""
         base = parquet_files.read(self.place, cell, self.layout)
         return self._write(fold(base, steps, self.layout))
+
+    def joined(self, cell: Cell, rows: pa.Table) -> list[DataFile] | None:
+        """The new files of a cell that gets those of the rows whose keys it has not; None where it
+        has them all."""
+        found = joined(parquet_files.read(self.place, cell, self.layout), rows, self.layout)
+        return None if found is None else self._write(found)
 
     def appended(self, events: pa.Table) -> list[DataFile]:
         """Files of changes as they are."""

@@ -24,7 +24,7 @@ from core_log.finding import Finding
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
-from sinks.sink import Contents, Recipe, SinkContext, Slice, Stand, Stands, TableVersion
+from sinks.sink import CarryOver, Contents, Recipe, SinkContext, Slice, Stand, Stands, TableVersion
 from sinks.spark.column_types import spark_type
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
@@ -117,10 +117,10 @@ class SparkSink:
         shadow = await in_thread(partial(shadow_of, self._lake, recipe))
         return SparkSink(self._settings, self._context, shadow=shadow)
 
-    async def swap(self, table: TableId) -> str:
+    async def swap(self, table: TableId, carry_over: CarryOver | None = None) -> str:
         from sinks.spark.rebuilding import swap
 
-        return await in_thread(partial(swap, self._lake, table))
+        return await in_thread(partial(swap, self._lake, table, carry_over))
 
     @asynccontextmanager
     async def contents(

@@ -153,3 +153,8 @@ def with_columns(rows: pa.RecordBatch, added: dict[str, pa.Array]) -> pa.RecordB
 def times_of(microseconds: pa.Int64Array) -> pa.Array:
     """Moments in UTC without naming a zone: every database keeps those unchanged."""
     return pc.cast(microseconds, pa.timestamp("us"))
+
+
+def moment_literal(microseconds: int) -> str:
+    """Such a moment in a statement."""
+    return f"'{times_of(pa.array([microseconds])).cast(pa.string())[0].as_py()}'"

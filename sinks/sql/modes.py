@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from core_log.changes import Operation
 from sinks.fold import NONE, counting, soft_fold, versions
-from sinks.sql.chunk import Chunk, times_of, with_columns
+from sinks.sql.chunk import Chunk, moment_literal, times_of, with_columns
 from sinks.sql.dialects.dialect import Dialect, Match, qualified, run
 from sinks.sql.settings import Mode
 from sinks.sql.tables import (
@@ -141,11 +141,10 @@ def remove_all(
     committed_us: pa.Int64Array,
 ) -> None:
     """The table was truncated; `only` narrows that to rows with these values."""
-    stamp = times_of(committed_us)
     if only is not None:
         _remove(dialect, connection, layout, only, committed_us=committed_us)
         return
-    table, at = qualified(dialect, layout.table), f"'{stamp.cast(pa.string())[0].as_py()}'"
+    table, at = qualified(dialect, layout.table), moment_literal(committed_us[0].as_py())
     if layout.mode == "mirror" and not layout.ignores_deletes:
         run(connection, f"DELETE FROM {table}")
     elif layout.mode == "soft_delete":

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected
 from core_log.table_schema import TableId
-from sinks.sink import Recipe
+from sinks.sink import CarryOver, Recipe
+from sinks.sql.chunk import moment_literal
 from sinks.sql.dialects.dialect import qualified, run
 from sinks.sql.failures import translated
 from sinks.sql.mark import Mark
-from sinks.sql.naming import OLD, SHADOW
+from sinks.sql.naming import OLD, OWN, SHADOW, fit_columns
 from sinks.sql.offsets import TABLE
-from sinks.sql.tables import Shadow
+from sinks.sql.tables import DELETED_AT, Shadow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,7 @@ def _is_ours(target: "Target", mark: Mark) -> bool:
     return (mark.pipeline, mark.sink) == (target.context.pipeline, target.context.name)
 
 
-def swap(target: "Target", table: TableId) -> str:
+def swap(target: "Target", table: TableId, carry_over: CarryOver | None = None) -> str:
     """The stored offsets need no change: those count that the table in place names."""
     dialect = target.dialect
     live = target.tables.live(table)
@@ -88,6 +89,8 @@ def swap(target: "Target", table: TableId) -> str:
                 table=str(table),
                 hint="`headwater rebuild` makes one",
             )
+        if carry_over is not None:
+            _carry_over(target, connection, table, live, shadow, carry_over)
         if dialect.find(connection, old) is not None:
             run(connection, f"DROP TABLE {qualified(dialect, old)}")
         for statement in dialect.rename([(live, old), (shadow, live)]):
@@ -102,6 +105,52 @@ def swap(target: "Target", table: TableId) -> str:
         ]
         target.offsets.delete(connection, past)
     return str(old)
+
+
+def _carry_over(
+    target: "Target",
+    connection: "sa.Connection",
+    table: TableId,
+    live: TableId,
+    copy: TableId,
+    carry_over: CarryOver,
+) -> None:
+    """Deleted rows that only the live table still has; a value that the copy has no place for is
+    an error of the database."""
+    there, here = _columns(connection, live), _columns(connection, copy)
+    own = {name for name in here if name.startswith(OWN)}
+    is_marked = own == {DELETED_AT} and DELETED_AT in there
+    settings = target.settings.of(str(table))
+    is_unmarked = not own and settings.mode == "mirror" and settings.deletes == "ignore"
+    if not is_marked and (not is_unmarked or carry_over.until_us is not None):
+        return
+    quote = target.dialect.quote
+    conditions = [f"l.{quote(DELETED_AT)} IS NOT NULL"] if is_marked else []
+    if carry_over.until_us is not None:
+        conditions.append(f"l.{quote(DELETED_AT)} <= {moment_literal(carry_over.until_us)}")
+    names = fit_columns(
+        table,
+        carry_over.key,
+        bytes_max=target.dialect.name_bytes_max,
+        is_case_sensitive=target.dialect.is_case_sensitive,
+    )
+    by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
+    place = qualified(target.dialect, copy)
+    conditions.append(f"NOT EXISTS (SELECT 1 FROM {place} c WHERE {by_key})")
+    chosen = [quote(name) for name in here if name in there]
+    run(
+        connection,
+        f"INSERT INTO {place} ({', '.join(chosen)})"
+        f" SELECT {', '.join(f'l.{name}' for name in chosen)}"
+        f" FROM {qualified(target.dialect, live)} l WHERE {' AND '.join(conditions)}",
+    )
+
+
+def _columns(connection: "sa.Connection", table: TableId) -> list[str]:
+    import sqlalchemy as sa
+
+    found = sa.inspect(connection).get_columns(table.name, schema=table.namespace or None)
+    return [each["name"].replace("``", "`") for each in found]
 
 
 def drop(target: "Target") -> list[str]:

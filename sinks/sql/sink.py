@@ -13,7 +13,7 @@ from core_log.changes import TableChanges
 from core_log.errors import Fenced, SinkUnavailable
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
-from sinks.sink import Contents, Recipe, SinkContext, Slice, Stands
+from sinks.sink import CarryOver, Contents, Recipe, SinkContext, Slice, Stands
 from sinks.sql.chunk import Chunk, Gathering
 from sinks.sql.failures import ShapeFirst, TryAgain
 from sinks.sql.settings import SqlSettings
@@ -86,10 +86,10 @@ class SqlSink:
         shadow = await self._ask(lambda target: shadow_of(target, recipe))
         return SqlSink(self._settings, self._context, shadow=shadow)
 
-    async def swap(self, table: TableId) -> str:
+    async def swap(self, table: TableId, carry_over: CarryOver | None = None) -> str:
         from sinks.sql.rebuild import swap
 
-        return await self._ask(lambda target: swap(target, table))
+        return await self._ask(lambda target: swap(target, table, carry_over))
 
     @asynccontextmanager
     async def contents(

@@ -7,8 +7,10 @@ from deltalake import DeltaTable
 
 from core_log.clock import SystemClock
 from core_log.errors import Fenced, SinkRejected
-from sinks.sink import Recipe
+from sinks.sink import CarryOver, Recipe
+from sinks.spark.layout import DELETED_AT
 from tests.contract.sink_suite import ORDERS, by_id, stands
+from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
@@ -195,3 +197,48 @@ async def test_small_files_are_put_together_while_the_sink_goes_on(tmp_path: Pat
 def has_log(directory: Path) -> bool:
     """Whether it is a Delta table of its own."""
     return (directory / "_delta_log").exists()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+async def test_deleted_rows_that_the_log_no_longer_tells_of_go_over_to_the_copy(
+    kind: str, tmp_path: Path
+) -> None:
+    bench = bench_of(tmp_path, format=kind, deletes="soft", tables={"*": {"file_rows": 2}})
+
+    await swapped(bench.sink(), ALL)
+
+    assert ends(bench) == {
+        1: ("last", 5),
+        2: ("first 2", None),
+        3: ("first 3", 9),
+        4: ("first 4", 7),
+    }
+
+
+async def test_rows_that_were_deleted_later_do_not_go_over_to_a_copy_of_the_past(
+    tmp_path: Path,
+) -> None:
+    bench = bench_of(tmp_path, deletes="soft")
+
+    await swapped(bench.sink(), CarryOver(("id",), until_us=6 * SECOND))
+
+    assert ends(bench) == {1: ("last", 5), 2: ("first 2", None), 4: ("first 4", 7)}
+
+
+async def test_rows_whose_deletes_are_ignored_go_over_to_the_copy(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path, deletes="ignore")
+
+    await swapped(bench.sink(), ALL)
+
+    found = {row["id"]: row["note"] for row in await bench.rows("public.orders")}
+    assert found == {1: "last", 2: "first 2", 3: "first 3", 4: "first 4"}
+
+
+def ends(bench: LakeBench) -> dict[int, tuple[str, int | None]]:
+    """By key the note, and the second of the delete."""
+    found = bench.table("public.orders")
+    assert found is not None
+    return {
+        row["id"]: (row["note"], row[DELETED_AT] and int(row[DELETED_AT].timestamp()))
+        for row in found.to_pylist()
+    }

@@ -1,11 +1,15 @@
 """A copy of a table is made for what its columns are at the end; older values are put into it."""
 
+from datetime import UTC
+
 import pyarrow as pa
 import pytest
 
 from core_log.errors import RecordsRejected, SchemaRefused
-from sinks.sink import Recipe
+from sinks.sink import CarryOver, Recipe
+from sinks.sql.tables import DELETED_AT
 from tests.contract.sink_suite import by_id
+from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, schema_of
 
@@ -65,3 +69,51 @@ async def test_a_copy_keeps_a_type_that_holds_the_last_one(bench: SqlBench) -> N
     assert [row["v"] for row in by_id(await bench.rows("public.orders"))] == [1 << 40, 2]
     for each in (shadow, sink):
         await each.close()
+
+
+async def test_deleted_rows_that_the_log_no_longer_tells_of_go_over_to_the_copy(
+    bench: SqlBench,
+) -> None:
+    sink = bench.sink(deletes="soft")
+
+    await swapped(sink, ALL)
+
+    assert ends(bench) == {
+        1: ("last", 5),
+        2: ("first 2", None),
+        3: ("first 3", 9),
+        4: ("first 4", 7),
+    }
+    await sink.close()
+
+
+async def test_rows_that_were_deleted_later_do_not_go_over_to_a_copy_of_the_past(
+    bench: SqlBench,
+) -> None:
+    sink = bench.sink(deletes="soft")
+
+    await swapped(sink, CarryOver(("id",), until_us=6 * SECOND))
+
+    assert ends(bench) == {1: ("last", 5), 2: ("first 2", None), 4: ("first 4", 7)}
+    await sink.close()
+
+
+async def test_rows_whose_deletes_are_ignored_go_over_to_the_copy(bench: SqlBench) -> None:
+    sink = bench.sink(deletes="ignore")
+
+    await swapped(sink, ALL)
+
+    found = {row["id"]: row["note"] for row in await bench.rows("orders")}
+    assert found == {1: "last", 2: "first 2", 3: "first 3", 4: "first 4"}
+    await sink.close()
+
+
+def ends(bench: SqlBench) -> dict[int, tuple[str, int | None]]:
+    """By key the note, and the second of the delete."""
+    return {
+        row["id"]: (
+            row["note"],
+            row[DELETED_AT] and int(row[DELETED_AT].replace(tzinfo=UTC).timestamp()),
+        )
+        for row in bench.all_rows("orders")
+    }

@@ -1,0 +1,92 @@
+"""Deleted rows that only the live table still has, put into its copy before the swap."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.errors import SinkRejected
+from sinks.sink import CarryOver
+from sinks.spark import parquet_files
+from sinks.spark.column_types import MOMENT
+from sinks.spark.kept_table import KeptTable
+from sinks.spark.keyspace import DataFile, assign, cells_of
+from sinks.spark.layout import DELETED_AT, Layout
+from sinks.spark.reading_back import layout_of
+from sinks.spark.rewriting import Rewriting
+from sinks.spark.table import Change, TableState
+
+ROWS_AT_ONCE = 500_000
+"""Rows that are carried over in one commit of the copy."""
+
+
+def carried_over(
+    kept: KeptTable, live: TableState, copy: KeptTable, state: TableState, carry_over: CarryOver
+) -> TableState:
+    """The copy as it is then."""
+    modes = {live.mode, state.mode}
+    is_unmarked = modes == {"mirror"} and kept.ignores_deletes
+    if modes != {"soft_delete"} and (not is_unmarked or carry_over.until_us is not None):
+        return state
+    layout = replace(
+        layout_of(state, copy.table, carry_over.key),
+        partition_by=state.partition_by,
+        file_rows=copy.file_rows,
+    )
+    held: list[pa.RecordBatch] = []
+    for batch in _deleted(kept, live, layout, carry_over):
+        held.append(batch)
+        if sum(map(len, held)) >= ROWS_AT_ONCE:
+            state, held = _put(copy, state, layout, pa.Table.from_batches(held)), []
+    return _put(copy, state, layout, pa.Table.from_batches(held)) if held else state
+
+
+def _deleted(
+    kept: KeptTable, live: TableState, wanted: Layout, carry_over: CarryOver
+) -> Iterator[pa.RecordBatch]:
+    """In the columns of the copy."""
+    layout = layout_of(live, kept.table, carry_over.key)
+    for rows in parquet_files.stream(kept.place, live.files, layout):
+        if layout.mode == "soft_delete":
+            rows = rows.filter(rows.column(DELETED_AT).is_valid())
+        if carry_over.until_us is not None:
+            until = pa.scalar(carry_over.until_us, pa.int64()).cast(MOMENT)
+            rows = rows.filter(pc.less_equal(rows.column(DELETED_AT), until))
+        if len(rows):
+            yield _conformed(kept, rows, wanted)
+
+
+def _conformed(kept: KeptTable, rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+    columns = []
+    for field in layout.schema:
+        if field.name not in rows.schema.names:
+            columns.append(pa.nulls(len(rows), field.type))
+            continue
+        try:
+            columns.append(rows.column(field.name).cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise SinkRejected(
+                "deleted rows that the live table keeps do not fit into its copy",
+                table=str(kept.table),
+                column=field.name,
+                type=str(field.type),
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, schema=layout.schema)
+
+
+def _put(copy: KeptTable, state: TableState, layout: Layout, rows: pa.Table) -> TableState:
+    """One commit, after which the copy stands where it stood."""
+    rewriting = Rewriting(copy.place, layout, keeps_partitions=copy.keeps_partitions)
+    cells = cells_of(state.files)
+    places = assign(pa.concat_arrays(rows.column(layout.key[0]).chunks), cells)
+    added, removed = list[DataFile](), list[DataFile]()
+    for number in np.unique(places).tolist():
+        files = rewriting.joined(cells[number], rows.filter(pa.array(places == number)))
+        if files is not None:
+            added += files
+            removed += cells[number].files
+    if not added:
+        return state
+    return copy.lake.commit(state, Change(added=added, removed=removed, committed_ms=copy.now_ms))

@@ -147,6 +147,20 @@ class Notices:
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """A table is read again as a whole, beside its changes. Between the start and the end every
+    row of it is emitted, as a READ or as a change; a key that was not is gone at the source."""
+
+    schema: TableSchema
+    is_complete: bool
+    """False at the start, True at the end. A second start begins the replacement anew."""
+    commit: str = ""
+    """At the end: of which commit of the source the missing rows are deleted."""
+    source: Mapping[str, str | int | None] = field(default_factory=dict)
+    """At the end: the `source` block of these deletes."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeBatch:
     """A stretch of the source that becomes readable as a whole."""
 
@@ -156,6 +170,9 @@ class ChangeBatch:
     while a transaction of the source goes on, which then stays one transaction of the log."""
     rejects: tuple[Reject, ...] = ()
     notices: tuple[Notices, ...] = ()
+    replacements: tuple[Replacement, ...] = ()
+    """What starts before the rows of this batch, or ends after them. A batch that has any has a
+    position, too."""
 
 
 def joined(parts: Sequence[TableChanges]) -> TableChanges:

@@ -12,16 +12,18 @@ LIMIT = FetchLimit()
 
 
 async def read_decided(
-    log: Log, partition: TopicPartition, *, from_offset: int = 0
+    log: Log, partition: TopicPartition, *, from_offset: int = 0, end: int | None = None
 ) -> AsyncIterator[Columns]:
-    """Committed records only, but waits for what is open now to be decided.
+    """Committed records only, but waits for what is open now to be decided. Ends at the batch that
+    reaches `end`, where one is given: who has a transaction open there would wait for himself.
 
     Stopping at the last stable offset instead would hide our own committed records behind
     somebody else's open transaction. What ages out meanwhile is passed over, as if it had before.
     """
     bounds = (await log.bounds([partition]))[partition]
     offset = max(from_offset, bounds.start)
-    while offset < bounds.end:
+    end = bounds.end if end is None else min(end, bounds.end)
+    while offset < end:
         try:
             parts = await log.fetch({partition: offset}, limit=LIMIT, isolation=Isolation.COMMITTED)
         except PositionLost:

@@ -11,6 +11,7 @@ from core_log.errors import DecodeError
 from core_log.generation_names import named, number_of
 from core_log.log import Log, TopicPartition
 from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import REPLACEMENT
 
 GENERATION, FILLING = "generation/", "migration/"
 """Before the name of a table's first topic, the parts of a position that say which topics have
@@ -159,7 +160,7 @@ async def carried_marks(
 
 def is_of_source(part: str) -> bool:
     """Whether a part of a position says where the source stands."""
-    return not part.startswith((GENERATION, FILLING))
+    return not part.startswith((GENERATION, FILLING, REPLACEMENT))
 
 
 def source_parts(positions: Positions) -> dict[str, str]:

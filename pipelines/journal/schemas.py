@@ -85,6 +85,15 @@ async def every_topic_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
     return newest
 
 
+async def newest_schema(log: Log, topic: str) -> TableSchema | None:
+    """None of a topic that nothing was ever written to."""
+    found = None
+    async for stored in read_schemas(log, schemas_home(topic)):
+        if stored.topic == topic:
+            found = stored.schema
+    return found
+
+
 class SchemaReader:
     """Finds schemas by (topic, id), reading the log again only for an id it has not seen."""
 

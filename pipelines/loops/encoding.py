@@ -134,15 +134,28 @@ class Encoder:
                 makings = self._makings(route, kept, stored, now_ms)
                 self._begun.append(_Begun(changes, kept, stored, makings))
 
+    async def partitions_of(self, schema: TableSchema) -> list[TopicPartition]:
+        """Those of the table's topic, which is made where it is not there yet."""
+        route = await self._route(schema)
+        return [TopicPartition(route.topic, each) for each in range(route.partition_count)]
+
     async def encode(
-        self, changes: TableChanges, *, positions: Positions, now_ms: int
+        self,
+        changes: TableChanges,
+        *,
+        positions: Positions,
+        now_ms: int,
+        is_from_log: bool = False,
     ) -> AsyncGenerator[Sequence[Portion], None]:
         """In the order in which the batches have to be appended; those that come together may be
-        under way together."""
+        under way together. `is_from_log`: the rows were masked when they came to the log."""
         begun = self._begun_of(changes)
         makings: Sequence[_Making] = () if begun is None else begun.makings
         try:
-            kept = self._before_log.apply(changes) if begun is None else begun.kept
+            if begun is None:
+                kept = changes if is_from_log else self._before_log.apply(changes)
+            else:
+                kept = begun.kept
             route = await self._route(kept.schema)
             stored, is_new = await self._book.current(
                 route.topic, declared(kept.schema), self._wire, positions=positions, now_ms=now_ms

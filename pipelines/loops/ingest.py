@@ -12,7 +12,7 @@ from connectors.source import Source
 from core_log.batch import Batch
 from core_log.changes import ChangeBatch, TableChanges
 from core_log.clock import Clock
-from core_log.log import Log, TopicPartition, Transaction
+from core_log.log import Log, TopicPartition, Transaction, Writer
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.generations import Generations, source_parts
 from pipelines.journal.notices import NoticeTopics
@@ -22,6 +22,7 @@ from pipelines.loops.encoding import Encoder, Portion, begun_early
 from pipelines.loops.foreseeing import Displaced, Foresight, Touched, stretch_of
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
 from pipelines.loops.relaying import Controls, relaying
+from pipelines.loops.replacement import Replacements
 from pipelines.loops.spacing import Spacing
 from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
@@ -75,14 +76,25 @@ async def ingest(
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
     encoder, spacing = new_encoder(Generations.of(positions)), Spacing(limits.batch_wait_ms)
     notices, topic_ids = NoticeTopics(log, pipeline), TopicIds(log)
+    replacements = Replacements.of(log, encoder, positions)
+    begun = partial(
+        _Filling,
+        pipeline,
+        encoder,
+        notices,
+        clock,
+        limits,
+        spacing,
+        topic_ids,
+        Foresight(),
+        replacements,
+    )
+    await _delete_missing(replacements, writer, begun, report)
     async with (
         aclosing(encoder),
         read_ahead(begun_early(source.changes(resume_from), encoder, clock)) as batches,
         relaying(source, controls, resume_from),
     ):
-        begun = partial(
-            _Filling, pipeline, encoder, notices, clock, limits, spacing, topic_ids, Foresight()
-        )
         while (first := await batches.next()) is not None:
             filling = begun()
             try:
@@ -104,6 +116,27 @@ async def ingest(
             await source.acknowledge(filling.positions)
             for each in filling.told():
                 report(each)
+            await _delete_missing(replacements, writer, begun, report)
+
+
+async def _delete_missing(
+    replacements: Replacements,
+    writer: Writer,
+    begun: Callable[[], "_Filling"],
+    report: Reporter,
+) -> None:
+    """Appends, in a transaction each, the deletes of replacements whose rows are all in the log."""
+    for done in replacements.complete:
+        filling = begun()
+        async with writer.transaction() as transaction, filling:
+            filling.keep_nothing()
+            async for deletes in replacements.deletes(done):
+                await filling.append_table(transaction, deletes, is_from_log=True)
+            filling.parts |= replacements.delete_appended(done)
+            await filling.close(transaction)
+        filling.foresight.committed(filling.touched)
+        for each in filling.told():
+            report(each)
 
 
 class TopicIds:
@@ -150,7 +183,10 @@ class _Filling:
     spacing: Spacing
     topic_ids: "TopicIds"
     foresight: Foresight
+    replacements: Replacements
     positions: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str | None] = field(default_factory=dict)
+    """Of the position, what is not the source's."""
     touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
     truncated: set[str] = field(default_factory=set)
@@ -184,9 +220,15 @@ class _Filling:
 
     async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
         self._keep(batch)
+        if batch.replacements:
+            self.keep_nothing()
+            await self._set_out(transaction)
+            await self._landed()
+            self.parts |= await self.replacements.start(batch)
         for changes in batch.tables:
             if len(changes):
-                await self._append_table(transaction, changes)
+                await self.append_table(transaction, changes)
+        self.parts |= self.replacements.end(batch)
         rejects = [*batch.rejects, *self.encoder.rejects]
         self.encoder.rejects.clear()
         if rejects:
@@ -212,6 +254,8 @@ class _Filling:
             batch = await batches.next()
             assert batch is not None, "a source ends between its transactions"
             return batch
+        if self.replacements.complete:
+            return None  # their deletes come before any change of a later moment
         if self.bytes >= self.limits.transaction_bytes_max:
             return None
         now_ms = self.clock.monotonic_ms()
@@ -246,7 +290,8 @@ class _Filling:
             await self._set_out(transaction)
             await self._landed()
             touched = dict(self.touched)
-        position = encode_positions(self.pipeline, self.positions, now_ms=self.clock.now_ms())
+        parts = {**self.positions, **self.parts}
+        position = encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms())
         boundary = await self._boundary(touched)
         held = self._let_go()
         last = {each.partition: each.batch for each in held}
@@ -274,11 +319,18 @@ class _Filling:
         ]
         return [*moved, *self.set_aside, Stood(self.pipeline, UNIT, self.positions)]
 
-    async def _append_table(self, transaction: Transaction, changes: TableChanges) -> None:
+    async def append_table(
+        self, transaction: Transaction, changes: TableChanges, *, is_from_log: bool = False
+    ) -> None:
         tally = self.tallies.setdefault(str(changes.schema.table), _Tally())
         tally.rows += len(changes)
         tally.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        encoded = self.encoder.encode(changes, positions=self.positions, now_ms=self.clock.now_ms())
+        encoded = self.encoder.encode(
+            changes,
+            positions=self.positions,
+            now_ms=self.clock.now_ms(),
+            is_from_log=is_from_log,
+        )
         async with aclosing(encoded) as pieces:
             async for portions in pieces:
                 for portion in portions:

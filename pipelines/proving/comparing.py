@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.log import TopicPartition
 from core_log.rows.digests import Digests
 from core_log.varint import Int64s
+from pipelines.loops.records_by_offset import Place
 from pipelines.proving.folding import Shape, State
 
 KEYS_KEPT = 100_000
 """Differing keys that are remembered; beyond them they are only counted."""
-
-Place = tuple[TopicPartition, int]
-"""A record of the log."""
 
 
 class Kind(Enum):

@@ -11,10 +11,10 @@ from core_log.changes import Operation, TableChanges
 from core_log.errors import Fenced, SinkRejected
 from core_log.log import Log, TopicPartition
 from pipelines.loops.reading import AfterLog, SliceReader
+from pipelines.loops.records_by_offset import changes_at
 from pipelines.proving.comparing import Compared, Differing, Kind
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Ends
-from pipelines.proving.newest import changes_at
 from pipelines.proving.subjects import Subject
 from sinks.sink import Sink, Slice, Stand, Stands
 

@@ -25,11 +25,11 @@ from pipelines.letters.overtaking import is_overtaken, records_of
 from pipelines.loops.build import topic_rules, wire_of
 from pipelines.loops.encoding import BeforeLog, Encoder
 from pipelines.loops.reading import AfterLog
+from pipelines.loops.records_by_offset import changes_at
 from pipelines.proving.as_of import STREAM
 from pipelines.proving.comparing import Differing, Kind
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Ends
-from pipelines.proving.newest import changes_at
 from pipelines.proving.source_side import without_rejected
 from pipelines.transforms.before_log import BeforeLog as Masks
 from pipelines.transforms.before_log import salt_of

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from core_log.log import Log, TopicPartition
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.journal.decided import read_decided
-from pipelines.proving.comparing import Place
+from pipelines.loops.records_by_offset import Place
 from pipelines.proving.moments import Ends
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from core_log.errors import Cure, HeadwaterError, LogUnavailable
 from core_log.table_failures import failure_of
-from pipelines.proving.comparing import Compared, Place
+from pipelines.loops.records_by_offset import Place
+from pipelines.proving.comparing import Compared
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Moment
 from pipelines.proving.subjects import Subject

@@ -1,0 +1,169 @@
+"""Deletes rows that the log has and the source has not, once a table was read again as a whole."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import ChangeBatch, Operation, TableChanges
+from core_log.log import Bounds, Log, TopicPartition
+from core_log.records import Columns
+from core_log.rows.codec import TRUNCATE_KEY
+from core_log.rows.digests import Digests, digests_of
+from core_log.table_schema import TableId, TableSchema
+from core_log.varint import Int64s
+from pipelines.journal.decided import read_decided
+from pipelines.journal.replacements import StartedReplacement, replacements_of
+from pipelines.journal.schemas import newest_schema
+from pipelines.loops.encoding import Encoder
+from pipelines.loops.records_by_offset import changes_at
+
+PASS_RECORDS = 4_000_000
+"""Keys of about so many records are remembered at a time; a longer partition is read more often."""
+MERGE_RECORDS = 1_000_000
+DELETES_AT_ONCE = 5_000
+NO_OFFSET = -1
+
+
+@dataclass(slots=True)
+class Replacements:
+    """Of one pipeline: those that have started, and those that only lack their deletes."""
+
+    log: Log
+    encoder: Encoder
+    started: dict[TableId, StartedReplacement] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, log: Log, encoder: Encoder, positions: Mapping[str, str]) -> "Replacements":
+        return cls(log, encoder, replacements_of(positions))
+
+    @property
+    def complete(self) -> Sequence[StartedReplacement]:
+        return [each for each in self.started.values() if each.is_complete]
+
+    async def start(self, batch: ChangeBatch) -> dict[str, str | None]:
+        """Parts of the position that say what starts with this batch. Everything that was appended
+        before it has to be in the log already."""
+        found: dict[str, str | None] = {}
+        for each in batch.replacements:
+            if not each.is_complete:
+                partitions = await self.encoder.partitions_of(each.schema)
+                bounds = await self.log.bounds(partitions)
+                starts = {part.partition: bounds[part].end for part in partitions}
+                started = StartedReplacement(each.schema.table, partitions[0].topic, starts)
+                self.started[started.table] = started
+                found[started.part] = started.text()
+        return found
+
+    def end(self, batch: ChangeBatch) -> dict[str, str | None]:
+        """The same of what ends with it."""
+        found: dict[str, str | None] = {}
+        for each in batch.replacements:
+            started = self.started.get(each.schema.table)
+            if each.is_complete and started is not None:
+                self.started[started.table] = started.completed(each)
+                found[started.part] = self.started[started.table].text()
+        return found
+
+    def delete_appended(self, done: StartedReplacement) -> dict[str, str | None]:
+        """Nothing is left to be done for it."""
+        del self.started[done.table]
+        return {done.part: None}
+
+    async def deletes(self, done: StartedReplacement) -> AsyncIterator[TableChanges]:
+        """Of rows whose newest record is older than the start: the source did not emit them."""
+        schema = await newest_schema(self.log, done.topic)
+        if schema is None or not schema.key:
+            return
+        starts = {TopicPartition(done.topic, each): at for each, at in done.starts.items()}
+        bounds = await self.log.bounds(starts)
+        for place, start in starts.items():
+            async for offsets in _offsets_before(self.log, place, start, bounds[place]):
+                found = [(place, offset) for offset in offsets.tolist()]
+                for changes in await changes_at(self.log, found, None):
+                    if len(deletes := _deletes_of(changes, schema, done)):
+                        yield deletes
+
+
+def _deletes_of(
+    changes: TableChanges, schema: TableSchema, done: StartedReplacement
+) -> TableChanges:
+    """Under the newest schema, however old the one is that the row was last written under."""
+    is_row = changes.operations.to_numpy() != Operation.DELETE
+    changes = changes.filter(pa.array(is_row))
+    columns = [
+        changes.rows.column(column.name).cast(column.type)
+        if column.name in schema.key
+        else pa.nulls(len(changes), column.type)
+        for column in schema.columns
+    ]
+    return replace(
+        changes,
+        schema=schema,
+        rows=pa.RecordBatch.from_arrays(columns, schema=schema.arrow),
+        operations=pa.array(np.full(len(changes), Operation.DELETE, np.uint8)),
+        source=done.source,
+        commits=done.commit,
+        indexes=None,
+        before=None,
+        log_partition=None,
+        log_offsets=None,
+    )
+
+
+async def _offsets_before(
+    log: Log, place: TopicPartition, start: int, bounds: Bounds
+) -> AsyncIterator[Int64s]:
+    """Where the newest records stand of keys that have none at `start` or behind, tombstones left
+    out; a few at a time. The partition is read as often as its keys need room."""
+    passes = 1 + (bounds.end - bounds.start) // PASS_RECORDS
+    for number in range(passes):
+        newest = _NewestPerKey(start)
+        async for columns in read_decided(log, place, end=bounds.end):
+            newest.take(columns, passes=np.uint64(passes), number=np.uint64(number))
+        offsets = newest.offsets_before()
+        for first in range(0, len(offsets), DELETES_AT_ONCE):
+            yield offsets[first : first + DELETES_AT_ONCE]
+
+
+@dataclass(slots=True)
+class _NewestPerKey:
+    """The newest record of each key, by the digest of the key."""
+
+    start: int
+    digests: list[Digests] = field(default_factory=list)
+    offsets: list[Int64s] = field(default_factory=list)
+    """`NO_OFFSET` for a tombstone, and for a record at `start` or behind."""
+    added: int = 0
+
+    def take(self, columns: Columns, *, passes: np.uint64, number: np.uint64) -> None:
+        markers = np.flatnonzero(np.asarray(pc.equal(columns.keys, TRUNCATE_KEY).fill_null(False)))
+        first = 0
+        if len(markers):  # what stood before a truncate is gone
+            first = int(markers[-1]) + 1
+            self.digests, self.offsets, self.added = [], [], 0
+        digests = digests_of([columns.keys], len(columns.offsets))[first:]
+        offsets = columns.offsets[first:]
+        is_row = np.asarray(columns.values.is_valid())[first:] & (offsets < self.start)
+        is_chosen = digests % passes == number
+        self.digests.append(digests[is_chosen])
+        self.offsets.append(np.where(is_row, offsets, NO_OFFSET)[is_chosen])
+        self.added += int(np.count_nonzero(is_chosen))
+        if self.added > MERGE_RECORDS:
+            self._merge()
+
+    def offsets_before(self) -> Int64s:
+        """In rising order."""
+        if not self.offsets:
+            return np.zeros(0, np.int64)
+        self._merge()
+        return np.sort(self.offsets[0][self.offsets[0] != NO_OFFSET])
+
+    def _merge(self) -> None:
+        digests, offsets = np.concatenate(self.digests), np.concatenate(self.offsets)
+        order = np.argsort(digests, kind="stable")  # the last of each key is the newest
+        ordered = digests[order]
+        is_last = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]
+        self.digests, self.offsets, self.added = [ordered[is_last]], [offsets[order][is_last]], 0

@@ -1,0 +1,152 @@
+"""A table that is read again as a whole: what the source no longer has goes, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_log.changes import ChangeBatch, Positions, Replacement, source_times
+from core_log.log import TopicPartition
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import REPLACEMENT
+from pipelines.loops import replacement
+from tests.memory_log import Crash, Fuse
+from tests.pipelines.flow import PIPELINE, Change, ScriptedSource, World, schema_of, tables_of
+
+KEYS = range(6)
+CHANGES = st.tuples(
+    st.just("orders"), st.sampled_from("cudt"), st.sampled_from(KEYS), st.text(max_size=2)
+)
+HISTORIES = st.lists(st.lists(CHANGES, min_size=1, max_size=3), max_size=5)
+
+
+@dataclass
+class History:
+    """Changes before the table is read again, what it loses unseen, and changes meanwhile."""
+
+    before: Sequence[Sequence[Change]]
+    lost: frozenset[int]
+    """Keys that go at the source without a change in its log."""
+    meanwhile: Sequence[Sequence[Change]]
+
+    def batches(self) -> list[ChangeBatch]:
+        """Of the source, each with the position behind it."""
+        found, rows = list[ChangeBatch](), dict[int, str]()
+        for changes in self.before:
+            found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
+            apply(rows, changes)
+        self.rows = {key: value for key, value in rows.items() if key not in self.lost}
+        schema = schema_of("orders")
+        found.append(ChangeBatch((), {}, replacements=(Replacement(schema, False),)))
+        for key, value in self.rows.copy().items():
+            read = tables_of([("orders", "r", key, value)], commit=len(found))
+            found.append(ChangeBatch(read, {}))
+        for changes in self.meanwhile:
+            found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
+            apply(self.rows, changes)
+        end = Replacement(
+            schema, True, commit="end", source={"connector": "script", **source_times(7)}
+        )
+        found.append(ChangeBatch((), {}, replacements=(end,)))
+        return [
+            ChangeBatch(each.tables, {"stream": str(number + 1)}, replacements=each.replacements)
+            for number, each in enumerate(found)
+        ]
+
+
+class ReplacedSource(ScriptedSource):
+    def __init__(self, history: History, fuse: Fuse) -> None:
+        super().__init__([], fuse)
+        self._history = history
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        for batch in self._history.batches()[int(resume_from.get("stream", 0)) :]:
+            self.fuse.before()
+            yield batch
+            self.fuse.done()
+
+
+class ReplacedWorld(World):
+    def __init__(self, history: History, *, partitions: int) -> None:
+        super().__init__([], partitions=partitions)
+        self.history = history
+
+    def new_source(self, fuse: Fuse) -> ScriptedSource:
+        return ReplacedSource(self.history, fuse)
+
+
+def apply(rows: dict[int, str], changes: Sequence[Change]) -> None:
+    for _, letter, key, value in changes:
+        if letter == "t":
+            rows.clear()
+        elif letter == "d":
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+
+
+@settings(deadline=None)
+@given(
+    before=HISTORIES,
+    lost=st.frozensets(st.sampled_from(KEYS)),
+    meanwhile=HISTORIES,
+    crashes=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
+    partitions=st.sampled_from((1, 3)),
+)
+def test_a_replaced_table_equals_its_source_wherever_it_crashed(
+    before: Sequence[Sequence[Change]],
+    lost: frozenset[int],
+    meanwhile: Sequence[Sequence[Change]],
+    crashes: list[tuple[int, bool]],
+    partitions: int,
+) -> None:
+    history = History(before, lost, meanwhile)
+    world = ReplacedWorld(history, partitions=partitions)
+
+    for at, after in crashes:
+        with suppress(Crash):
+            asyncio.run(world.run(Fuse(at, after=after)))
+    asyncio.run(world.run(Fuse()))
+
+    assert world.target.tables.get("orders", {}) == history.rows
+    assert len(world.target.applied) == len(set(world.target.applied))
+
+
+async def test_nothing_is_remembered_of_a_replacement_that_has_ended() -> None:
+    history = History([[("orders", "c", 1, "a")]], frozenset({1}), [])
+    world = ReplacedWorld(history, partitions=1)
+
+    await world.run(Fuse())
+
+    positions = await load_positions(world.log, PIPELINE)
+    assert not [part for part in positions if part.startswith(REPLACEMENT)]
+
+
+async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    history = History(before, frozenset({1, 2}), [])
+    world = ReplacedWorld(history, partitions=1)
+
+    await world.run(Fuse())
+
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    offsets = [at for topic, at in world.target.applied if topic == place]
+    assert len(offsets) == len(before) + len(KEYS) - 2 + 2
+
+
+async def test_a_partition_with_more_keys_than_room_is_read_in_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replacement, "PASS_RECORDS", 10)
+    monkeypatch.setattr(replacement, "MERGE_RECORDS", 3)
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in range(50)]
+    history = History(before, frozenset(range(0, 50, 3)), [])
+    world = ReplacedWorld(history, partitions=1)
+
+    await world.run(Fuse())
+
+    assert world.target.tables["orders"] == history.rows

@@ -73,6 +73,8 @@ class SourceContext:
     """Relative paths are meant from here: the pipeline file's directory."""
     clock: Clock
     report: Callable[[SourceReport], None]
+    settle_ms: int = 30_000
+    """How long a table whose form was changed is left alone before it is read again."""
     until_end: bool = False
     """End the iteration once what is there now has been read, as `headwater run --once` wants."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -146,18 +146,27 @@ class Notices:
     values: pa.BinaryArray
 
 
+class Phase(Enum):
+    """How far the replacement of a table has come."""
+
+    PENDING = "pending"  # the log may differ from the table from here on
+    STARTED = "started"  # every row is emitted from here on; a second start begins anew
+    COMPLETE = "complete"  # every row has been emitted, as a READ or as a change
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A table is read again as a whole, beside its changes. Between the start and the end every
-    row of it is emitted, as a READ or as a change; a key that was not is gone at the source."""
+    """A table is read again as a whole, beside its changes. A key that was not emitted between
+    `STARTED` and `COMPLETE` is gone at the source."""
 
     schema: TableSchema
-    is_complete: bool
-    """False at the start, True at the end. A second start begins the replacement anew."""
+    phase: Phase
+    why: str = ""
+    """What has become of the table, for users."""
     commit: str = ""
-    """At the end: of which commit of the source the missing rows are deleted."""
-    source: Mapping[str, str | int | None] = field(default_factory=dict)
-    """At the end: the `source` block of these deletes."""
+    """When complete: of which commit of the source the missing rows are deleted."""
+    source: Mapping[str, Cell] = field(default_factory=dict)
+    """When complete: the `source` block of these deletes, one value each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +180,8 @@ class ChangeBatch:
     rejects: tuple[Reject, ...] = ()
     notices: tuple[Notices, ...] = ()
     replacements: tuple[Replacement, ...] = ()
-    """What starts before the rows of this batch, or ends after them. A batch that has any has a
-    position, too."""
+    """What starts before the rows of this batch, or is complete after them. A batch that has any
+    has a position, too."""
 
 
 def joined(parts: Sequence[TableChanges]) -> TableChanges:

@@ -146,6 +146,9 @@ class Following:
                         positions = self._position() if is_boundary else {}
                         notices = (*part.notices, *self._beat()) if is_boundary else part.notices
                         yield part.batch(positions, notices)
+        if self._translator.captures.has_new_form:
+            self._translator.captures.has_new_form = False
+            self._heart.look_soon()
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NoReturn
@@ -95,15 +96,23 @@ class Heartbeat:
         self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
         self.gives_slot_up = False
         """The stream ends for it, and `run` says why."""
+        self._soon = asyncio.Event()
 
     async def run(self, *, emits: bool = True) -> NoReturn:
         """For as long as the stream goes on. Raises only when it may not, or would leave a gap."""
         try:
             while True:
+                self._soon.clear()
                 await self.beat(emits=emits)
-                await asyncio.sleep((self._settings.heartbeat_ms or WATCH_MS) / 1_000)
+                seconds = (self._settings.heartbeat_ms or WATCH_MS) / 1_000
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._soon.wait(), seconds)
         finally:
             await self.close()
+
+    def look_soon(self) -> None:
+        """The stream has told of something that the catalogue may say more about."""
+        self._soon.set()
 
     async def beside(
         self, batches: AsyncGenerator[ChangeBatch, None]

@@ -11,6 +11,7 @@ from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.following import Following
+from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
 from connectors.postgres.looking import advance, look, wal_end
@@ -90,20 +91,22 @@ class Reading:
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
             captured = {each.table: each.oid for each in tables}
-            watch = Watch(self._settings, self._context, self._publication, captured, entries)
+            forms = FormWatch.of(self._resume_from, tables, may_read=self._may_read)
+            watch = Watch(
+                self._settings, self._context, self._publication, captured, entries, forms
+            )
             await watch.look_at_first(connection, before)
-            origin = Origin(self._context.pipeline, standing.server.database)
-            reader = Reader(self._settings, self._context, origin, self.set_aside)
+            reader = self._reader(standing)
             start, positions = standing.start, dict(self._resume_from)
             keys = Keys.begun(positions, tables)
-            if start is not None and standing.slot is not None:
-                wanted = self._wants_failover(standing)
-                await slots.keep_failover(line, standing.slot, wanted=wanted)
+            await self._keep_failover(line, standing)
             if start is None:
                 created = await self._new_slot(line, connection, standing, reader)
                 tables, catalog = await self._as_they_are_now(connection, tables)
                 keys = Keys.begun({}, tables)
-                told = {published.PART: entries, **keys.news()}
+                forms.known.clear()
+                new_forms = await forms.parts_at_start({}, connection)
+                told = {published.PART: entries, **keys.news(), **new_forms}
                 start, positions = created.consistent_lsn, dict(told)
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
                 rows = self._first(created, standing, tables, reader, told, connection)
@@ -112,7 +115,7 @@ class Reading:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
-            news = keys.news()
+            news = {**keys.news(), **await forms.parts_at_start(positions, connection)}
             if left or back or news or positions.get(published.PART) != entries:
                 since = await wal_end(connection) if back else 0
                 again = Ledger(since=since).text()
@@ -124,11 +127,11 @@ class Reading:
                 {} if standing.start is None else self._resume_from,
                 tables,
                 back=back,
-                is_followed=self._settings.snapshot.mode != "never",
+                is_followed=self._may_read,
             )
             translator = self._translator(connection, tables, catalog, keys, names, reader)
-            reads_new = self._settings.snapshot.mode != "never"
-            backfill = Backfill(reader, catalog, tables, positions, reads_new=reads_new)
+            backfill = Backfill(reader, catalog, tables, positions, reads_new=self._may_read)
+            forms.told = backfill.altered
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
@@ -188,6 +191,14 @@ class Reading:
             except HeadwaterError as error:
                 logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
         self._wishes = []
+
+    def _reader(self, standing: Standing) -> Reader:
+        origin = Origin(self._context.pipeline, standing.server.database)
+        return Reader(self._settings, self._context, origin, self.set_aside)
+
+    @property
+    def _may_read(self) -> bool:
+        return self._settings.snapshot.mode != "never"
 
     @property
     def _stops_after_rows(self) -> bool:
@@ -270,6 +281,11 @@ class Reading:
         return await slots.once_left(
             lambda: stand(line, self._settings, self._slot, self._resume_from)
         )
+
+    async def _keep_failover(self, line: Connection, standing: Standing) -> None:
+        if standing.start is not None and standing.slot is not None:
+            wanted = self._wants_failover(standing)
+            await slots.keep_failover(line, standing.slot, wanted=wanted)
 
     def _wants_failover(self, standing: Standing) -> bool:
         server = standing.server

@@ -126,6 +126,8 @@ class Captures:
         self._dropped: set[int] = set()
         """Tables that were looked up in vain; what was known of them before still is."""
         self._left_out: set[int] = set()
+        self.has_new_form = False
+        """The stream has told of a table in another form; whoever asks takes it back."""
 
     def news(self) -> Positions:
         """What is to go along with the next position, so that nothing of it is forgotten."""
@@ -147,6 +149,7 @@ class Captures:
         if not is_chosen:
             self._known[relation.oid] = (relation, None)
             return None
+        self.has_new_form |= known is not None
         if not self._is_as_looked_up(relation):
             await self._look(relation)
         capture = self._remember(relation)

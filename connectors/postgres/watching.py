@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from connectors.postgres import publications, published, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.naming import few, quoted_table
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Remark, SourceContext
@@ -34,9 +35,11 @@ class Watch:
         publication: str,
         tables: Mapping[TableId, int],
         entries: str,
+        forms: FormWatch,
     ) -> None:
         """`tables`: to their numbers. `entries`: what stands in the position of how they are
         published."""
+        self.forms = forms
         self._context, self._publication = context, publication
         self._chosen, self._tables = Patterns(settings.tables), list(tables)
         self._numbers = tables
@@ -46,6 +49,7 @@ class Watch:
 
     async def look(self, connection: Connection) -> SourceUnavailable | None:
         """What ends this life, since from now on changes are missed."""
+        await self.forms.look_and_tell(connection)
         found = await publications.look(connection, self._publication)
         missed = published.missed(self._positions, found, self._tables)
         now_ms = self._context.clock.monotonic_ms()

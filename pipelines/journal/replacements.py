@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from core_log.changes import Positions, Replacement
+from core_log.changes import Cell, Phase, Positions, Replacement
 from core_log.errors import DecodeError
 from core_log.table_schema import TableId
 
@@ -15,51 +15,58 @@ FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class StartedReplacement:
-    """One that is stored in the log."""
+class StoredReplacement:
+    """One that is stored in the log, until the deletes of missing rows are appended."""
 
     table: TableId
     topic: str
-    starts: Mapping[int, int]
+    phase: Phase
+    why: str
+    since_ms: int
+    """When the log learnt of it."""
+    starts: Mapping[int, int] = field(default_factory=dict)
     """By partition: rows that were emitted since the start stand here or behind."""
-    is_complete: bool = False
-    """The source has emitted everything; deletes of missing rows are still to be appended."""
     commit: str = ""
-    source: Mapping[str, str | int | None] = field(default_factory=dict)
+    source: Mapping[str, Cell] = field(default_factory=dict)
 
     @property
     def part(self) -> str:
         return part_of(self.table)
 
-    def completed(self, end: Replacement) -> "StartedReplacement":
-        return replace(self, is_complete=True, commit=end.commit, source=end.source)
+    def completed(self, end: Replacement) -> "StoredReplacement":
+        return replace(self, phase=Phase.COMPLETE, commit=end.commit, source=end.source)
 
     def text(self) -> str:
         said = {
             "version": FORMAT_VERSION,
             "table": list(self.table),
             "topic": self.topic,
+            "phase": self.phase.value,
+            "why": self.why,
+            "since_ms": self.since_ms,
             "starts": {str(partition): offset for partition, offset in self.starts.items()},
+            "commit": self.commit,
+            "source": dict(self.source),
         }
-        if self.is_complete:
-            said |= {"complete": {"commit": self.commit, "source": dict(self.source)}}
         return orjson.dumps(said).decode()
 
     @classmethod
-    def parse(cls, text: str) -> "StartedReplacement":
+    def parse(cls, text: str) -> "StoredReplacement":
         said = orjson.loads(text)
         if said["version"] > FORMAT_VERSION:
             raise DecodeError(
                 "a replacement of a table was written by a newer Headwater",
                 hint="upgrade Headwater here",
             )
-        complete = said.get("complete")
         return cls(
             TableId(*said["table"]),
             said["topic"],
+            Phase(said["phase"]),
+            said["why"],
+            said["since_ms"],
             {int(partition): offset for partition, offset in said["starts"].items()},
-            complete is not None,
-            **({} if complete is None else complete),
+            said["commit"],
+            said["source"],
         )
 
 
@@ -67,9 +74,10 @@ def part_of(table: TableId) -> str:
     return f"{REPLACEMENT}{table}"
 
 
-def replacements_of(positions: Positions) -> dict[TableId, StartedReplacement]:
+def replacements_of(positions: Positions) -> dict[TableId, StoredReplacement]:
+    """Tables whose rows in the log may differ from their source."""
     found = [
-        StartedReplacement.parse(text)
+        StoredReplacement.parse(text)
         for part, text in positions.items()
         if part.startswith(REPLACEMENT)
     ]

@@ -224,7 +224,7 @@ class _Filling:
             self.keep_nothing()
             await self._set_out(transaction)
             await self._landed()
-            self.parts |= await self.replacements.start(batch)
+            self.parts |= await self.replacements.take(batch, now_ms=self.clock.now_ms())
         for changes in batch.tables:
             if len(changes):
                 await self.append_table(transaction, changes)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import ChangeBatch, Operation, TableChanges
+from core_log.changes import ChangeBatch, Operation, Phase, TableChanges
 from core_log.log import Bounds, Log, TopicPartition
 from core_log.records import Columns
 from core_log.rows.codec import TRUNCATE_KEY
@@ -15,7 +15,7 @@ from core_log.rows.digests import Digests, digests_of
 from core_log.table_schema import TableId, TableSchema
 from core_log.varint import Int64s
 from pipelines.journal.decided import read_decided
-from pipelines.journal.replacements import StartedReplacement, replacements_of
+from pipelines.journal.replacements import StoredReplacement, replacements_of
 from pipelines.journal.schemas import newest_schema
 from pipelines.loops.encoding import Encoder
 from pipelines.loops.records_by_offset import changes_at
@@ -29,50 +29,62 @@ NO_OFFSET = -1
 
 @dataclass(slots=True)
 class Replacements:
-    """Of one pipeline: those that have started, and those that only lack their deletes."""
+    """Of one pipeline, those that have not ended."""
 
     log: Log
     encoder: Encoder
-    started: dict[TableId, StartedReplacement] = field(default_factory=dict)
+    stored: dict[TableId, StoredReplacement]
 
     @classmethod
     def of(cls, log: Log, encoder: Encoder, positions: Mapping[str, str]) -> "Replacements":
         return cls(log, encoder, replacements_of(positions))
 
     @property
-    def complete(self) -> Sequence[StartedReplacement]:
-        return [each for each in self.started.values() if each.is_complete]
+    def complete(self) -> Sequence[StoredReplacement]:
+        """Those that only lack their deletes."""
+        return [each for each in self.stored.values() if each.phase is Phase.COMPLETE]
 
-    async def start(self, batch: ChangeBatch) -> dict[str, str | None]:
-        """Parts of the position that say what starts with this batch. Everything that was appended
-        before it has to be in the log already."""
+    async def take(self, batch: ChangeBatch, *, now_ms: int) -> dict[str, str | None]:
+        """Parts of the position that say what a batch begins. Everything that was appended before
+        it has to be in the log already."""
         found: dict[str, str | None] = {}
         for each in batch.replacements:
-            if not each.is_complete:
-                partitions = await self.encoder.partitions_of(each.schema)
+            if each.phase is Phase.COMPLETE:
+                continue
+            partitions = await self.encoder.partitions_of(each.schema)
+            starts = {}
+            if each.phase is Phase.STARTED:
                 bounds = await self.log.bounds(partitions)
                 starts = {part.partition: bounds[part].end for part in partitions}
-                started = StartedReplacement(each.schema.table, partitions[0].topic, starts)
-                self.started[started.table] = started
-                found[started.part] = started.text()
+            before = self.stored.get(each.schema.table)
+            stored = StoredReplacement(
+                each.schema.table,
+                partitions[0].topic,
+                each.phase,
+                each.why,
+                now_ms if before is None else before.since_ms,
+                starts,
+            )
+            self.stored[stored.table] = stored
+            found[stored.part] = stored.text()
         return found
 
     def end(self, batch: ChangeBatch) -> dict[str, str | None]:
-        """The same of what ends with it."""
+        """The same of what is complete after it."""
         found: dict[str, str | None] = {}
         for each in batch.replacements:
-            started = self.started.get(each.schema.table)
-            if each.is_complete and started is not None:
-                self.started[started.table] = started.completed(each)
-                found[started.part] = self.started[started.table].text()
+            stored = self.stored.get(each.schema.table)
+            if each.phase is Phase.COMPLETE and stored is not None:
+                self.stored[stored.table] = stored.completed(each)
+                found[stored.part] = self.stored[stored.table].text()
         return found
 
-    def delete_appended(self, done: StartedReplacement) -> dict[str, str | None]:
+    def delete_appended(self, done: StoredReplacement) -> dict[str, str | None]:
         """Nothing is left to be done for it."""
-        del self.started[done.table]
+        del self.stored[done.table]
         return {done.part: None}
 
-    async def deletes(self, done: StartedReplacement) -> AsyncIterator[TableChanges]:
+    async def deletes(self, done: StoredReplacement) -> AsyncIterator[TableChanges]:
         """Of rows whose newest record is older than the start: the source did not emit them."""
         schema = await newest_schema(self.log, done.topic)
         if schema is None or not schema.key:
@@ -88,7 +100,7 @@ class Replacements:
 
 
 def _deletes_of(
-    changes: TableChanges, schema: TableSchema, done: StartedReplacement
+    changes: TableChanges, schema: TableSchema, done: StoredReplacement
 ) -> TableChanges:
     """Under the newest schema, however old the one is that the row was last written under."""
     is_row = changes.operations.to_numpy() != Operation.DELETE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.changes import ChangeBatch, Positions, Replacement, source_times
+from core_log.changes import ChangeBatch, Phase, Positions, Replacement, source_times
 from core_log.log import TopicPartition
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import REPLACEMENT
@@ -41,7 +41,7 @@ class History:
             apply(rows, changes)
         self.rows = {key: value for key, value in rows.items() if key not in self.lost}
         schema = schema_of("orders")
-        found.append(ChangeBatch((), {}, replacements=(Replacement(schema, False),)))
+        found.append(ChangeBatch((), {}, replacements=(Replacement(schema, Phase.STARTED),)))
         for key, value in self.rows.copy().items():
             read = tables_of([("orders", "r", key, value)], commit=len(found))
             found.append(ChangeBatch(read, {}))
@@ -49,7 +49,7 @@ class History:
             found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
             apply(self.rows, changes)
         end = Replacement(
-            schema, True, commit="end", source={"connector": "script", **source_times(7)}
+            schema, Phase.COMPLETE, commit="end", source={"connector": "script", **source_times(7)}
         )
         found.append(ChangeBatch((), {}, replacements=(end,)))
         return [

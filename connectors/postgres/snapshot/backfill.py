@@ -7,17 +7,19 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable, Catalog
+from connectors.postgres.form_watch import NewForm
+from connectors.postgres.lsn import lsn_text
 from connectors.postgres.snapshot.fetching import Fetching
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.jobs import Job, Jobs
-from connectors.postgres.snapshot.ledger import Pages
+from connectors.postgres.snapshot.ledger import Ledger, Pages
 from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.snapshot.visibility import Int64s
 from connectors.postgres.snapshot.wishes import Wishes
 from connectors.source import Control
-from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.table_schema import TableId
+from core_log.changes import ChangeBatch, Phase, Positions, Replacement, TableChanges, source_times
+from core_log.table_schema import TableId, TableSchema
 
 FORM_TRIES_MAX = 5
 """Readings of a chunk after which a difference of columns between stream and catalogue is taken
@@ -50,6 +52,9 @@ class Backfill:
         self._tries: dict[tuple[int, Pages], int] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
+        for job in self._jobs.all():
+            if job.ledger.reread and not job.ledger.has_begun:
+                self._announce(job)
 
     @property
     def has_work(self) -> bool:
@@ -63,8 +68,72 @@ class Backfill:
 
     @property
     def awaits(self) -> int | None:
-        """Where the stream has to come for the next rows to be handed on."""
-        return self._outbox.awaits
+        """Where the stream has to come for the next rows to be handed on, or read."""
+        waiting = [job.ledger.after for job in self._jobs.all() if self._is_due(job)]
+        if self._outbox.awaits is not None:
+            waiting.append(self._outbox.awaits)
+        return min(waiting, default=None)
+
+    def read_again(self, table: CapturedTable, why: str, *, after: int) -> None:
+        """Its rows replace those of the log, once the stream has come to `after` and the table has
+        been left alone for a while."""
+        running = self._jobs.of(table)
+        held = Ledger(oid=table.oid) if running is None else running.ledger
+        if running is not None:
+            self._outbox.forget(running)
+            if running.hold is not None:
+                self._outbox.returned += running.hold.given_back()
+            running.let_go()
+            running.is_over = True
+        self._announce(self._jobs.add(table, held.to_be_read_again(why, after=after)))
+
+    def _announce(self, job: Job) -> None:
+        """The log hears of it now; it starts once the table was left alone for a while."""
+        context = self._reader.context
+        settle_ms = 0 if context.until_end else context.settle_ms
+        job.due_ms = context.clock.monotonic_ms() + settle_ms
+        self._outbox.notes[job.part] = job.ledger.text()
+        self._outbox.replacements += self._replacement(job, Phase.PENDING)
+        self._outbox.stir()
+        asyncio.get_running_loop().call_later(settle_ms / 1_000, self._outbox.stir)
+
+    def altered(self, tables: Sequence[NewForm]) -> None:
+        """Tables have other forms by now; some are to be read again for it."""
+        for each in tables:
+            self._outbox.notes |= each.parts
+            if each.why:
+                self.read_again(self._jobs.tables[str(each.table)], each.why, after=each.after)
+        self._outbox.stir()
+
+    def _is_due(self, job: Job) -> bool:
+        now_ms = self._reader.context.clock.monotonic_ms()
+        return not (job.is_started or job.ledger.is_paused) and now_ms >= job.due_ms
+
+    def _started(self, lsn: int) -> ChangeBatch | None:
+        """The next of the tables to be read again that need not wait any longer."""
+        for job in self._jobs.all():
+            if self._is_due(job) and lsn >= job.ledger.after:
+                job.is_started = True
+                start = self._replacement(job, Phase.STARTED)
+                return ChangeBatch((), {job.part: job.ledger.text()}, replacements=start)
+        return None
+
+    def _replacement(self, job: Job, phase: Phase) -> tuple[Replacement, ...]:
+        """A table without a key is emptied as it is read, all at once."""
+        schema, why = job.table.schema, job.ledger.reread
+        return (Replacement(schema, phase, why),) if job.has_key else ()
+
+    def _replaced(self, schema: TableSchema, lsn: int) -> Replacement:
+        now_us = self._reader.context.clock.now_ms() * 1_000
+        source = self._reader.origin.block(
+            schema.table,
+            source_times(now_us),
+            snapshot="incremental",
+            sequence=f'[null,"{lsn}"]',
+            xid=None,
+            lsn=lsn,
+        )
+        return Replacement(schema, Phase.COMPLETE, commit=lsn_text(lsn), source=source)
 
     def stale(self, table: TableId, commits: Int64s) -> int:
         """How many of these changes, told by their commits, are of a time before the table was
@@ -111,15 +180,23 @@ class Backfill:
         if outbox.whole is not None:
             return await self._next_of(outbox.whole)
         if outbox.notes or outbox.returned:
-            batch = ChangeBatch(tuple(outbox.returned), outbox.notes)
+            replacements = [*outbox.replacements]
+            replacements += [self._replaced(each, lsn) for each in outbox.replaced]
+            batch = ChangeBatch(
+                tuple(outbox.returned), outbox.notes, replacements=tuple(replacements)
+            )
             outbox.notes, outbox.returned = {}, []
+            outbox.replacements, outbox.replaced = [], []
             return batch
+        if (start := self._started(lsn)) is not None:
+            self._start_workers()
+            return start
         while (item := outbox.take(lsn)) is not None:
             if isinstance(item, Whole):
                 outbox.whole = item
                 return await self._next_of(item)
             item.job.watch.closed(item.window)
-            if (found := self._handed_on(item)) is not None:
+            if (found := self._handed_on(item, lsn)) is not None:
                 return found
         outbox.rest()
         return None
@@ -142,7 +219,7 @@ class Backfill:
         if self._outbox.whole is not None:
             await self._outbox.whole.batches.aclose()
 
-    def _handed_on(self, read: Read) -> ChangeBatch | None:
+    def _handed_on(self, read: Read, lsn: int) -> ChangeBatch | None:
         job = read.job
         if job.is_over or read.chunk not in job.under_way:
             return None
@@ -158,9 +235,12 @@ class Backfill:
         ]
         count = sum(rows.num_rows for rows in read.rows)
         job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
+        replaced: tuple[Replacement, ...] = ()
+        if job.ledger.is_read and job.ledger.reread:
+            replaced = (self._replaced(job.table.schema, lsn),)
         part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
         self._reader.context.report(job.progress())
-        return ChangeBatch(tuple(changes), {part: text})
+        return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
 
     def _has_other_form(self, read: Read) -> bool:
         """Whether the stream speaks of another form of the table than was read."""

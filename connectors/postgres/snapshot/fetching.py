@@ -99,6 +99,9 @@ class Fetching:
         async with viewing(connection, [table]) as view:
             sizes = await sizes_of(connection, [oid])
         if not job.fits(sizes):
+            if job.ledger.reread and job.ledger.has_begun:
+                await self._look_again(connection, job)  # it starts anew in the log as well
+                return
             job.begin(view.snapshot, sizes)
         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
         self.reader.context.report(job.progress())
@@ -161,7 +164,9 @@ class Fetching:
 
     def _where_of(self, job: Job) -> str:
         """What the file says is meant for the first reading only."""
-        return job.ledger.where if job.ledger.wish else self.reader.where_of(job.table)
+        if job.ledger.wish or job.ledger.reread:
+            return job.ledger.where
+        return self.reader.where_of(job.table)
 
     async def _look_again(self, connection: Connection, job: Job) -> None:
         """The table was written anew, and what was read means nothing; or it is gone."""
@@ -173,7 +178,7 @@ class Fetching:
         if found:
             job.table = found[0]
         else:
-            self.outbox.finish(job)
+            self.outbox.finish(job, is_gone=True)
 
     async def _read_whole(self, connection: Connection, job: Job) -> None:
         if job.ledger.has_begun:

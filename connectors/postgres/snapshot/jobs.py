@@ -32,6 +32,13 @@ class Job:
     is_taken: bool = False
     """Somebody prepares it, or reads it as a whole."""
     is_over: bool = False
+    is_started: bool = False
+    """The log knows from where on rows are those of a reading that replaces the table."""
+    due_ms: int = 0
+    """Not to be started before."""
+
+    def __post_init__(self) -> None:
+        self.is_started = not self.ledger.reread or self.ledger.has_begun
 
     @property
     def part(self) -> str:
@@ -43,7 +50,7 @@ class Job:
 
     @property
     def wants_work(self) -> bool:
-        if self.is_over or self.is_taken or self.ledger.is_paused:
+        if self.is_over or self.is_taken or self.ledger.is_paused or not self.is_started:
             return False
         return bool(self.todo) or not self.is_prepared
 
@@ -55,6 +62,7 @@ class Job:
     def begin_anew(self) -> None:
         """What was read, and is being read, means nothing any more."""
         self.ledger = replace(self.ledger, snapshot=None, leaves=())
+        self.is_started = not self.ledger.reread
         self.let_go()
 
     def let_go(self) -> None:

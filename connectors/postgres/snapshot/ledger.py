@@ -70,6 +70,11 @@ class Ledger:
     wish: str = ""
     """The id of the wish that wants it; empty when the table is read because it is new here."""
     where: str = ""
+    reread: str = ""
+    """Why the table is read again as a whole, though the log has its rows: then those that are
+    gone are deleted at the end."""
+    after: int = 0
+    """Of such a reading: where the stream has to come first."""
 
     @property
     def has_begun(self) -> bool:
@@ -89,6 +94,9 @@ class Ledger:
     def left(self) -> "Ledger":
         return Ledger(rows=self.rows, has_left=True)
 
+    def to_be_read_again(self, why: str, *, after: int) -> "Ledger":
+        return Ledger(oid=self.oid, is_paused=self.is_paused, reread=why, after=after)
+
     def text(self) -> str:
         said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}
         if self.is_done:
@@ -106,6 +114,8 @@ class Ledger:
             said["since"] = lsn_text(self.since)
         if self.wish:
             said |= {"wish": self.wish, "where": self.where}
+        if self.reread:
+            said |= {"reread": self.reread, "after": lsn_text(self.after)}
         return orjson.dumps(said).decode()
 
     @classmethod
@@ -133,6 +143,8 @@ class Ledger:
                 since=parse_lsn(said.get("since", "0/0")),
                 wish=said.get("wish", ""),
                 where=said.get("where", ""),
+                reread=said.get("reread", ""),
+                after=parse_lsn(said.get("after", "0/0")),
             )
         except (KeyError, ValueError, TypeError):
             raise DecodeError("a part of the position is none of a snapshot's") from None

@@ -12,7 +12,8 @@ from connectors.postgres.snapshot.ledger import Chunk
 from connectors.postgres.snapshot.transaction import View
 from connectors.postgres.snapshot.window import Window
 from connectors.source import Progress
-from core_log.changes import ChangeBatch, TableChanges
+from core_log.changes import ChangeBatch, Replacement, TableChanges
+from core_log.table_schema import TableSchema
 
 CHUNKS_AHEAD = 2
 """Chunks that are read and not handed on, beside one for each connection."""
@@ -54,6 +55,10 @@ class Outbox:
         """Parts of the position that are to be written down."""
         self.returned: list[TableChanges] = []
         """Changes that were held, and need not be any more."""
+        self.replacements: list[Replacement] = []
+        """Tables that are to be read again as a whole."""
+        self.replaced: list[TableSchema] = []
+        """Tables that have been read again as a whole, or emptied meanwhile."""
 
     @property
     def is_empty(self) -> bool:
@@ -92,12 +97,15 @@ class Outbox:
             else:
                 item.is_over.set()
 
-    def finish(self, job: Job) -> None:
+    def finish(self, job: Job, *, is_gone: bool = False) -> None:
         """Nothing more is to be read of the table; one that is just being handed on is let be."""
         if job.is_over or (self.whole is not None and self.whole.job is job):
             return
+        is_replaced = bool(job.ledger.reread) and job.has_key and job.is_started and not is_gone
         part, text = job.finish()
         self.notes[part] = text
+        if is_replaced:
+            self.replaced.append(job.table.schema)
         if job.hold is not None:
             self.returned += job.hold.given_back()
         self.forget(job)

@@ -67,7 +67,15 @@ class Wishes:
                     self.outbox.pause(job, is_paused=action == PAUSE)
             case "stop":
                 for job in self._chosen(name):
-                    self.outbox.finish(job)
+                    if job.ledger.reread and name:
+                        raise SourceRejected(
+                            "the table differs from its source until it has been read again",
+                            table=name,
+                            why=job.ledger.reread,
+                            hint=f"headwater snapshot pause {self.reader.context.pipeline}/{name}",
+                        )
+                    if not job.ledger.reread:
+                        self.outbox.finish(job)
             case _:
                 raise SourceRejected("the reading of rows cannot be told that", action=action)
 

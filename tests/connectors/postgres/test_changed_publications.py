@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from connectors.postgres import publications, published
 from connectors.postgres.connecting import connect
+from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.unstreamed import UNLOGGED
 from connectors.postgres.watching import FILTERED, LOOK_MS, NEW_TABLES, Watch
@@ -274,4 +275,5 @@ async def watching(
     numbers = {each: guest.value(f"SELECT '{each}'::regclass::oid::int8") for each in tables}
     context = SourceContext("shop", Path(), clock, said.append)
     entries = published.told(found, tables)
-    return Watch(settings_of(guest), context, NAME, numbers, entries), said
+    forms = FormWatch([], {}, may_read=True)
+    return Watch(settings_of(guest), context, NAME, numbers, entries, forms), said

@@ -8,7 +8,7 @@ from typing import Any
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.source import Progress, SourceContext, SourceReport
-from core_log.changes import ChangeBatch, Operation, TableChanges
+from core_log.changes import ChangeBatch, Operation, Phase, TableChanges
 from core_log.clock import Clock
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
@@ -26,6 +26,8 @@ class Folded:
     reads: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     """Rows that came by reading, not by the stream, by table and key."""
     truncates: int = 0
+    renewed: dict[str, set[tuple[Any, ...]]] = field(default_factory=dict)
+    """Of tables that are being read again as a whole, the keys that were emitted since."""
     _open: list[ChangeBatch] = field(default_factory=list)
 
     def take(self, batch: ChangeBatch) -> None:
@@ -34,8 +36,14 @@ class Folded:
         if batch.positions:
             for each in self._open:
                 self.positions |= each.positions
+                for begun in each.replacements:
+                    if begun.phase is Phase.STARTED:
+                        self.renewed[begun.schema.table.name] = set()
                 for changes in each.tables:
                     self._apply(changes)
+                for ended in each.replacements:
+                    if ended.phase is Phase.COMPLETE:
+                        self._drop_missing(ended.schema.table.name)
             self._open.clear()
 
     def killed(self) -> None:
@@ -44,11 +52,18 @@ class Folded:
     def rows(self, table: str) -> list[dict[str, Any]]:
         return sorted(self.tables.get(table, {}).values(), key=repr)
 
+    def _drop_missing(self, table: str) -> None:
+        renewed = self.renewed.pop(table)
+        rows = self.tables.get(table, {})
+        self.tables[table] = {key: row for key, row in rows.items() if key in renewed}
+
     def _apply(self, changes: TableChanges) -> None:
         name, key = changes.schema.table.name, changes.schema.key
         rows = self.tables.setdefault(name, {})
         for row, kind in zip(changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True):
             place = tuple(row[column] for column in key) if key else (len(rows),)
+            if key and name in self.renewed:
+                self.renewed[name].add(place)
             if kind == Operation.READ:
                 self.reads.append((name, place))
             if kind == Operation.TRUNCATE:

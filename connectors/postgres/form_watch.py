@@ -1,0 +1,97 @@
+"""Compares the forms of captured tables with those that changes went out under."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from connectors.postgres import table_form
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.connecting import Connection
+from connectors.postgres.looking import wal_end
+from connectors.postgres.snapshot import ledger
+from connectors.postgres.snapshot.ledger import Ledger
+from connectors.postgres.table_form import TableForm, part_of, why_read_again
+from core_log.changes import Positions
+from core_log.table_schema import TableId
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NewForm:
+    """A table whose form has changed."""
+
+    table: TableId
+    form: TableForm
+    why: str
+    """Why its rows have to be read again; empty where the stream and targets follow."""
+    after: int
+    """The change is before this place in the write-ahead log."""
+
+    @property
+    def parts(self) -> dict[str, str]:
+        return {part_of(self.table): self.form.text()}
+
+
+@dataclass(slots=True)
+class FormWatch:
+    """Over the tables that one life of the source captures."""
+
+    tables: Sequence[CapturedTable]
+    known: dict[TableId, TableForm]
+    """As it was told last."""
+    may_read: bool
+    """False where the file says that no rows are ever read."""
+    told: Callable[[Sequence[NewForm]], None] | None = None
+    """Hears of what has changed; None until the stream is followed."""
+
+    @classmethod
+    def of(
+        cls, positions: Positions, tables: Sequence[CapturedTable], *, may_read: bool
+    ) -> "FormWatch":
+        known = {
+            each.table: TableForm.parse(positions[part_of(each.table)])
+            for each in tables
+            if part_of(each.table) in positions
+        }
+        return cls(tables, known, may_read)
+
+    async def parts_at_start(self, positions: Positions, connection: Connection) -> dict[str, str]:
+        """Parts of the position that say what changed while nobody looked, and which tables are
+        to be read again for it. Tables that are read from their beginning need not be."""
+        found: dict[str, str] = {}
+        for each in await self.look(connection):
+            found |= each.parts
+            stored = positions.get(ledger.part_of(each.table))
+            if each.why and stored is not None:
+                before = replace(Ledger.parse(stored), oid=each.form.oid)
+                again = before.to_be_read_again(each.why, after=each.after)
+                found[ledger.part_of(each.table)] = again.text()
+        return found
+
+    async def look(self, connection: Connection) -> list[NewForm]:
+        """Those that differ from what is known, which they are from here on."""
+        forms = await table_form.look(connection, self.tables)
+        found = {table: form for table, form in forms.items() if self.known.get(table) != form}
+        if not found:
+            return []
+        after = await wal_end(connection)
+        new = []
+        for table, form in found.items():
+            before = self.known.get(table)
+            why = "" if before is None else why_read_again(before, form)
+            new.append(NewForm(table, form, self._allowed(table, why), after))
+        self.known |= found
+        return new
+
+    async def look_and_tell(self, connection: Connection) -> None:
+        if self.told is not None and (new := await self.look(connection)):
+            self.told(new)
+
+    def _allowed(self, table: TableId, why: str) -> str:
+        if not why or self.may_read:
+            if why:
+                logger.info("%s is read again: %s", table, why)
+            return why
+        logger.warning("%s differs from its source, as `snapshot.mode` is never: %s", table, why)
+        return ""

@@ -31,7 +31,10 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated,
        CASE WHEN c.relkind = 'r' THEN c.reltuples::int8 ELSE -1 END,
        CASE WHEN %(is_measured)s AND c.relkind = 'r' THEN coalesce(pg_relation_size(c.oid), 0)
-           ELSE 0 END
+           ELSE 0 END,
+       coalesce((SELECT json_agg((u.indkey::int2[])[0:u.indnkeyatts - 1])
+           FROM pg_catalog.pg_index u WHERE u.indrelid = c.oid AND u.indisunique
+           AND u.indimmediate AND u.indisvalid AND u.indpred IS NULL), '[]')
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
@@ -139,6 +142,9 @@ class CapturedTable:
     """Whether our role may SELECT from it."""
     condition: str = ""
     """SQL that is true of the rows that are published; empty where all are."""
+    has_unique_keys: bool = True
+    """Whether no two rows have one key, inside of a transaction neither: not so where a constraint
+    is deferrable, or where the file chose the key."""
 
     @property
     def table(self) -> TableId:
@@ -226,6 +232,8 @@ class _Row(NamedTuple):
     generated: list[str] | None
     row_count: int
     bytes: int
+    unique: list[list[int]]
+    """The columns of each index that lets no two rows be equal at any moment; 0 for a term."""
 
 
 def _captured(
@@ -285,6 +293,7 @@ def _captured(
         row.bytes + sum(part.bytes for part in partitions),
         row.is_readable,
         "" if share is None else share.condition,
+        any(set(_all_named(each, by_number)) <= set(key) for each in row.unique),
     )
 
 
@@ -300,6 +309,11 @@ def plan_of(column: CatalogColumn, book: TypeBook) -> ColumnPlan | None:
 
 def _named(numbers: Sequence[int] | None, names: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(names[number] for number in numbers or () if number in names)
+
+
+def _all_named(numbers: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
+    """With a name that no column has in place of a term."""
+    return tuple(names.get(number, "") for number in numbers)
 
 
 def _chosen_key(

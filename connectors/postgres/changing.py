@@ -72,7 +72,7 @@ def typed(
     rows = _with_placeholders(capture.read(part.rows), filled, capture)
     before, moved, old = None, None, None
     if part.old is not None:
-        moved = _moved(part, capture)
+        moved = moved_keys(part, capture)
         old = capture.read(part.old)
         before = _before(part, old, moved, capture)
     is_gone = _gone(part)
@@ -175,10 +175,11 @@ def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
-def _moved(part: RowChanges, capture: Capture) -> Mask:
+def moved_keys(part: RowChanges, capture: Capture) -> Mask:
     """Updates whose key is another one than before, or null by now."""
     moved = np.zeros(len(part), np.bool_)
-    assert part.old is not None
+    if part.old is None:
+        return moved
     for place in capture.key_places:
         now, before = part.rows[place], part.old[place]
         differs = pc.not_equal(now, before).fill_null(False)

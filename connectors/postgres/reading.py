@@ -21,6 +21,7 @@ from connectors.postgres.naming import few
 from connectors.postgres.publications import Publication
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Captures
+from connectors.postgres.repeated_keys import RepeatedKeys
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import Created
 from connectors.postgres.snapshot.backfill import Backfill
@@ -359,16 +360,18 @@ class Reading:
         reader: Reader,
     ) -> Translator:
         settings, questions = self._settings, Questions(connection, slot=self._slot)
+        toast = Toast(
+            questions,
+            reader.kernels,
+            self._context.report,
+            has_placeholders=settings.toast == "placeholder",
+        )
         return Translator(
             reader.origin,
             questions,
             Captures(questions, catalog, tables, keys, names),
-            Toast(
-                questions,
-                reader.kernels,
-                self._context.report,
-                has_placeholders=settings.toast == "placeholder",
-            ),
+            toast,
+            RepeatedKeys(toast),
             self._context.clock,
             has_messages=settings.has_messages,
             binary=settings.binary,

@@ -41,6 +41,8 @@ class Capture:
     the table's own identity is another."""
     keyless_parts: tuple[TableId, ...] = ()
     """Partitions whose identity is not of the key, so that it can change unseen."""
+    has_unique_keys: bool = True
+    """Whether no two rows have one key at any moment, as far as the catalogue says."""
 
     def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
         columns = [
@@ -275,6 +277,7 @@ def capture_of(
             if partitions and column.name in sent
         ),
         keyless_parts=() if table is None else tuple(table.partitions_without(_now(key, table))),
+        has_unique_keys=table is not None and table.has_unique_keys,
     )
 
 

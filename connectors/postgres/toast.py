@@ -15,7 +15,7 @@ from connectors.postgres.connecting import in_our_words
 from connectors.postgres.identities import identity_cure
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture
-from connectors.postgres.wal.burst import Int64s, Mask, Relation, RowChanges
+from connectors.postgres.wal.burst import INSERT, NO_OLD, Int64s, Mask, Relation, RowChanges
 from connectors.postgres.wal.kernels import Kernels
 from connectors.postgres.wal.tuples import decode_tuples, tuples_of_messages
 from connectors.source import Gauge
@@ -89,6 +89,26 @@ class Toast:
             end = int(beyond[0]) if len(beyond) else len(part)
             yield await self._reselected(sliced(part, start, end), capture)
             start = end
+
+    async def rows(
+        self, part: RowChanges, capture: Capture, keys: Sequence[tuple[str | None, ...]]
+    ) -> tuple[list[Filled], dict[tuple[str | None, ...], int]]:
+        """Rows as they are now, and where among all of them each key's stands; without those that
+        are gone."""
+        found, places = list[Filled](), dict[tuple[str | None, ...], int]()
+        start, count = 0, 0
+        while start < len(keys):
+            asked = keys[start : start + self._rows_each]
+            start += len(asked)
+            columns = {
+                place: pa.array([key[number] for key in asked], pa.string())
+                for number, place in enumerate(capture.key_places)
+            }
+            read = await self._read(part, capture, columns, capture.places)
+            places |= {asked[at]: count + row for row, at in enumerate(read.keys.tolist())}
+            count += len(read.keys)
+            found.append(_of_read(read, part.relation, capture))
+        return found, places
 
     async def _reselected(self, part: RowChanges, capture: Capture) -> Filled:
         if not part.unchanged:
@@ -304,6 +324,26 @@ def _array_text(values: pa.StringArray) -> str:
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), escaped)
     joined = pc.binary_join(whole, '","')[0].as_py()
     return f'{{"{joined}"}}'
+
+
+def _of_read(read: Read, relation: Relation, capture: Capture) -> Filled:
+    """Rows that were read anew, all of them, as if they had been inserted."""
+    count, zeros = len(read.keys), np.zeros(len(read.keys), np.int64)
+    nulls = pa.nulls(count, pa.string())
+    part = RowChanges(
+        relation,
+        np.full(count, INSERT, np.uint8),
+        tuple(read.values.get(place, nulls) for place in range(len(relation.columns))),
+        {},
+        None,
+        np.full(count, NO_OLD, np.uint8),
+        zeros,
+        zeros,
+        zeros,
+        read.has_unreadable,
+    )
+    others = set(read.values) - set(capture.key_places)
+    return Filled(part, refilled={place: np.ones(count, np.bool_) for place in others})
 
 
 def _captured_only(part: RowChanges, capture: Capture) -> RowChanges:

@@ -11,6 +11,7 @@ from connectors.postgres.heartbeat import OUR_PREFIXES
 from connectors.postgres.notices import Moment, messages
 from connectors.postgres.questions import Questions
 from connectors.postgres.relations import Capture, Captures
+from connectors.postgres.repeated_keys import RepeatedKeys
 from connectors.postgres.source_block import Commits, Origin
 from connectors.postgres.toast import Toast
 from connectors.postgres.transactions import Block, Placed, TransactionCounts
@@ -45,6 +46,7 @@ class Translator:
     questions: Questions
     captures: Captures
     toast: Toast
+    repeated_keys: RepeatedKeys
     clock: Clock
     has_messages: bool
     binary: str
@@ -63,7 +65,7 @@ class Translator:
         size = 0
         for event in burst.events:
             if isinstance(event, RowChanges):
-                async with aclosing(self._rows(event, commits)) as pieces:
+                async with aclosing(self._rows(event, burst, commits)) as pieces:
                     async for placed in pieces:
                         self._placed.append(placed)
                         size += placed.changes.rows.nbytes
@@ -81,6 +83,8 @@ class Translator:
             known = ends[ends >= 0]
             if len(known):
                 self._last_end = int(known[-1])
+        if burst.position is not None:
+            self.repeated_keys.forget()
         yield last
 
     def _batch(self, burst: Burst, *, is_last: bool) -> Translated:
@@ -99,7 +103,9 @@ class Translator:
         notices = [messages(told, blocks, self.origin, form=self.binary, now_ms=now_ms), ends]
         return Translated(tuple(placed), tuple(each for each in notices if each), is_last)
 
-    async def _rows(self, part: RowChanges, commits: Commits) -> AsyncGenerator[Placed, None]:
+    async def _rows(
+        self, part: RowChanges, burst: Burst, commits: Commits
+    ) -> AsyncGenerator[Placed, None]:
         capture = await self.captures.fitting(part)
         if capture is None:
             return
@@ -108,7 +114,8 @@ class Translator:
             if not len(part):
                 return
         async with aclosing(self.toast.filled(part, capture)) as pieces:
-            async for filled in pieces:
+            async for piece in pieces:
+                filled = await self.repeated_keys.whole(piece, capture, burst.transactions)
                 for placed in self._typed(filled, capture, commits):
                     yield placed
 
@@ -136,6 +143,7 @@ class Translator:
     async def _truncated(self, event: Truncated, commits: Commits) -> None:
         for relation in event.relations:
             capture = await self.captures.of(relation)
+            self.repeated_keys.forget(relation.oid)
             if capture is not None:
                 changes = truncate(event, capture, commits, self.origin)
                 self._placed.append(Placed(changes, np.array([event.transaction], np.int64)))

@@ -1,9 +1,4 @@
-"""Keeps the newest record of a key its row, where two rows may have one key for a moment.
-
-A constraint that is DEFERRABLE is looked at when its transaction ends, and that of a key which the
-file chose never: until then a key can get its new row before the old one goes, and the last that
-the stream says of it is a delete. There the row that stays is said once more.
-"""
+"""Says rows once more whose key another row had, so that the newest record of a key is its row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +75,12 @@ class _Again:
 
 
 class RepeatedKeys:
-    """Follows the stream; tables whose keys are unique at every moment cost nothing."""
+    """Follows the stream; tables whose keys are unique at every moment cost nothing.
+
+    A constraint that is DEFERRABLE is looked at when its transaction ends, and a key that the file
+    chose has none: a key can get its new row before the old one goes, and then the last that the
+    stream says of it is a delete.
+    """
 
     def __init__(self, toast: Toast) -> None:
         self._toast = toast

@@ -9,14 +9,13 @@ from core_log.errors import HeadwaterError, TableFailed
 
 @contextmanager
 def failures_named(**facts: object) -> Iterator[None]:
-    """`table` or `topic` among `facts` says whose work this is. Our own errors get it where they
-    have none yet; an exception that nobody foresaw leaves as `TableFailed`, with it as its cause.
+    """`table` or `topic` among `facts` says whose work this is. Our own errors get what they do not
+    have yet; an exception that nobody foresaw leaves as `TableFailed`, with it as its cause.
     """
     try:
         yield
     except HeadwaterError as error:
-        if not {"table", "topic"} & error.facts.keys():
-            error.facts = {**error.facts, **facts}
+        error.facts = {**facts, **error.facts}
         raise
     except Exception as bug:
         raise failure_of(bug, **facts) from bug

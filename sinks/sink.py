@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from core_log.changes import Positions, TableChanges
 from core_log.clock import Clock
+from core_log.errors import SinkRejected
 from core_log.finding import Finding
 from core_log.log import Kept, Log, TopicPartition
 from core_log.table_schema import TableId, TableSchema
@@ -268,10 +269,19 @@ class Versioned(Protocol):
         ...
 
 
+class MaintenanceFailed(SinkRejected):
+    """Some tables could not be cared for; all others were."""
+
+    def __init__(self, done: Sequence[str], failures: Mapping[str, str]) -> None:
+        super().__init__("tables could not be maintained", tables=", ".join(failures))
+        self.done, self.failures = done, failures
+
+
 class Maintainable(Protocol):
     """A sink whose tables want care from time to time, for `headwater maintain`."""
 
     async def maintain(self, tables: Collection[str]) -> Sequence[str]:
         """Puts small files together and removes what no version needs, of these tables or of all;
-        says what was done. Whoever writes to them goes on."""
+        says what was done. Whoever writes to them goes on. Raises `MaintenanceFailed` at the end
+        where it failed for some of them."""
         ...

@@ -7,7 +7,7 @@ import click
 
 from core_log.errors import ConfigError
 from pipelines.terminal.log_address import file_option
-from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
 from pipelines.terminal.wishing import TARGET
@@ -38,16 +38,25 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
             "only a pipeline file says where its targets are", hint="name it: -f FILE"
         )
     loaded = load_named(output, Path(address.file), pipeline)
-    said = run_until_signal(_maintain(loaded, table, sink))
-    output.result({"pipeline": pipeline, "done": said}, said or ["nothing was to be done"])
+    said, failures = run_until_signal(_maintain(loaded, table, sink))
+    data = {"pipeline": pipeline, "done": said, "failed": failures}
+    if failures:
+        lines = [*said, *(f"{name}: {why}" for name, why in failures.items())]
+        problem = f"{counted(len(failures), 'table')} could not be maintained"
+        raise DifferencesFound(problem, data=data, lines=lines)
+    output.result(data, said or ["nothing was to be done"])
 
 
-async def _maintain(loaded: "LoadedPipeline", table: str, name: str | None) -> list[str]:
+async def _maintain(
+    loaded: "LoadedPipeline", table: str, name: str | None
+) -> tuple[list[str], dict[str, str]]:
     from core_log.clock import SystemClock
     from pipelines.loops.build import make_sink
+    from sinks.sink import MaintenanceFailed
 
     parts = [part for part in loaded.sinks if name in (None, part.name)]
     said: list[str] = []
+    failures: dict[str, str] = {}
     is_able = False
     for part in parts:
         sink = make_sink(loaded, part, clock=SystemClock())
@@ -55,6 +64,9 @@ async def _maintain(loaded: "LoadedPipeline", table: str, name: str | None) -> l
             if hasattr(sink, "maintain"):
                 is_able = True
                 said += await sink.maintain([table] if table else [])
+        except MaintenanceFailed as error:
+            said += error.done
+            failures |= error.failures
         finally:
             await sink.close()
     if not is_able:
@@ -64,4 +76,4 @@ async def _maintain(loaded: "LoadedPipeline", table: str, name: str | None) -> l
             pipeline=loaded.name,
             sinks=tuple(part.name for part in loaded.sinks),
         )
-    return said
+    return said, failures

@@ -14,6 +14,8 @@ from core_log.errors import (
     LogRejected,
     PositionLost,
     RecordsRejected,
+    SinkUnavailable,
+    TableFailed,
 )
 from core_log.log import Log
 from core_log.table_schema import TableId
@@ -104,6 +106,8 @@ async def _deliver_one(
     if applied is None:
         return
     delivery.slicer.applied(applied)
+    for each in applied.end:
+        delivery.quarantine.moved(each.topic)
     if delivery.keeps_group:
         await offsets.tell({each: stand.next_offset for each, stand in applied.end.items()})
         if waits:
@@ -120,7 +124,17 @@ async def _remembered(delivery: Delivery) -> Stands | None:
             table = str(schema.schema.table)
             delivery.report(Known(delivery.pipeline, delivery.unit, table))
     topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
-    return await delivery.sink.applied(topics)
+    while True:
+        try:
+            return await delivery.sink.applied(topics)
+        except HeadwaterError as error:
+            topic = str(error.facts.get("topic", ""))
+            is_ours = topic in topics and delivery.isolates_tables
+            if not is_ours or error.cure is Cure.TIME or isinstance(error, Fenced):
+                raise
+            topics.remove(topic)
+            table = str(stored[topic].schema.table) if topic in stored else topic
+            _hold(delivery, topic, table, error, is_unopened=True)
 
 
 async def _stands(delivery: Delivery) -> Stands:
@@ -140,9 +154,12 @@ async def _id_of(log: Log, topic: str) -> str:
 def _held(delivery: Delivery) -> frozenset[str]:
     """Topics that are paused or quarantined just now."""
     desired = delivery.desired()
-    for topic, table in delivery.quarantine.lift(desired).items():
+    lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
+    for topic, held in lifted.items():
         logger.info("%s goes on with %s", delivery.unit, topic)
-        _tell_state(delivery, table, State.RUNNING)
+        _tell_state(delivery, held.table, State.RUNNING)
+    if any(held.needs_reopening for held in lifted.values()):
+        raise SinkUnavailable("tables that could not be opened are opened again")
     for table in sorted(desired.paused_tables ^ delivery.paused):
         is_paused = table in desired.paused_tables
         _tell_state(delivery, table, State.PAUSED if is_paused else State.RUNNING)
@@ -233,11 +250,24 @@ def _without_culprits(
     if not topics or not delivery.isolates_tables:
         raise error
     for topic in topics:
-        table = _table_of(delivery, topic)
-        logger.error("%s: %s is quarantined: %s", delivery.unit, table, error)
-        delivery.quarantine.put(topic, table=table, reason=str(error), desired=delivery.desired())
-        _tell_state(delivery, table, State.QUARANTINED, str(error))
+        _hold(delivery, topic, _table_of(delivery, topic), error)
     return _without(part, topics)
+
+
+def _hold(
+    delivery: Delivery, topic: str, table: str, error: HeadwaterError, *, is_unopened: bool = False
+) -> None:
+    reason = delivery.quarantine.put(
+        topic,
+        table=table,
+        error=error,
+        desired=delivery.desired(),
+        now_ms=delivery.clock.now_ms(),
+        needs_reopening=is_unopened,
+    )
+    bug = error.__cause__ if isinstance(error, TableFailed) else None
+    logger.error("%s: %s is quarantined: %s", delivery.unit, table, reason, exc_info=bug)
+    _tell_state(delivery, table, State.QUARANTINED, reason)
 
 
 def _without(part: Slice, topics: set[str]) -> Slice:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from core_log.changes import TableChanges, joined
 from core_log.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
+from core_log.table_failures import failures_named
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.loops.busy_work import beside, one_ahead
@@ -164,12 +165,14 @@ class SliceReader:
         """What each fetch brings of a partition, while the next is under way."""
         async with aclosing(one_ahead(self._fetches(ends, begun, check))) as fetches:
             async for fetched, from_offset in fetches:
-                yield await self._decoder.decode(
-                    fetched,
-                    from_offset=from_offset,
-                    end=ends[fetched.partition],
-                    skipped=self._skipped().get(fetched.partition, NOTHING),
-                )
+                with failures_named(topic=fetched.partition.topic):
+                    decoded = await self._decoder.decode(
+                        fetched,
+                        from_offset=from_offset,
+                        end=ends[fetched.partition],
+                        skipped=self._skipped().get(fetched.partition, NOTHING),
+                    )
+                yield decoded
 
     async def _fetches(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
@@ -216,7 +219,8 @@ class SliceReader:
         read = Count(changes.schema.table, partition.topic, len(changes), size, committed_ms)
         self.hear([read])
         may_have_gaps = offsets[0].as_py() < cleaned[partition]
-        routed = self._after_log.apply(changes, may_have_gaps=may_have_gaps)
+        with failures_named(topic=partition.topic):
+            routed = self._after_log.apply(changes, may_have_gaps=may_have_gaps)
         for each in routed:
             self.feeds.setdefault(each.schema.table, set()).add(partition.topic)
         return routed

@@ -18,6 +18,7 @@ from core_log.errors import (
     SourceUnavailable,
 )
 from core_log.table_failures import leaves_of, place_of
+from pipelines.loops.quarantine import is_cured_outside, pause_ms, reason_of
 from pipelines.reports import Moved, Report, Reporter, State, StateChanged
 from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Incident, Patience
 
@@ -52,6 +53,10 @@ class Ended:
     reason: str = ""
     kind: str = ""
     """Name of the error's class, where an error ended it."""
+    retry_ms: int | None = None
+    """When a quarantined unit is tried again without a command; None where that is of no use."""
+    has_moved: bool = False
+    """Whether anything went through it before it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,17 @@ class Surroundings:
 
 
 async def supervise(
-    unit: UnitId, work: Work, patience: Patience, report: Reporter, around: Surroundings
+    unit: UnitId,
+    work: Work,
+    patience: Patience,
+    report: Reporter,
+    around: Surroundings,
+    *,
+    tries: int | None = None,
 ) -> Ended:
-    """Returns when the unit is done, fenced or given up; being cancelled is the only other end."""
-    return await _Supervision(unit, work, patience, report, around).run()
+    """Returns when the unit is done, fenced or given up; being cancelled is the only other end.
+    `tries`: how often it was given up and tried again; None where it is not tried again."""
+    return await _Supervision(unit, work, patience, report, around, tries).run()
 
 
 class _Supervision:
@@ -79,8 +91,10 @@ class _Supervision:
         patience: Patience,
         report: Reporter,
         around: Surroundings,
+        tries: int | None,
     ) -> None:
         self._unit, self._work, self._report, self._around = unit, work, report, around
+        self._tries, self._has_ever_moved = tries, False
         self._incident = Incident(Backoff(patience, around.random))
         self._crash_backoff, self._crashes = Backoff(patience, around.random), Crashes()
         self._has_moved = False
@@ -124,11 +138,19 @@ class _Supervision:
                 self._around.clock.monotonic_ms(), is_connection=isinstance(error, CONNECTIONS)
             )
         if delay_ms is None:
-            logger.error("%s is quarantined: %s", self._unit, reason)
-            return Ended(self._unit, State.QUARANTINED, reason, type(error).__name__)
+            return self._given_up(error, reason)
         logger.warning("%s tries again in %.1f s: %s", self._unit, delay_ms / 1_000, reason)
         await self._pause(delay_ms, reason)
         return None
+
+    def _given_up(self, error: HeadwaterError, reason: str) -> Ended:
+        retry_ms, has_moved = None, self._has_ever_moved
+        if self._tries is not None and is_cured_outside(error):
+            retry_ms = pause_ms(0 if has_moved else self._tries)
+            reason = reason_of(reason, self._around.clock.now_ms() + retry_ms)
+        logger.error("%s is quarantined: %s", self._unit, reason)
+        kind = type(error).__name__
+        return Ended(self._unit, State.QUARANTINED, reason, kind, retry_ms, has_moved)
 
     async def _after_crash(self, bug: Exception) -> Ended | None:
         """A bug, ours or of a user's function: only the log holds its words, which may quote
@@ -159,6 +181,7 @@ class _Supervision:
 
     def _pass_on(self, report: Report) -> None:
         self._has_moved = self._has_moved or isinstance(report, Moved)
+        self._has_ever_moved = self._has_ever_moved or self._has_moved
         self._report(report)
 
     def _tell(self, state: State, reason: str = "") -> None:

@@ -150,6 +150,8 @@ class _Unit:
         self._around = replace(around, redact=job.loaded.redaction.scrub)
         self._is_informed = asyncio.Event()
         """Whether it is known what is wanted, so that what changes from now on is news."""
+        self._tries = 0
+        """How often it was tried again since anything went through it."""
 
     async def run(self) -> None:
         async with self._open_log(self._job.loaded) as log, asyncio.TaskGroup() as tasks:
@@ -184,12 +186,19 @@ class _Unit:
         desired: DesiredState,
         tasks: asyncio.TaskGroup,
     ) -> bool:
-        """Whether the unit shall begin afresh: somebody restarted it, or resumed it after it was
-        given up."""
+        """Whether the unit shall begin afresh: somebody restarted it, or it was given up and then
+        resumed, or is tried again as its cause may be cured outside."""
         retry = self._job.loaded.spec.errors.retry
         patience = Patience(retry.for_ms, retry.backoff.first_ms, retry.backoff.longest_ms)
         supervised = tasks.create_task(
-            supervise(self._job.unit, live, patience, self._listeners.report, self._around)
+            supervise(
+                self._job.unit,
+                live,
+                patience,
+                self._listeners.report,
+                self._around,
+                tries=None if self._job.until_end else self._tries,
+            )
         )
         restarted = tasks.create_task(self._until_other(desired, _newest_restart))
         try:
@@ -201,11 +210,25 @@ class _Unit:
         if supervised.cancelled():
             return True
         ended = supervised.result()
-        self._listeners.ended(ended)
+        if ended.retry_ms is None:  # else it only rests
+            self._listeners.ended(ended)
         if ended.state is not State.QUARANTINED or self._job.until_end:
             return False
-        await self._until_other(desired, Desired.fresh_start)
+        await self._until_retried(desired, ended)
         return True
+
+    async def _until_retried(self, desired: DesiredState, ended: Ended) -> None:
+        """A person resumes it, or its time comes."""
+        self._tries = 1 if ended.has_moved else self._tries + 1
+        waits = [asyncio.ensure_future(self._until_other(desired, Desired.fresh_start))]
+        if ended.retry_ms is not None:
+            waits.append(asyncio.ensure_future(self._around.sleep(ended.retry_ms / 1_000)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.wait(waits)
 
     async def _follow(self, desired: DesiredState) -> None:
         await self._is_informed.wait()

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from core_log.errors import Fenced, HeadwaterError, SinkRejected
 from core_log.finding import Finding
+from core_log.table_failures import failures_named
 from core_log.table_schema import TableId, TableSchema
 from sinks.files.manifest import Commit, CommittedFile, Intent, Manifest
 from sinks.files.naming import table_directory
@@ -62,7 +63,8 @@ class FilesSink:
         staging = Staging(scratch, self._settings, stem=f"{head.sequence + 1:020d}-{intent_id}")
         try:
             async for changes in part.changes():
-                await in_thread(partial(staging.add, changes))
+                with failures_named(table=str(changes.schema.table)):
+                    await in_thread(partial(staging.add, changes))
             await in_thread(lambda: self._commit(part, head, intent_id, staging.finish()))
         finally:
             staging.abandon()

@@ -8,6 +8,7 @@ from core_log.errors import Fenced, HeadwaterError, LogUnavailable, SinkRejected
 from core_log.finding import Finding
 from core_log.log import TopicPartition
 from core_log.settings import TopicSettings
+from core_log.table_failures import failures_named
 from core_log.table_schema import TableId, TableSchema
 from sinks.kafka.settings import KafkaSinkSettings
 from sinks.sink import SinkContext, Slice, Stand, Stands
@@ -134,12 +135,13 @@ class KafkaSink:
             async for changes in part.changes():
                 if not len(changes):
                     continue
-                outgoing = await self._outgoing_of(changes.schema.table)
                 now_ms = self._context.clock.now_ms()
-                for partition, batch in outgoing.encode(
-                    changes, pipeline=self._context.pipeline, now_ms=now_ms
-                ):
-                    await transaction.append(partition, batch)
+                with failures_named(table=str(changes.schema.table)):
+                    outgoing = await self._outgoing_of(changes.schema.table)
+                    for partition, batch in outgoing.encode(
+                        changes, pipeline=self._context.pipeline, now_ms=now_ms
+                    ):
+                        await transaction.append(partition, batch)
             for batch in encode_stands(part.end, now_ms=self._context.clock.now_ms()):
                 await transaction.append(home, batch)
         self._stands |= part.end

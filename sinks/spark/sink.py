@@ -19,12 +19,23 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.errors import ConfigError, Fenced, HeadwaterError, SinkUnavailable
+from core_log.errors import ConfigError, Cure, Fenced, HeadwaterError, SinkUnavailable
 from core_log.finding import Finding
 from core_log.log import TopicPartition
+from core_log.table_failures import failure_of, failures_named
 from core_log.table_schema import TableId, TableSchema
 from sinks.aged_deletes import check_no_delete_was_missed
-from sinks.sink import CarryOver, Contents, Recipe, SinkContext, Slice, Stand, Stands, TableVersion
+from sinks.sink import (
+    CarryOver,
+    Contents,
+    MaintenanceFailed,
+    Recipe,
+    SinkContext,
+    Slice,
+    Stand,
+    Stands,
+    TableVersion,
+)
 from sinks.spark.column_types import spark_type
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
@@ -157,7 +168,8 @@ class SparkSink:
         for topic in topics & head.feeds.keys():
             table, id = head.feeds[topic]
             if table not in states:
-                states[table] = self._lake.table(table).load()
+                with failures_named(topic=topic, table=str(table)):
+                    states[table] = self._lake.table(table).load()
             state = states[table]
             if state is None or state.id != id:
                 found = {part: stand for part, stand in found.items() if part.topic != topic}
@@ -192,7 +204,8 @@ class SparkSink:
             head = self._ledger.head()
             feeds, anew, found = dict(head.feeds), set[str](), set[TopicPartition]()
             for table, portion in portions.items():
-                state = self._lake.table(table).load()
+                with failures_named(table=str(table)):
+                    state = self._lake.table(table).load()
                 if state is None:
                     self._check_not_gone(table, portion, head)
                     portion.id = portion.id or str(uuid4())
@@ -233,12 +246,16 @@ class SparkSink:
 
         async def one(table: TableId, portion: Portion) -> None:
             async with gate:
-                stretch = portion.stretch(part)
-                kept = self._lake.table(table)
-                await self._move(kept, part, portion, stretch, head.passed)
-                self._tell_health(kept)
-                for each, end in stretch.end.items():
-                    self._done[each] = (stretch.start[each], end)
+                with failures_named(table=str(table)):
+                    await move(table, portion)
+
+        async def move(table: TableId, portion: Portion) -> None:
+            stretch = portion.stretch(part)
+            kept = self._lake.table(table)
+            await self._move(kept, part, portion, stretch, head.passed)
+            self._tell_health(kept)
+            for each, end in stretch.end.items():
+                self._done[each] = (stretch.start[each], end)
 
         answers = await asyncio.gather(
             *(one(table, portion) for table, portion in portions.items()), return_exceptions=True
@@ -322,16 +339,18 @@ class SparkSink:
         except HeadwaterError as error:
             found.append(Finding(error.statement, error.hint or "see to it that it can be written"))
             return found
-        for table, how in self._waiting().items():
-            said = self._waits(table, how)
-            cure = f"headwater rebuild {self._context.pipeline}/{table} --swap"
-            found.append(Finding(said, cure, is_fatal=False))
+        for kept in self._known():
+            cure = f"headwater rebuild {self._context.pipeline}/{kept.table} --swap"
+            try:
+                how = kept.waits_for_rebuild()
+            except Exception as bug:
+                failure = failure_of(bug)
+                said = f"table {kept.table}: {failure.statement}"
+                found.append(Finding(said, failure.hint or cure, is_fatal=False))
+                continue
+            if how is not None:
+                found.append(Finding(self._waits(kept.table, how), cure, is_fatal=False))
         return found
-
-    def _waiting(self) -> dict[TableId, str]:
-        """Tables that are kept otherwise than the settings now say, and how."""
-        found = {kept.table: kept.waits_for_rebuild() for kept in self._known()}
-        return {table: how for table, how in found.items() if how is not None}
 
     def _waits(self, table: TableId, how: str) -> str:
         return f"table {table} stays as it is until a rebuild: {how}"
@@ -346,7 +365,13 @@ class SparkSink:
             self._maintained_ms = now_ms
         elif every_ms and now_ms - self._maintained_ms >= every_ms:
             self._maintained_ms = now_ms
-            for line in await self.maintain():
+            try:
+                done = await self.maintain()
+            except MaintenanceFailed as error:
+                done = error.done
+                for table, why in error.failures.items():
+                    logger.error("table %s is not maintained: %s", table, why)
+            for line in done:
                 logger.info("%s", line)
 
     def _maintain(self, tables: frozenset[str]) -> list[str]:
@@ -362,7 +387,15 @@ class SparkSink:
                 table=", ".join(sorted(tables)),
                 hint="there is " + (", ".join(str(kept.table) for kept in known) or "none"),
             )
-        return [line for kept in chosen for line in maintain(kept, self._settings, now_ms=now_ms)]
+        done, failures = list[str](), dict[str, str]()
+        for kept in chosen:
+            try:
+                done += maintain(kept, self._settings, now_ms=now_ms)
+            except Exception as bug:
+                failures[str(kept.table)] = str(failure_of(bug))
+        if failures:
+            raise MaintenanceFailed(done, failures)
+        return done
 
     def _tell_health(self, kept: KeptTable) -> None:
         state, chosen = kept.newest, self._settings.of(str(kept.table))
@@ -370,11 +403,17 @@ class SparkSink:
             self._context.report(health_of(kept.table, state, file_rows=chosen.file_rows))
 
     def _drop(self) -> list[str]:
-        said = []
+        said, failures = list[str](), list[HeadwaterError]()
         for kept in self._known():
-            if kept.load() is not None:
-                kept.lake.drop()
-                said.append(f"removed table {kept.table} under {kept.place.root}")
+            try:
+                with failures_named(table=str(kept.table)):
+                    if kept.load() is not None:
+                        kept.lake.drop()
+                        said.append(f"removed table {kept.table} under {kept.place.root}")
+            except HeadwaterError as error:
+                failures.append(error)
+        if failures:  # the ledger stays: by it the next attempt knows them
+            raise failures[0]
         self._ledger.forget()
         self._lake.forget()
         self._told, self._done = {}, {}
@@ -416,10 +455,11 @@ def _without(stands: Stands, done: Iterable[TopicPartition]) -> Stands:
 
 def _worst(failures: Sequence[BaseException]) -> BaseException:
     """What must not be hidden behind another: the end of this run, and what is no failure of
-    ours."""
+    ours. A table that time does not cure goes before those for which the slice is tried again."""
     unexpected = [each for each in failures if not isinstance(each, HeadwaterError)]
     fenced = [each for each in failures if isinstance(each, Fenced)]
-    return [*unexpected, *fenced, *failures][0]
+    lasting = [each for each in failures if getattr(each, "cure", None) is not Cure.TIME]
+    return [*unexpected, *fenced, *lasting, *failures][0]
 
 
 async def _in_threads(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:

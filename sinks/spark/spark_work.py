@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.errors import SinkUnavailable
+from core_log.errors import SinkRejected, SinkUnavailable
 from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableSchema
 from sinks.sink import Count, SplitReader, Stands
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 SAMPLE_POINTS, SAMPLE_RECORDS = 8, 500
+LASTING = ("SinkRejected", "SchemaRefused", "TableFailed")
+"""Errors of tasks that the same task would meet again, as of a damaged file."""
 LARGEST = 2
 """So many times the wanted size of a file one task holds at most, about."""
 SPLIT_ROWS_MIN = 50_000
@@ -260,6 +262,8 @@ def rows_of(frame: "DataFrame") -> "list[Row]":
             raise UnknownShape from None
         if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
             raise BadRecords from error
+        if any(name in said for name in LASTING):
+            raise SinkRejected("a task of Spark has failed", why=_last_line(said)) from error
         raise SinkUnavailable("Spark has failed", why=_last_line(said)) from error
 
 

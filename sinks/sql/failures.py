@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from core_log.errors import HeadwaterError, SinkRejected, SinkUnavailable
+from core_log.table_failures import failure_of
 from sinks.sql.dialects.dialect import Dialect, Problem
 
 
@@ -15,9 +16,9 @@ class TryAgain(Exception):
 class ShapeFirst(Exception):
     """These statements have to run outside of the transaction, which then begins again."""
 
-    def __init__(self, statements: list[str]) -> None:
+    def __init__(self, statements: list[str], *, table: str) -> None:
         super().__init__(f"{len(statements)} statements")
-        self.statements = statements
+        self.statements, self.table = statements, table
 
 
 def meaning(dialect: Dialect, error: BaseException) -> tuple[Problem, str]:
@@ -27,13 +28,16 @@ def meaning(dialect: Dialect, error: BaseException) -> tuple[Problem, str]:
 
 @contextmanager
 def translated(dialect: Dialect, *, table: str = "") -> Iterator[None]:
-    """Errors of the driver leave as our own; others of Python's, which are bugs, as they are."""
+    """Errors of the driver leave as our own. Others of Python's are bugs: they get the name of
+    their table, where it is known."""
     try:
         yield
-    except (HeadwaterError, TryAgain, ShapeFirst, AssertionError):
+    except (HeadwaterError, TryAgain, ShapeFirst):
         raise
     except Exception as error:
         if not is_of_driver(error):
+            if table:
+                raise failure_of(error, table=table) from error
             raise
         raise ours(dialect, error, table=table) from None
 

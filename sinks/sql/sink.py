@@ -55,7 +55,7 @@ class SqlSink:
             try:
                 await self._apply_once(part)
             except ShapeFirst as wanted:
-                await self._run_outside(wanted.statements)
+                await self._run_outside(wanted)
             except TryAgain as refusal:
                 refusals += 1
                 if refusals == ATTEMPTS_MAX:
@@ -160,8 +160,8 @@ class SqlSink:
     async def _truncate(self, changes: TableChanges) -> None:
         await self._run(lambda target: target.truncate(changes))
 
-    async def _run_outside(self, statements: Sequence[str]) -> None:
-        await self._run(lambda target: target.run_outside(statements))
+    async def _run_outside(self, wanted: ShapeFirst) -> None:
+        await self._run(lambda target: target.run_outside(wanted.statements, table=wanted.table))
 
     async def _ask(self, work: "Callable[[Target], Result]") -> Result:
         try:

@@ -1,5 +1,6 @@
 """One database as a target: a transaction per slice, in which rows and offsets change together."""
 
+import logging
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from sinks.sql.tables import Layout, Shadow, Shaping, Tables, cannot_rekey
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+logger = logging.getLogger(__name__)
 
 REJECTS_MAX = 100
 """Records that are looked for before they are reported; the next attempt finds the next ones."""
@@ -84,7 +87,8 @@ class Target:
         """Applies changes; raises `RecordsRejected` with those that can never be applied."""
         schema, connection = chunk.schema, self.connected()
         layout = self._layout(schema, [part.topic for part in chunk.partitions])
-        unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
+        with translated(self.dialect, table=str(schema.table)):
+            unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
         if unfit:
             raise _rejected(chunk, unfit)
         problem = self._attempt(layout, chunk)
@@ -139,10 +143,10 @@ class Target:
         if self._connection is not None and self._connection.invalidated:
             self.disconnect()
 
-    def run_outside(self, statements: Sequence[str]) -> None:
+    def run_outside(self, statements: Sequence[str], *, table: str) -> None:
         """DDL where it commits by itself. It may have been done by half before."""
         self.rollback()
-        with translated(self.dialect):
+        with translated(self.dialect, table=table):
             for statement in statements:
                 run(self.connected(), statement)
             self.connected().connection.commit()
@@ -198,12 +202,23 @@ class Target:
         self.engine.dispose()
 
     def _drop_columns(self) -> None:
-        """Where DDL would have ended the transaction."""
+        """Where DDL would have ended the transaction. Its rows are there already, so a column that
+        cannot be dropped, as a view needs it, stays until another slice."""
         statements = [each for drops in self._drops.values() for each in drops]
         for statement in statements:
-            run(self.connected(), statement)
+            try:
+                run(self.connected(), statement)
+                self.connected().connection.commit()
+            except Exception as error:
+                if not is_of_driver(error) or meaning(self.dialect, error)[0] is Problem.AWAY:
+                    raise
+                self.connected().connection.rollback()
+                logger.warning(
+                    "a column stays in the target: %s (%s)",
+                    statement,
+                    meaning(self.dialect, error)[1],
+                )
         if statements:
-            self.connected().connection.commit()
             self.tables.forget()
 
     def _lock(self, connection: "sa.Connection", start: Stands) -> None:
@@ -321,7 +336,7 @@ class Target:
         shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
             if shaping.statements:
-                raise ShapeFirst(list(shaping.statements))
+                raise ShapeFirst(list(shaping.statements), table=str(schema.table))
             # A column that a later schema of the same slice has again is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
             return shaping.layout

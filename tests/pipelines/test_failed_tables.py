@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
 from pipelines.proving.verdicts import Sides
+from pipelines.reports import State, StateChanged
 from tests.pipelines.proving_world import World, tell
 from tests.pipelines.test_verify import execute
 
@@ -13,6 +16,7 @@ SINKS = {
     "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
     "spark": "{type: spark, path: lake, commit_every: 0s}",
 }
+KEPT = {"kept": '{type: spark, path: lake, commit_every: 0s, tables: {"*": {mode: soft_delete}}}'}
 PIPELINE = """
 pipeline: copy
 source: {{type: sql, url: "sqlite:///source.db", tables: ["*"], deletes: compare}}
@@ -24,7 +28,7 @@ TABLES = ("a", "b", "c")
 
 
 def pipeline(kind: str = "sql") -> str:
-    return PIPELINE.format(sink=SINKS[kind])
+    return PIPELINE.format(sink=(SINKS | KEPT)[kind])
 
 
 def make_tables(path: Path) -> None:
@@ -127,3 +131,57 @@ def test_a_table_that_cannot_be_mended_keeps_no_other_from_it(
 
     assert found["a", "sql"].compared.differing == 3 and "too many" in found["a", "sql"].unmended
     assert found["b", "sql"].is_equal and found["b", "sql"].mended == 1
+
+
+def held_reasons(told: list[Any]) -> dict[str, str]:
+    """The tables that are quarantined at the end, and why."""
+    found: dict[str, str] = {}
+    for each in told:
+        if isinstance(each, StateChanged) and each.table:
+            found.pop(each.table, None)
+            if each.state is State.QUARANTINED:
+                found[each.table] = each.reason
+    return found
+
+
+async def run_told(world: World, unit: str) -> dict[str, str]:
+    told: list[Any] = []
+    await run_unit(
+        world.loaded,
+        unit,
+        world.log,
+        desired=lambda: Desired("copy"),
+        clock=world.clock,
+        report=told.append,
+        until_end=True,
+    )
+    return held_reasons(told)
+
+
+def test_a_damaged_file_of_the_lake_holds_its_table_alone_at_every_start(
+    tmp_path: Path, headwater: Any
+) -> None:
+    async def story(world: World) -> Any:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+        [damaged] = (tmp_path / "lake" / "a").glob("*.parquet")
+        damaged.write_bytes(damaged.read_bytes()[:-100])
+        for table in TABLES:
+            execute(tmp_path / "source.db", f"UPDATE {table} SET v = 'new' WHERE id = 1")
+        await world.run("source")
+        first = await run_told(world, "spark")
+        [log] = (tmp_path / "lake" / "b" / "_delta_log").glob("*00.json")
+        log.write_bytes(b"{damaged")
+        for table in TABLES:
+            execute(tmp_path / "source.db", f"UPDATE {table} SET v = 'newer' WHERE id = 1")
+        await world.run("source")
+        second = await run_told(world, "spark")
+        return first, second, await world.verified("c")
+
+    first, second, others = tell(tmp_path, pipeline("kept"), story)
+    maintained = headwater("maintain", "copy", "-f", tmp_path / "pipeline.yaml")
+
+    assert list(first) == ["a"] and "rebuild" in first["a"] and "next try" in first["a"]
+    assert sorted(second) == ["a", "b"]
+    assert others["c", "spark"].is_equal
+    assert maintained.code == 4 and "b: " in maintained.data

@@ -18,6 +18,7 @@ from connectors.postgres.wal.line import LOST
 from connectors.postgres.wal.pgoutput import Ending
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
+MISSING = "42704"
 TIMEOUT_MS_UNKNOWN = 60_000
 ORIGIN_SINCE = 16_0000
 
@@ -81,6 +82,9 @@ def refusal(ending: Ending) -> HeadwaterError:
         return not_utf8("the server does not stream", **facts)
     if state[:2] in SPEAKING:
         facts["why"] = fields.get(b"M", "")
+    if state == MISSING:  # what was missed, and what is done then, is known from its position
+        facts["hint"] = "none is needed: the source looks at its publication and its slot again"
+        return SourceUnavailable("the publication or the slot is gone", **facts)
     if state[:2] in PASSING or not state:
         return SourceUnavailable("the server ended the stream", **facts)
     return SourceRejected("the server does not stream", **facts)

@@ -29,6 +29,10 @@ CHECKPOINT_EVERY = 20
 HOUR_MS = 3_600_000
 
 
+DAMAGE = ("Json error", "Parquet error", "Arrow error", "Invalid JSON")
+"""In what deltalake says of a log that no reader can read."""
+
+
 class DeltaLakeTable:
     """Versions are numbered, and a number can be given once: that is what makes a commit
     conditional, in a directory as in a bucket."""
@@ -140,7 +144,15 @@ class DeltaLakeTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise SinkUnavailable("the lake's store refuses", table=root, why=str(error)) from error
+            if any(name in str(error) for name in DAMAGE):
+                raise SinkRejected(
+                    "the Delta log of a table is damaged",
+                    place=root,
+                    hint="put its files back from a copy; or drop the table with its data, and"
+                    " it is filled anew: headwater drop PIPELINE/TABLE --data",
+                ) from error
+            why = str(error).partition("\n")[0]
+            raise SinkUnavailable("the lake's store refuses", place=root, why=why) from error
 
     def _is_there(self, version: int) -> bool:
         """Whether the table still is the one that was held: it can have been dropped."""

@@ -17,7 +17,7 @@ from connectors.source import Remark, SourceContext, SourceReport
 from core_log.errors import PositionLost, SourceRejected, SourceUnavailable
 from core_log.table_schema import TableId
 from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
-from tests.connectors.postgres.stories import Story, story
+from tests.connectors.postgres.stories import Story, events_of, story
 from tests.connectors.postgres.test_lost_positions import PIPELINE, rows_of, run_once, said_of
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
@@ -277,3 +277,27 @@ async def watching(
     entries = published.told(found, tables)
     forms = FormWatch([], {}, may_read=True)
     return Watch(settings_of(guest), context, NAME, numbers, entries, forms), said
+
+
+@pytest.mark.parametrize("mismatch", ["stop", "resnapshot"])
+async def test_a_publication_that_is_dropped_under_the_stream_is_a_gap_that_the_file_decides_on(
+    guest: Guest, mismatch: str
+) -> None:
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+    choices: dict[str, Any] = {"url": guest.owner, "position_mismatch": mismatch}
+
+    async with story(guest, **choices) as told:
+        with pytest.raises(SourceUnavailable, match="publication"):
+            await told.tell("DROP PUBLICATION headwater_shop", "INSERT INTO orders VALUES (2)")
+        positions = dict(told.positions)
+    guest.until_nobody_streams()
+
+    if mismatch == "stop":
+        with pytest.raises(PositionLost, match="publication is gone") as lost:
+            async with story(guest, positions=positions, **choices):
+                pass
+        assert "resnapshot" in lost.value.hint
+    else:
+        async with story(guest, positions=positions, **choices) as told:
+            found = [event for changes in told.tables for event in events_of(changes)]
+        assert [each.operation for each in found] == ["t", "r", "r"]

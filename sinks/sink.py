@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -223,6 +224,20 @@ class Rebuildable(Protocol):
         ...
 
 
+DELETED_AT = "_headwater_deleted_at"
+"""When the source deleted a row that stays; null of one that is there."""
+
+
+class DeletedRows(Enum):
+    """What becomes of them in a target's table."""
+
+    GONE = "gone"
+    STAY = "stay"
+    """With nothing that tells them from others: `deletes: ignore`."""
+    MARKED = "marked"
+    """They stay, and say since when: mode `soft_delete`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contents:
     """What a target's table holds at one moment, while the sink may go on writing to it."""
@@ -232,10 +247,10 @@ class Contents:
     columns: tuple[str, ...]
     """Which columns the target gives back with the values it was given, the key's among them."""
     batches: AsyncIterator[pa.RecordBatch]
-    """The rows as they are now, in any order: of a soft delete, a history or a change log only
-    what is current. They have `columns`, in that order, of the types that the schema asks for."""
-    keeps_deleted: bool = False
-    """Whether rows stay that the source has deleted."""
+    """The rows as they are now, in any order: of a history or a change log only what is current.
+    They have `columns`, in that order, of the types that the schema asks for, and behind these
+    `DELETED_AT` where deleted rows are marked."""
+    deleted: DeletedRows = DeletedRows.GONE
 
 
 class Comparable(Protocol):

@@ -11,7 +11,9 @@ import pyarrow as pa
 from core_log.rows.digests import Digests
 from core_log.varint import Int64s
 from pipelines.loops.records_by_offset import Place
+from pipelines.proving.deleted_rows import THERE, Mask
 from pipelines.proving.folding import Shape, State
+from sinks.sink import DeletedRows
 
 KEYS_KEPT = 100_000
 """Differing keys that are remembered; beyond them they are only counted."""
@@ -38,6 +40,8 @@ class Differing:
     ours: int = 0
     """The row's digest in the log; 0 where it is not there."""
     theirs: int = 0
+    end_us: int = THERE
+    """When the row went, by the log, or `THERE`."""
 
 
 @dataclass(slots=True)
@@ -71,33 +75,58 @@ class Compared:
 class Comparison:
     """Feed it the rows of the other side, in any order."""
 
-    def __init__(self, state: State, shape: Shape, *, keeps_deleted: bool = False) -> None:
-        self._state, self._shape, self._keeps_deleted = state, shape, keeps_deleted
-        self._seen = np.zeros(len(state), np.bool_)
+    def __init__(
+        self, state: State, shape: Shape, *, deleted: DeletedRows = DeletedRows.GONE
+    ) -> None:
+        """`state` has rows that are gone where the other side keeps deleted ones."""
+        self._state, self._shape, self._deleted = state, shape, deleted
+        self._seen = np.zeros(len(state.keys), np.bool_)
         self.result = Compared(len(state))
 
-    def take(self, rows: pa.RecordBatch) -> None:
-        """`rows` are as `Shape.projected` makes them."""
+    def take(self, rows: pa.RecordBatch, ends_us: Int64s | None = None) -> None:
+        """`rows` are as `Shape.projected` makes them; `ends_us` says when each was deleted."""
         keys, digests = self._shape.digests(rows)
         places, is_known = self._state.find(keys)
         known = places[is_known]
         is_again = np.zeros(len(keys), np.bool_)
         is_again[is_known] = self._seen[known] | ~_firsts(known)
         self._seen[known] = True
-        is_changed = is_known & ~is_again
-        is_changed[is_known] &= self._state.rows[known] != digests[is_known]
+        is_changed, is_extra = is_known & ~is_again, ~is_known
+        is_changed[is_known] &= self._state.is_row[known] & (
+            self._state.rows[known] != digests[is_known]
+        )
+        if self._deleted is DeletedRows.STAY:
+            is_extra &= self._state.is_whole
+        elif ends_us is not None:
+            is_changed |= self._is_of_another_end(known, is_known, ends_us) & ~is_again
+            is_extra |= is_known & (ends_us == THERE) & ~self._is_row(known, is_known)
+            is_extra &= (ends_us == THERE) | self._state.is_whole
+            is_changed &= ~is_extra
         self.result.rows += rows.num_rows
         self._note(Kind.TWICE, is_again, rows, keys, digests, places)
         self._note(Kind.CHANGED, is_changed, rows, keys, digests, places)
-        if not self._keeps_deleted:
-            self._note(Kind.EXTRA, ~is_known, rows, keys, digests, places)
+        self._note(Kind.EXTRA, is_extra, rows, keys, digests, places)
+
+    def _is_of_another_end(self, known: Int64s, is_known: Mask, ends_us: Int64s) -> Mask:
+        """Of what is compacted by another key the log tells only until when at the latest."""
+        found = np.zeros(len(is_known), np.bool_)
+        ours, theirs = self._state.ends_us[known], ends_us[is_known]
+        is_earlier = self._state.is_bound[known] & (theirs != THERE) & (theirs < ours)
+        found[is_known] = (theirs != ours) & ~is_earlier
+        return found
+
+    def _is_row(self, known: Int64s, is_known: Mask) -> Mask:
+        found = np.zeros(len(is_known), np.bool_)
+        found[is_known] = self._state.is_row[known]
+        return found
 
     def finish(self) -> Compared:
-        missing = np.flatnonzero(~self._seen)
+        missing = np.flatnonzero(~self._seen & self._state.is_row)
         self.result.counts[Kind.MISSING] += len(missing)
         for place in missing[: self._room].tolist():
             ours = int(self._state.rows[place])
-            found = Differing(Kind.MISSING, None, self._state.place(place), ours)
+            end_us = int(self._state.ends_us[place])
+            found = Differing(Kind.MISSING, None, self._state.place(place), ours, end_us=end_us)
             self.result.keys[int(self._state.keys[place])] = found
         return self.result
 
@@ -119,10 +148,16 @@ class Comparison:
         found = found[: self._room]
         named = rows.select(list(self._shape.schema.key)).take(pa.array(found)).to_pylist()
         for row, key in zip(found.tolist(), named, strict=True):
-            is_known = kind is not Kind.EXTRA
-            place = self._state.place(int(places[row])) if is_known else None
-            ours = int(self._state.rows[places[row]]) if is_known else 0
-            self.result.keys[int(keys[row])] = Differing(kind, key, place, ours, int(digests[row]))
+            is_row = kind is not Kind.EXTRA
+            place = self._state.place(int(places[row])) if is_row else None
+            ours = int(self._state.rows[places[row]]) if is_row else 0
+            self.result.keys[int(keys[row])] = Differing(
+                kind, key, place, ours, int(digests[row]), self._end_of(keys[row], int(places[row]))
+            )
+
+    def _end_of(self, key: np.uint64, place: int) -> int:
+        is_known = len(self._state.keys) and self._state.keys[place] == key
+        return int(self._state.ends_us[place]) if is_known else THERE
 
 
 def _firsts(places: Int64s) -> Any:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.changes import Operation, TableChanges
+from core_log.changes import TableChanges
 from core_log.errors import RecordsRejected, SinkRejected
 from core_log.log import Log, TopicPartition
 from core_log.rows.digests import Digests, digests_of
@@ -18,6 +18,16 @@ from core_log.table_schema import TableSchema
 from core_log.varint import Int64s
 from pipelines.loops.busy_work import beside
 from pipelines.loops.reading import AfterLog, SliceReader
+from pipelines.proving.deleted_rows import (
+    NOTHING,
+    THERE,
+    Mask,
+    Piece,
+    emptied,
+    folded,
+    joined,
+    piece_of,
+)
 from pipelines.proving.moments import Ends
 from sinks.sink import Slice, Stand
 
@@ -89,9 +99,41 @@ class State:
     """Where in `partitions` the partition stands that told the row last."""
     offsets: Int64s
     partitions: tuple[TopicPartition, ...]
+    is_row: Mask
+    """Where not, only the delete of a key is told."""
+    ends_us: Int64s
+    """When the row went, or `THERE`."""
+    is_bound: Mask
+    """Whether it may have gone earlier."""
+    is_whole: bool = False
+    """Whether the log has told of every row that there ever was."""
 
     def __len__(self) -> int:
-        return len(self.keys)
+        """Rows that the log tells, those among them that are gone."""
+        return int(np.count_nonzero(self.is_row))
+
+    def current(self) -> "State":
+        """Without what is gone."""
+        is_there = self.ends_us == THERE
+        return self if is_there.all() else self._take(is_there)
+
+    def bounded(self, cleaned_to: Ends) -> "State":
+        """With what can be told where the log may have forgotten what is below these offsets."""
+        marks = np.array([cleaned_to[part] for part in self.partitions], np.int64)
+        is_bound = self.is_bound & (~self.is_row | (self.offsets < marks[self.origins]))
+        return replace(self, is_bound=is_bound, is_whole=not marks.any())
+
+    def _take(self, mask: Mask) -> "State":
+        return State(
+            self.keys[mask],
+            self.rows[mask],
+            self.origins[mask],
+            self.offsets[mask],
+            self.partitions,
+            self.is_row[mask],
+            self.ends_us[mask],
+            self.is_bound[mask],
+        )
 
     def place(self, row: int) -> tuple[TopicPartition, int]:
         """Where in the log it was told last."""
@@ -108,8 +150,17 @@ class State:
 class Fold:
     """Reads every topic once, however many moments of it are asked for."""
 
-    def __init__(self, log: Log, shape: Shape, *, after_log: AfterLog, fetch_bytes: int) -> None:
-        self._log, self._shape = log, shape
+    def __init__(
+        self,
+        log: Log,
+        shape: Shape,
+        *,
+        after_log: AfterLog,
+        fetch_bytes: int,
+        keeps_deleted: bool = False,
+    ) -> None:
+        """With `keeps_deleted` the states have the rows that are gone as well."""
+        self._log, self._shape, self._keeps_deleted = log, shape, keeps_deleted
         self._after_log, self._fetch_bytes = after_log, fetch_bytes
         self.skipped: dict[TopicPartition, set[int]] = {}
         """Records that no reader could decode, and that no target therefore has."""
@@ -121,7 +172,8 @@ class Fold:
         partitions = tuple(sorted({part for ends in moments for part in ends}))
         while True:
             tallies = {
-                part: _Tally(sorted({ends.get(part, 0) for ends in moments})) for part in partitions
+                part: _Tally(sorted({ends.get(part, 0) for ends in moments}), self._keeps_deleted)
+                for part in partitions
             }
             try:
                 await self._read(tallies, tell)
@@ -158,25 +210,14 @@ class Fold:
 
 
 @dataclass(slots=True)
-class _Piece:
-    keys: Digests
-    rows: Digests
-    offsets: Int64s
-    is_there: npt.NDArray[np.bool_]
-
-    def upto(self, offset: int) -> "_Piece":
-        end = int(np.searchsorted(self.offsets, offset))
-        return _Piece(self.keys[:end], self.rows[:end], self.offsets[:end], self.is_there[:end])
-
-
-@dataclass(slots=True)
 class _Tally:
     """One partition while it is read."""
 
     stops: Sequence[int]
     """Offsets at which its state is wanted, in rising order."""
-    states: dict[int, _Piece] = field(default_factory=dict)
-    pieces: list[_Piece] = field(default_factory=list)
+    keeps_deleted: bool
+    states: dict[int, Piece] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
     waiting: int = 0
 
     def take(self, changes: TableChanges, shape: Shape) -> None:
@@ -184,60 +225,49 @@ class _Tally:
         offsets = changes.log_offsets.to_numpy()
         if changes.is_truncate:
             self._pass(int(offsets[0]))
-            self.pieces, self.waiting = [], 0
+            self._empty(changes.committed_us[0].as_py())
             return
-        keys, rows = shape.told(changes.rows)
-        is_there = changes.operations.to_numpy() != Operation.DELETE
-        piece = _Piece(keys, rows, offsets, is_there)
+        piece = piece_of(changes, *shape.told(changes.rows))
         for stop in self.stops:
             if stop not in self.states and stop <= offsets[-1]:
-                self.states[stop] = _newest([*self.pieces, piece.upto(stop)])
+                self.states[stop] = self._folded([*self.pieces, piece.upto(stop)])
         self.pieces.append(piece)
         self.waiting += len(offsets)
         if self.waiting > MERGE_ROWS:
-            self.pieces, self.waiting = [_newest(self.pieces)], 0
+            self.pieces, self.waiting = [self._folded(self.pieces)], 0
 
-    def at(self, stop: int) -> _Piece:
+    def at(self, stop: int) -> Piece:
         self._pass(stop)
         return self.states[stop]
+
+    def _folded(self, pieces: Sequence[Piece]) -> Piece:
+        return folded(pieces, keeps_deleted=self.keeps_deleted)
+
+    def _empty(self, committed_us: int) -> None:
+        self.waiting = 0
+        left = [self._folded(self.pieces)] if self.keeps_deleted else []
+        self.pieces = [emptied(piece, committed_us=committed_us) for piece in left]
 
     def _pass(self, offset: int) -> None:
         """All that comes is at or behind this offset."""
         for stop in self.stops:
             if stop not in self.states and stop <= offset:
-                self.states[stop] = _newest(self.pieces)
-
-
-def _newest(pieces: Sequence[_Piece]) -> _Piece:
-    """The last change of each key, deletes left out, by digest."""
-    if not pieces:
-        nothing = np.zeros(0, np.uint64)
-        return _Piece(nothing, nothing, np.zeros(0, np.int64), np.zeros(0, np.bool_))
-    keys = np.concatenate([piece.keys for piece in pieces])
-    order = np.argsort(keys)  # in which equal ones come anyhow: a stable order takes twice as long
-    ordered = keys[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    chosen = order
-    if len(order):
-        chosen = np.maximum.reduceat(order, np.flatnonzero(is_first))
-    chosen = chosen[np.concatenate([piece.is_there for piece in pieces])[chosen]]
-    return _Piece(
-        keys[chosen],
-        np.concatenate([piece.rows for piece in pieces])[chosen],
-        np.concatenate([piece.offsets for piece in pieces])[chosen],
-        np.ones(len(chosen), np.bool_),
-    )
+                self.states[stop] = self._folded(self.pieces)
 
 
 def _state(tallies: Mapping[TopicPartition, _Tally], ends: Ends) -> State:
     pieces = [tally.at(ends.get(part, 0)) for part, tally in tallies.items()]
-    keys = np.concatenate([piece.keys for piece in pieces])
+    whole = joined(pieces) if pieces else NOTHING
     origins = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(p.keys) for p in pieces])
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(whole.keys, kind="stable")
+    found = whole.take(order)
     return State(
-        keys[order],
-        np.concatenate([piece.rows for piece in pieces])[order],
+        found.keys,
+        found.rows,
         origins[order],
-        np.concatenate([piece.offsets for piece in pieces])[order],
+        found.offsets,
         tuple(tallies),
+        found.is_row,
+        found.ends_us,
+        found.is_bound,
     )

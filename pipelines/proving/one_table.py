@@ -18,10 +18,11 @@ from pipelines.journal.positions import load_positions
 from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.proving.comparing import Compared, Comparison, Kind
+from pipelines.proving.deleted_rows import cleaned_to, ends_in
 from pipelines.proving.folding import Fold, Shape
 from pipelines.proving.glancing import Glancing, glancing
 from pipelines.proving.keyless import Bag, LogBag, compare_bags
-from pipelines.proving.moments import Moment, check_exact, newest_moment
+from pipelines.proving.moments import Ends, Moment, check_exact, newest_moment
 from pipelines.proving.newest import keys_at
 from pipelines.proving.repairing import check_few
 from pipelines.proving.source_repair import SourceRepair, repair_log
@@ -30,7 +31,7 @@ from pipelines.proving.subjects import Subject
 from pipelines.proving.unread import still_unread
 from pipelines.proving.verdicts import SOURCE, Verdict, failed, outcomes
 from pipelines.transforms.after_log import AfterLog
-from sinks.sink import Comparable, Contents, Sink
+from sinks.sink import DELETED_AT, Comparable, Contents, DeletedRows, Sink
 
 KEYS_NAMED = 20
 """Differing keys that are named, of each comparison."""
@@ -236,13 +237,20 @@ class TableComparison:
         mends_log: bool,
     ) -> None:
         began_ms = self.clock.monotonic_ms()
-        fold = self._fold(shape)
+        keeps_deleted = any(
+            opened[name].deleted is not DeletedRows.GONE for name in moments if name in opened
+        )
+        fold = self._fold(shape, keeps_deleted=keeps_deleted)
         states = await fold.states([moment.ends for moment in moments.values()])
-        for (name, moment), state in zip(moments.items(), states, strict=True):
+        marks: Ends = {}
+        if keeps_deleted:
+            marks = await cleaned_to(self.log, self.loaded.name, await subject.partitions(self.log))
+        for (name, moment), told in zip(moments.items(), states, strict=True):
             with outcomes(subject, [name], into=found):
+                state = told.current()
                 if (lost := await self._lost(moment)) is not None:
                     raise lost
-                unmended = ""
+                unmended, deleted = "", DeletedRows.GONE
                 if name == SOURCE:
                     assert of_source is not None, "only a source that was opened has a moment"
                     equal = None if seen is None else (await seen).compared(state)
@@ -256,9 +264,11 @@ class TableComparison:
                         snapshot = of_source.snapshot
                         unmended = await self._mend_log(subject, shape, moment, compared, snapshot)
                 else:
-                    contents = opened[name]
-                    comparison = Comparison(state, shape, keeps_deleted=contents.keeps_deleted)
-                    compared = await _compared(comparison, contents.batches, shape)
+                    deleted = opened[name].deleted
+                    if deleted is not DeletedRows.GONE:
+                        state = told.bounded(marks)
+                    comparison = Comparison(state, shape, deleted=deleted)
+                    compared = await _compared(comparison, opened[name].batches, shape)
                 verdict = Verdict(
                     subject,
                     name,
@@ -269,6 +279,7 @@ class TableComparison:
                     took_ms=self.clock.monotonic_ms() - began_ms,
                     unread=await still_unread(self.log, fold.skipped, moment.ends),
                     unmended=unmended,
+                    deleted=deleted,
                 )
                 found.append(replace(verdict, named=await self._named(verdict)))
 
@@ -325,9 +336,14 @@ class TableComparison:
             compared = again.unchanged_since(compared)
         return compared
 
-    def _fold(self, shape: Shape) -> Fold:
-        fetch_bytes = self.loaded.spec.limits.fetch_size_bytes
-        return Fold(self.log, shape, after_log=self.after_log, fetch_bytes=fetch_bytes)
+    def _fold(self, shape: Shape, *, keeps_deleted: bool = False) -> Fold:
+        return Fold(
+            self.log,
+            shape,
+            after_log=self.after_log,
+            fetch_bytes=self.loaded.spec.limits.fetch_size_bytes,
+            keeps_deleted=keeps_deleted,
+        )
 
     async def _named(self, verdict: Verdict) -> list[Mapping[str, Any]]:
         found = list(verdict.compared.keys.values())[:KEYS_NAMED]
@@ -350,7 +366,9 @@ async def _compared(
 
 
 def _take(comparison: Comparison, shape: Shape, batch: pa.RecordBatch) -> None:
-    comparison.take(shape.projected(batch))
+    is_marked = DELETED_AT in batch.schema.names
+    ends_us = ends_in(batch, DELETED_AT) if is_marked else None
+    comparison.take(shape.projected(batch), ends_us)
 
 
 def _put(bag: Bag, shape: Shape, rows: pa.RecordBatch) -> None:

@@ -10,13 +10,15 @@ import pyarrow as pa
 from core_log.changes import Operation, TableChanges
 from core_log.errors import Fenced, SinkRejected
 from core_log.log import Log, TopicPartition
+from core_log.varint import Int64s
 from pipelines.loops.reading import AfterLog, SliceReader
 from pipelines.loops.records_by_offset import changes_at
 from pipelines.proving.comparing import Compared, Differing, Kind
+from pipelines.proving.deleted_rows import THERE
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Ends
 from pipelines.proving.subjects import Subject
-from sinks.sink import Sink, Slice, Stand, Stands
+from sinks.sink import DeletedRows, Sink, Slice, Stand, Stands
 
 KEYS_MAX = 50_000
 ATTEMPTS_MAX = 20
@@ -31,6 +33,7 @@ class TargetRepair:
     subject: Subject
     ends: Ends
     keys: Mapping[int, Differing]
+    deleted: DeletedRows = DeletedRows.GONE
 
     @property
     def shape(self) -> Shape:
@@ -109,32 +112,61 @@ async def _rows(
     log: Log,
     after_log: AfterLog,
 ) -> list[TableChanges]:
-    """Deletes of what should not be there, and what the log says of everything else."""
+    """Deletes of what should not be there, and what the log says of everything else. Where deleted
+    rows stay, a row of which the log has no delete is left alone: nobody knows when it went."""
     rows: list[TableChanges] = []
-    extra = [each.key for each in keys.values() if each.kind is Kind.EXTRA and each.key is not None]
+    extra = [each for each in keys.values() if each.kind is Kind.EXTRA and each.key is not None]
+    if repair.deleted is not DeletedRows.GONE:
+        extra = [each for each in extra if each.end_us != THERE]
     if extra:
         rows.append(_deletes(repair, extra, stands))
     places = [each.place for each in keys.values() if each.place is not None]
     for changes in await changes_at(log, places, after_log):
         projected = repair.shape.projected(changes.rows)
-        rows.append(replace(changes, schema=repair.subject.schema, rows=projected, before=None))
+        told = replace(changes, schema=repair.subject.schema, rows=projected, before=None)
+        rows.append(told)
+        rows += _ends(repair, told, keys, stands)
     return rows
 
 
-def _deletes(
-    repair: TargetRepair, keys: Sequence[Mapping[str, object]], stands: Stands
-) -> TableChanges:
+def _ends(
+    repair: TargetRepair, told: TableChanges, keys: Mapping[int, Differing], stands: Stands
+) -> list[TableChanges]:
+    """The deletes of those rows that are gone again."""
+    digests, _ = repair.shape.digests(told.rows)
+    ends_us = np.array([keys[each].end_us for each in digests.tolist()], np.int64)
+    is_gone = ends_us != THERE
+    if not is_gone.any():
+        return []
+    partition = told.log_partition
+    assert partition is not None, "what was read knows its place"
+    gone = told.rows.filter(pa.array(is_gone))
+    return [_deleted(repair, gone, ends_us[is_gone], partition, stands)]
+
+
+def _deletes(repair: TargetRepair, extra: Sequence[Differing], stands: Stands) -> TableChanges:
     schema = repair.subject.schema
     given = pa.RecordBatch.from_pylist(
-        [dict(key) for key in keys],
+        [dict(each.key or {}) for each in extra],
         schema=pa.schema([schema.arrow.field(name) for name in schema.key]),
     )
-    partition, stand = next(iter(stands.items()))
+    ends_us = np.array([max(each.end_us, 0) for each in extra], np.int64)
+    return _deleted(repair, repair.shape.projected(given), ends_us, next(iter(stands)), stands)
+
+
+def _deleted(
+    repair: TargetRepair,
+    rows: pa.RecordBatch,
+    ends_us: Int64s,
+    partition: TopicPartition,
+    stands: Stands,
+) -> TableChanges:
+    count = rows.num_rows
     return TableChanges(
-        schema=schema,
-        rows=repair.shape.projected(given),
-        operations=pa.array(np.full(len(keys), Operation.DELETE, np.uint8)),
-        source={"ts_us": 0},
+        schema=repair.subject.schema,
+        rows=rows,
+        operations=pa.array(np.full(count, Operation.DELETE, np.uint8)),
+        source={"ts_us": pa.array(ends_us)},
         log_partition=partition,
-        log_offsets=pa.array(np.full(len(keys), stand.next_offset - 1)),
+        log_offsets=pa.array(np.full(count, stands[partition].next_offset - 1)),
     )

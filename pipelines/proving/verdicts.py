@@ -13,6 +13,7 @@ from pipelines.proving.comparing import Compared
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Moment
 from pipelines.proving.subjects import Subject
+from sinks.sink import DeletedRows
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class Verdict:
     unread: Sequence[Place] = ()
     """Records of the log that cannot be decoded or transformed, and that nothing has replaced:
     whether their rows are equal is not known."""
+    deleted: DeletedRows = DeletedRows.GONE
+    """What this side keeps of rows that are gone."""
 
     @property
     def name(self) -> tuple[str, str]:

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import SinkRejected
-from sinks.sink import CarryOver
+from sinks.sink import DELETED_AT, CarryOver
 from sinks.spark import parquet_files
 from sinks.spark.column_types import MOMENT
 from sinks.spark.kept_table import KeptTable
 from sinks.spark.keyspace import DataFile, assign, cells_of
-from sinks.spark.layout import DELETED_AT, Layout
+from sinks.spark.layout import Layout
 from sinks.spark.reading_back import layout_of
 from sinks.spark.rewriting import Rewriting
 from sinks.spark.table import Change, TableState

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from core_log.changes import Operation
 from sinks.fold import NONE, counting, soft_fold, versions
 from sinks.latest import key_codes
+from sinks.sink import DELETED_AT
 from sinks.spark.column_types import MOMENT
 from sinks.spark.layout import (
     COMMITTED_AT,
-    DELETED_AT,
     IS_CURRENT,
     OFFSET,
     OP,

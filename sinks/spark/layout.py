@@ -13,11 +13,11 @@ from core_log.log import TopicPartition
 from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, steps
 from sinks.other_types import changed
+from sinks.sink import DELETED_AT
 from sinks.spark.column_types import MOMENT, lake_type, put
 from sinks.spark.settings import LakeTableSettings, Mode
 
 OWN = "_headwater_"
-DELETED_AT = f"{OWN}deleted_at"
 OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
     f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
 )

@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 from core_log.generation_names import first_of, number_of
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
-from sinks.sink import Stand, Stands, TableVersion
+from sinks.sink import DELETED_AT, DeletedRows, Stand, Stands, TableVersion
 from sinks.spark import parquet_files
 from sinks.spark.column_types import take_back
 from sinks.spark.kept_table import KeptTable, farthest
 from sinks.spark.layout import (
-    DELETED_AT,
     IS_CURRENT,
     OFFSET,
     OP,
@@ -40,7 +39,7 @@ class Opened:
 
     stands: Stands
     columns: tuple[str, ...]
-    keeps_deleted: bool
+    deleted: DeletedRows
     batches: Iterator[pa.RecordBatch]
 
 
@@ -53,11 +52,16 @@ def open_table(
 ) -> Opened:
     state = kept.load()
     if state is None:
-        return Opened({}, schema.names, False, iter(()))
+        return Opened({}, schema.names, DeletedRows.GONE, iter(()))
     names = tuple(name for name in schema.names if name in state.schema.names)
     stands = {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
     layout = layout_of(state, schema.table, schema.key)
-    return Opened(stands, names, ignores_deletes, _batches(kept, state, layout, schema, names))
+    deleted = DeletedRows.GONE
+    if state.mode == "soft_delete":
+        deleted = DeletedRows.MARKED
+    elif state.mode == "mirror" and ignores_deletes:
+        deleted = DeletedRows.STAY
+    return Opened(stands, names, deleted, _batches(kept, state, layout, schema, names))
 
 
 def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
@@ -104,13 +108,13 @@ def _batches(
         found = _standing(kept, state, layout, schema)
     for batch in found:
         rows = batch
-        if state.mode == "soft_delete":
-            rows = rows.filter(rows.column(DELETED_AT).is_null())
-        elif state.mode == "scd2":
+        if state.mode == "scd2":
             rows = rows.filter(rows.column(IS_CURRENT))
         if rows.num_rows:
             columns = [take_back(rows.column(field.name), field.type) for field in fields]
-            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+            given = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+            is_marked = state.mode == "soft_delete"
+            yield given.append_column(DELETED_AT, rows[DELETED_AT]) if is_marked else given
 
 
 def _standing(

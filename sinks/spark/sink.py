@@ -148,7 +148,7 @@ class SparkSink:
         )
         stands = {part: at for part, at in opened.stands.items() if part.topic in topics}
         batches = _in_threads(opened.batches)
-        yield Contents(stands, opened.columns, batches, opened.keeps_deleted)
+        yield Contents(stands, opened.columns, batches, opened.deleted)
 
     async def maintain(self, tables: Collection[str] = ()) -> Sequence[str]:
         return await in_thread(partial(self._maintain, frozenset(tables)))

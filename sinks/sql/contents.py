@@ -1,4 +1,4 @@
-"""A table of the target read back in one transaction: its current rows, and where it stands."""
+"""A table of the target read back in one transaction: its rows, and where it stands."""
 
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from core_log.generation_names import is_later
 from core_log.table_schema import TableId, TableSchema
-from sinks.sink import Stands
+from sinks.sink import DELETED_AT, DeletedRows, Stands
 from sinks.sql.dialects.dialect import Dialect, qualified, run
 from sinks.sql.failures import translated
 from sinks.sql.parsing import column_of, is_parsed
-from sinks.sql.tables import DELETED_AT, IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, Layout
+from sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, Layout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -38,7 +38,7 @@ class Opened:
 
     stands: Stands
     columns: tuple[str, ...]
-    keeps_deleted: bool
+    deleted: DeletedRows
     pages: Generator[pa.RecordBatch, None, None]
 
 
@@ -52,7 +52,7 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
             run(connection, statement)
         place = target.tables.place(schema.table)
         if dialect.find(connection, place) is None:
-            return Opened({}, schema.names, False, _no_pages())
+            return Opened({}, schema.names, DeletedRows.GONE, _no_pages())
         stands = target.stands_in(connection, sorted(topics))
         layout = target.shaping(schema).layout
         there = _columns(connection, place)
@@ -62,8 +62,12 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
             if layout.names.get(name) in there and _comes_back(dialect, schema, name)
         )
         statement = _question(dialect, layout, names, schema, sorted(topics))
-        pages = _pages(target, statement, schema, names)
-        return Opened(stands, names, layout.ignores_deletes, pages)
+        fields, deleted = [schema.arrow.field(name) for name in names], DeletedRows.GONE
+        if layout.mode == "soft_delete":
+            fields, deleted = [*fields, pa.field(DELETED_AT, US)], DeletedRows.MARKED
+        elif layout.ignores_deletes:
+            deleted = DeletedRows.STAY
+        return Opened(stands, names, deleted, _pages(target, statement, schema, fields))
 
 
 def close_contents(target: "Target", opened: Opened) -> None:
@@ -100,7 +104,7 @@ def _question(
     chosen = [_selected(dialect, layout.names[name], schema.column(name).type) for name in names]
     listed = ", ".join(chosen)
     if layout.mode == "soft_delete":
-        return f"SELECT {listed} FROM {table} WHERE {dialect.quote(DELETED_AT)} IS NULL"
+        return f"SELECT {listed}, {dialect.quote(DELETED_AT)} FROM {table}"
     if layout.mode == "scd2":
         return f"SELECT {listed} FROM {table} WHERE {dialect.quote(IS_CURRENT)}"
     if layout.mode == "append" and schema.key:
@@ -151,10 +155,9 @@ def _no_pages() -> Generator[pa.RecordBatch, None, None]:
 
 
 def _pages(
-    target: "Target", statement: str, schema: TableSchema, names: tuple[str, ...]
+    target: "Target", statement: str, schema: TableSchema, fields: Sequence[pa.Field]
 ) -> Generator[pa.RecordBatch, None, None]:
-    fields = [schema.arrow.field(name) for name in names]
-    reading = _read(target.dialect, target.connected(), statement, len(names))
+    reading = _read(target.dialect, target.connected(), statement, len(fields))
     with translated(target.dialect, table=str(schema.table)), closing(reading) as pages:
         for columns in pages:
             arrays = [

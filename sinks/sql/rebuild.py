@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected
 from core_log.table_schema import TableId
-from sinks.sink import CarryOver, Recipe
+from sinks.sink import DELETED_AT, CarryOver, Recipe
 from sinks.sql.chunk import moment_literal
 from sinks.sql.dialects.dialect import qualified, run
 from sinks.sql.failures import translated
 from sinks.sql.mark import Mark
 from sinks.sql.naming import OLD, OWN, SHADOW, fit_columns
 from sinks.sql.offsets import TABLE
-from sinks.sql.tables import DELETED_AT, Shadow
+from sinks.sql.tables import Shadow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

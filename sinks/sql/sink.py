@@ -106,7 +106,7 @@ class SqlSink:
 
         try:
             async with aclosing(batches()) as found:
-                yield Contents(opened.stands, opened.columns, found, opened.keeps_deleted)
+                yield Contents(opened.stands, opened.columns, found, opened.deleted)
         finally:
             await self._run(lambda target: close_contents(target, opened))
 

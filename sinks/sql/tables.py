@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.errors import SchemaRefused, SinkRejected
 from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, steps, toward
-from sinks.sink import SinkContext
+from sinks.sink import DELETED_AT, SinkContext
 from sinks.sql.dialects.dialect import Dialect, qualified
 from sinks.sql.mark import Mark, origin_of
 from sinks.sql.naming import OWN, SHADOW, fit, fit_columns, fit_table
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 US = pa.timestamp("us")
-DELETED_AT = f"{OWN}deleted_at"
 OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
     f"{OWN}{name}" for name in ("op", "topic", "partition", "offset", "committed_at")
 )

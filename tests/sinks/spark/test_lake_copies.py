@@ -7,8 +7,7 @@ from deltalake import DeltaTable
 
 from core_log.clock import SystemClock
 from core_log.errors import Fenced, SinkRejected
-from sinks.sink import CarryOver, Recipe
-from sinks.spark.layout import DELETED_AT
+from sinks.sink import DELETED_AT, CarryOver, Recipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
 from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of

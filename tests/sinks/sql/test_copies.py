@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.errors import RecordsRejected, SchemaRefused
-from sinks.sink import CarryOver, Recipe
-from sinks.sql.tables import DELETED_AT
+from sinks.sink import DELETED_AT, CarryOver, Recipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.sql.databases import SqlBench

@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 
 from core_log.batch import HEADER_BYTES, BatchHeader, checksum_of, stamp_append_time
+from core_log.broker.batch_contents import InvalidRecord, check_outline, opened
 from core_log.broker.partition import Partition
 from core_log.errors import BatchRejected, BatchTooLarge, CorruptBatch, StorageFailed
+from core_log.storage.log_config import LogConfig
 from core_log.storage.producers import DuplicateBatch
 
 ZSTD = 4
 LOG_APPEND_TIME = "LogAppendTime"
-
-
-class InvalidRecord(BatchRejected):
-    """The batch is whole, but holds what a client may not append."""
 
 
 class InvalidTimestamp(BatchRejected):
@@ -59,13 +57,22 @@ def append_batch(
     *,
     now_ms: int,
     is_urgent: bool,
+    opened_for: LogConfig | None = None,
 ) -> Appended:
-    """Checks and appends; a retry of something already here is answered with where it is."""
+    """Checks and appends; a retry of something already here is answered with where it is. What is
+    `opened_for` the topic's configuration of now was looked into before.
+    """
     if partition.is_offline:
         raise StorageFailed("partition is offline", topic=partition.topic, index=partition.index)
-    check_contents(partition, header, now_ms)
-    append_time_ms = -1
-    if partition.log.config.message_timestamp_type == LOG_APPEND_TIME:
+    config, append_time_ms = partition.log.config, -1
+    check_header(config, header, now_ms)
+    check_outline(header, batch)
+    if config.opens_batches and opened_for is not config:
+        batch = opened(config, header, batch)
+    if config.opens_batches:  # and compressed anew, perhaps
+        header = BatchHeader.read(batch)
+        check_size(config, header)
+    if config.message_timestamp_type == LOG_APPEND_TIME:
         stamp_append_time(batch, now_ms)
         append_time_ms = now_ms
         header = BatchHeader.read(batch)
@@ -79,15 +86,9 @@ def append_batch(
     return Appended(base_offset, partition.log.end_offset, append_time_ms)
 
 
-def check_contents(partition: Partition, header: BatchHeader, now_ms: int) -> None:
-    """By the header alone: nothing is ever decompressed on the way in."""
-    config = partition.log.config
-    if header.total_bytes > config.max_message_bytes:
-        raise BatchTooLarge(
-            "batch is larger than max.message.bytes",
-            size=header.total_bytes,
-            limit=config.max_message_bytes,
-        )
+def check_header(config: LogConfig, header: BatchHeader, now_ms: int) -> None:
+    """Kafka's rules for the head of a batch that a client sends."""
+    check_size(config, header)
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord("record count contradicts the offsets", count=header.record_count)
     if header.is_control:
@@ -102,3 +103,12 @@ def check_contents(partition: Partition, header: BatchHeader, now_ms: int) -> No
         or -ahead_ms > config.message_timestamp_before_max_ms
     ):
         raise InvalidTimestamp("timestamp is too far from the broker's clock")
+
+
+def check_size(config: LogConfig, header: BatchHeader) -> None:
+    if header.total_bytes > config.max_message_bytes:
+        raise BatchTooLarge(
+            "batch is larger than max.message.bytes",
+            size=header.total_bytes,
+            limit=config.max_message_bytes,
+        )

@@ -1,5 +1,6 @@
 """One broker: what it stores, what it leads, what it knows of the cluster, wired together."""
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -61,6 +62,8 @@ class Broker:
         self.node_id, self.cluster_id = settings.node_id, store.cluster_id
         self._random, self.broker_epoch, self.is_stopping = random, -1, False
         self.configs = TopicConfigs(settings.config)
+        self.opening = asyncio.Lock()
+        """Of who looks into large batches."""
         self.committer = Committer(
             syncs=settings.fsync == "group",
             flush_wait_ms_max=settings.flush_wait_ms_max,

@@ -2,10 +2,10 @@
 
 from core_log.broker.appending import (
     InternalTopic,
-    InvalidRecord,
     InvalidTimestamp,
     UnsupportedCompression,
 )
+from core_log.broker.batch_contents import InvalidRecord
 from core_log.errors import (
     BatchRejected,
     BatchTooLarge,

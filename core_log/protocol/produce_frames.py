@@ -3,6 +3,7 @@
 # The declared message in `messages/produce.py` is its reference; a test compares the two.
 
 import struct
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -23,7 +24,6 @@ _SHORT, _INT, _ACKS_TIMEOUT = Struct(">h"), Struct(">i"), Struct(">hi")
 _INDEX_AND_SIZE = Struct(">ii")
 _PART = Struct(">ihqqq")  # index, error, base offset, append time, log start
 _PART_TO_V4 = Struct(">ihqq")
-_NO_ERROR_DETAILS = _INT.pack(0) + _SHORT.pack(-1)  # an empty list, a null message
 
 
 class ProducePart(NamedTuple):
@@ -49,6 +49,8 @@ class PartAnswer(NamedTuple):
     append_time_ms: int = -1
     log_start_offset: int = -1
     message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+    """The place of each record that was to blame, and why."""
 
 
 def read_produce(frame: memoryview, position: int, version: int) -> ProduceFrame:
@@ -139,17 +141,16 @@ def _write_plain(
         assert isinstance(topic, str), "topic ids come with flexible versions only"
         name = topic.encode()
         pieces += (_SHORT.pack(len(name)), name, _INT.pack(len(lines)))
-        for index, (code, base, time_ms, start, message) in lines:
+        for index, (code, base, time_ms, start, message, errors) in lines:
             if version >= 5:
                 pieces.append(_PART.pack(index, code, base, time_ms, start))
             else:
                 pieces.append(_PART_TO_V4.pack(index, code, base, time_ms))
             if version >= 8:
-                if message is None:
-                    pieces.append(_NO_ERROR_DETAILS)
-                else:
-                    words = message.encode()
-                    pieces += (_INT.pack(0), _SHORT.pack(len(words)), words)
+                pieces.append(_INT.pack(len(errors)))
+                for place, reason in errors:
+                    pieces += (_INT.pack(place), _plain_text(reason))
+                pieces.append(_plain_text(message))
     pieces.append(b"\0\0\0\0")  # throttle time
     return b"".join(pieces)
 
@@ -166,14 +167,26 @@ def _write_flexible(
         else:
             pieces.append(topic)
         pieces.append(uvarint_bytes(len(lines) + 1))
-        for index, (code, base, time_ms, start, message) in lines:
-            pieces += (_PART.pack(index, code, base, time_ms, start), b"\x01")
-            if message is None:
-                pieces.append(b"\0")
-            else:
-                words = message.encode()
-                pieces += (uvarint_bytes(len(words) + 1), words)
-            pieces.append(b"\0")
+        for index, (code, base, time_ms, start, message, errors) in lines:
+            pieces.append(_PART.pack(index, code, base, time_ms, start))
+            pieces.append(uvarint_bytes(len(errors) + 1))
+            for place, reason in errors:
+                pieces += (_INT.pack(place), _flexible_text(reason), b"\0")
+            pieces += (_flexible_text(message), b"\0")
         pieces.append(b"\0")
     pieces.append(b"\0\0\0\0\0")  # throttle time, no tags
     return b"".join(pieces)
+
+
+def _plain_text(words: str | None) -> bytes:
+    if words is None:
+        return _SHORT.pack(-1)
+    data = words.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+def _flexible_text(words: str | None) -> bytes:
+    if words is None:
+        return b"\0"
+    data = words.encode()
+    return uvarint_bytes(len(data) + 1) + data

@@ -36,3 +36,8 @@ class LogConfig:
     @property
     def is_deleted(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def opens_batches(self) -> bool:
+        """Whether a leader looks into batches: for keys, or to compress them anew."""
+        return "compact" in self.cleanup_policy or self.compression_type != "producer"

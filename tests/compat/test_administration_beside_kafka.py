@@ -188,6 +188,7 @@ REQUESTS: tuple[Any, ...] = (
     setting("min.cleanable.dirty.ratio", "1.1"),
     setting("min.insync.replicas", "0"),
     setting("unclean.leader.election.enable", "yes"),
+    *(setting("compression.type", each) for each in ("gzip", "uncompressed", "none", "GZIP")),
     setting("flush.messages", "0"),
     setting("flush.ms", "-1"),
     setting("delete.retention.ms", "-1"),
@@ -261,7 +262,6 @@ REQUESTS: tuple[Any, ...] = (
 
 DELIBERATE: tuple[tuple[Any, str], ...] = (
     (setting("segment.bytes", "1000"), "small segments make small tests; Kafka asks for 1 MiB"),
-    (setting("compression.type", "gzip"), "batches are never compressed anew here"),
     (setting("preallocate", "true"), "whole segments are never preallocated here"),
     (setting("min.cleanable.dirty.ratio", "NaN"), "not a ratio"),
     (setting("retention.bytes", "-2"), "only -1 means without limit here"),

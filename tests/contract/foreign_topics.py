@@ -1,5 +1,6 @@
 """Topics of somebody else's, and a source that reads them."""
 
+import os
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -39,7 +40,7 @@ class Cluster:
 
     def __init__(self, endpoint: str, log: KafkaLog) -> None:
         self.endpoint, self.log = endpoint, log
-        self.prefix = f"c{next(_numbers)}"
+        self.prefix = f"c{os.getpid()}-{next(_numbers)}"
         self._changes = 0
 
     async def topic(self, name: str, *, partitions: int = 1) -> str:

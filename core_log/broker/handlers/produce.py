@@ -1,11 +1,15 @@
 """Produce (key 0), versions 3 to 13: appends one record batch per partition.
 
 Versions 0 to 2 are advertised, because librdkafka judges compression by them, and refused.
-Deliberately not done: a look inside the batch (records are not decompressed or validated one by
-one), conversion between formats, throttling, the leader hints of version 10.
+Every batch is checked by its head: sizes, counts, sequence, checksum, the first bytes of what is
+compressed. A compacted topic wants more: each record must be whole, in its place, and have a key.
+For a topic whose compression.type is not "producer" batches are compressed anew; for this and for
+long batches of compacted topics the request waits aside while others are served. Deliberately not
+done: a look at the records of other topics, conversion between formats, throttling, leader hints
+(version 10).
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from core_log.batch import HEADER_BYTES, BatchHeader
@@ -14,14 +18,15 @@ from core_log.broker.appending import (
     InternalTopic,
     UnsupportedCompression,
     append_batch,
+    check_header,
     read_header,
 )
+from core_log.broker.batch_contents import MissingKeys, check_outline, is_small, opened_aside
 from core_log.broker.connection import Reply
 from core_log.broker.dispatch import RequestContext, handles_raw
 from core_log.broker.refusals import code_of
-from core_log.broker.verification import IMPLICIT_ADD_FROM, in_words_of
+from core_log.broker.verification import Verification
 from core_log.errors import BatchRejected, HeadwaterError, LogRejected
-from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.produce import ProduceRequest
 from core_log.protocol.produce_frames import (
@@ -31,6 +36,7 @@ from core_log.protocol.produce_frames import (
     read_produce,
     write_produce_answer,
 )
+from core_log.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -53,18 +59,10 @@ def handle_produce(
 ) -> Answer | Awaitable[Answer]:
     request = read_produce(frame, position, context.api_version)
     production = Production(broker, request, correlation_id, context.api_version)
-    if request.transactional_id is not None and (asked := production.verification()):
-        verdicts = asked.at_once()
-        if verdicts is not None:
-            return production.append(verdicts)
-        # The frame's buffer is read into again while we wait, so its records are kept aside.
-        kept = [
-            part._replace(records=part.records and memoryview(bytearray(part.records)))
-            for part in request.parts
-        ]
-        production.request = request._replace(parts=kept)
-        return production.append_verified(asked)
-    return production.append()
+    if places := production.large_to_open():
+        production.keep_records()
+        return production.append_opened(places)
+    return production.append_verified()
 
 
 class Production:
@@ -78,6 +76,68 @@ class Production:
         self.answers: list[PartAnswer] = []
         self.reply: Reply | None = None
         self.waiting_count = 0
+        self.opened: dict[int, LogConfig | HeadwaterError] = {}
+        """By place: for which configuration a large batch was looked into, or what was found."""
+
+    def large_to_open(self) -> list[int]:
+        """The places of batches that take a while to look into."""
+        return [
+            place
+            for place, part in enumerate(self.request.parts)
+            if part.records is not None
+            and len(part.records) >= HEADER_BYTES
+            and (partition := self.broker.led(part.topic, part.partition)) is not None
+            and partition.log.config.opens_batches
+            and not is_small(part.records)
+        ]
+
+    def keep_records(self) -> None:
+        """The frame's buffer is read into again while we wait."""
+        kept = [
+            part._replace(records=part.records and memoryview(bytearray(part.records)))
+            for part in self.request.parts
+        ]
+        self.request = self.request._replace(parts=kept)
+
+    async def append_opened(self, places: Sequence[int]) -> Answer:
+        async with self.broker.opening:  # one at a time, since each may take much memory
+            for place in places:
+                try:
+                    await self._open(place)
+                except HeadwaterError as error:
+                    self.opened[place] = error
+        answer = self.append_verified()
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def _open(self, place: int) -> None:
+        part = self.request.parts[place]
+        partition = self.broker.led(part.topic, part.partition)
+        if partition is None:
+            return
+        config = partition.log.config
+        header = read_header(part.records)
+        assert part.records is not None, "a header was read from them"
+        self._check(header, partition.topic)
+        check_header(config, header, self.broker.clock.now_ms())
+        check_outline(header, part.records)
+        records = await opened_aside(config, header, part.records)
+        parts = list(self.request.parts)
+        parts[place] = part._replace(records=records)
+        self.request = self.request._replace(parts=parts)
+        self.opened[place] = config
+
+    def append_verified(self) -> Answer | Awaitable[Answer]:
+        """Asks the coordinator first where a batch would open its producer's transaction."""
+        if self.request.transactional_id is None or (asked := self.verification()) is None:
+            return self.append()
+        verdicts = asked.at_once()
+        if verdicts is not None:
+            return self.append(verdicts)
+        self.keep_records()
+        return self._append_answered(asked)
+
+    async def _append_answered(self, asked: Verification) -> Answer:
+        return self.append(await asked.answered())
 
     def append(self, refused: Sequence[ErrorCode] = ()) -> Answer:
         """Appends every partition's batch; `refused` holds the verification's verdicts."""
@@ -114,7 +174,10 @@ class Production:
         partition = self.broker.led(part.topic, part.partition)
         if partition is None:
             return PartAnswer(self.broker.why_not_led(part.topic, part.partition))
+        opened_for = self.opened.get(len(self.answers))
         try:
+            if isinstance(opened_for, HeadwaterError):
+                raise opened_for
             header = read_header(part.records)
             assert part.records is not None, "a header was read from them"
             self._check(header, partition.topic)
@@ -122,8 +185,18 @@ class Production:
             if self.request.acks == -1 and not partition.leader.has_enough_in_sync:
                 return PartAnswer(ErrorCode.NOT_ENOUGH_REPLICAS)
             done = append_batch(
-                partition, part.records, header, now_ms=now_ms, is_urgent=waits_for_disk
+                partition,
+                part.records,
+                header,
+                now_ms=now_ms,
+                is_urgent=waits_for_disk,
+                opened_for=opened_for,
             )
+        except MissingKeys as error:
+            name = f"{partition.topic}-{partition.index}"
+            why = f"Compacted topic cannot accept message without key in topic partition {name}"
+            errors = [(place, why) for place in error.places]
+            return PartAnswer(code_of(error), message=error.problem, record_errors=errors)
         except HeadwaterError as error:
             return PartAnswer(code_of(error), message=error.problem)
         if waits_for_disk and done.end_offset > partition.high_watermark:
@@ -161,14 +234,14 @@ class Production:
             assert self.reply is not None, "only a waiting request has a reply to fulfil"
             self.reply.fulfil((self._finish(),))
 
-    def verification(self) -> "Verification | None":
+    def verification(self) -> Verification | None:
         """None unless some batch would open its producer's transaction in its partition."""
         opening = {
             place: header
             for place, part in enumerate(self.request.parts)
             if (header := self._opening(part)) is not None
         }
-        return Verification(self, opening) if opening else None
+        return Verification(self.broker, self.request, opening, self.version) if opening else None
 
     def _opening(self, part: ProducePart) -> BatchHeader | None:
         partition = self.broker.led(part.topic, part.partition)
@@ -179,60 +252,6 @@ class Production:
         if not header.is_transactional or is_open(header.producer_id, header.producer_epoch):
             return None
         return header
-
-    async def append_verified(self, asked: "Verification") -> Answer:
-        return self.append(await asked.answered())
-
-
-class Verification:
-    """Asks the coordinator first, so that no batch joins a transaction that is over."""
-
-    def __init__(self, production: Production, opening: Mapping[int, BatchHeader]) -> None:
-        """`opening`: by its place, each batch that would open its producer's transaction."""
-        self._production, self._opening = production, opening
-        self._coordinator = production.broker.transactions
-        broker, parts = production.broker, production.request.parts
-        first = next(iter(opening.values()))
-        self._producer = (first.producer_id, first.producer_epoch)
-        self._names = {
-            place: TopicPartition(broker.topic_name(parts[place].topic), parts[place].partition)
-            for place in opening
-        }
-        self._may_add = production.version >= IMPLICIT_ADD_FROM
-
-    def at_once(self) -> list[ErrorCode] | None:
-        """None where the coordinator has something to record first."""
-        found = self._coordinator.verify_or_add_at_once(
-            self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
-        )
-        return None if found is None else self._verdicts(found)
-
-    async def answered(self) -> list[ErrorCode]:
-        """The caller appends before it awaits anything else."""
-        return self._verdicts(
-            await self._coordinator.verify_or_add(
-                self._transactional_id,
-                *self._producer,
-                [*self._names.values()],
-                may_add=self._may_add,
-            )
-        )
-
-    @property
-    def _transactional_id(self) -> str:
-        name = self._production.request.transactional_id
-        assert name is not None, "only transactions are verified"
-        return name
-
-    def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
-        """One for each part of the request."""
-        verdicts = [ErrorCode.NONE] * len(self._production.request.parts)
-        for place, header in self._opening.items():
-            is_same = (header.producer_id, header.producer_epoch) == self._producer
-            verdict = answer[self._names[place]]
-            verdict = verdict if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            verdicts[place] = in_words_of(verdict, self._production.version)
-        return verdicts
 
 
 class CommittedPart:

@@ -106,14 +106,22 @@ def test_a_produce_request_reads_as_its_message_says(
     version=PRODUCE_VERSIONS,
     lines=st.lists(
         st.tuples(
-            NAMES, IDS, INDEXES, st.integers(-1, 130), OFFSETS, OFFSETS, OFFSETS, st.none() | NAMES
+            NAMES,
+            IDS,
+            INDEXES,
+            st.integers(-1, 130),
+            OFFSETS,
+            OFFSETS,
+            OFFSETS,
+            st.none() | NAMES,
+            st.lists(st.tuples(INDEXES, NAMES), max_size=3),
         ),
         max_size=6,
     ),
 )
 def test_a_produce_answer_is_what_its_message_reads(
     version: int,
-    lines: list[tuple[str, UUID, int, int, int, int, int, str | None]],
+    lines: list[tuple[str, UUID, int, int, int, int, int, str | None, list[tuple[int, str]]]],
 ) -> None:
     has_ids = version >= 13
     parts = [ProducePart(line[1].bytes if has_ids else line[0], line[2], None) for line in lines]
@@ -134,6 +142,7 @@ def test_a_produce_answer_is_what_its_message_reads(
             part.log_append_time_ms,
             part.log_start_offset if version >= 5 else -1,
             part.error_message if version >= 8 else None,
+            [(each.batch_index, each.batch_index_error_message) for each in part.record_errors],
         )
         for topic in response.responses
         for part in topic.partition_responses
@@ -147,6 +156,7 @@ def test_a_produce_answer_is_what_its_message_reads(
             answer.append_time_ms,
             answer.log_start_offset if version >= 5 else -1,
             answer.message if version >= 8 else None,
+            list(answer.record_errors) if version >= 8 else [],
         )
         for part, answer in zip(parts, answers, strict=True)
     ]

@@ -1,0 +1,173 @@
+"""The inside of a batch, where its topic wants to know it: whole records, keys, compression."""
+
+import asyncio
+from collections.abc import Iterator
+from struct import Struct
+
+from core_log.batch import (
+    CHECKED_FROM,
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    LENGTH_END,
+    BatchHeader,
+    checksum_of,
+)
+from core_log.compression import Buffer, Compression, compress, decompress
+from core_log.errors import BatchRejected, DecodeError
+from core_log.storage.log_config import LogConfig
+
+SMALL_BYTES, SMALL_RECORDS = 16 << 10, 400
+"""Up to these a batch is looked into at once, which takes less than half a millisecond."""
+SLICE_RECORDS = 1_000
+NULL = 1
+"""A length of -1 as it is written."""
+
+CODES = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_CHECKSUM = Struct(">I")
+_MAGIC: dict[int, bytes] = {
+    Compression.GZIP: b"\x1f\x8b",
+    Compression.LZ4: b"\x04\x22\x4d\x18",
+    Compression.ZSTD: b"\x28\xb5\x2f\xfd",
+}
+_RECORD_BYTES_MIN = 7
+
+
+class InvalidRecord(BatchRejected):
+    """The batch is whole, but holds what a client may not append."""
+
+
+class MissingKeys(InvalidRecord):
+    """Records of a compacted topic have no key; compaction could only drop them."""
+
+    def __init__(self, places: list[int]) -> None:
+        super().__init__("records of a compacted topic have no key", records=len(places))
+        self.places = places
+
+
+def check_outline(header: BatchHeader, batch: memoryview) -> None:
+    """What can be seen from outside: whether so many records, so compressed, can be in there."""
+    size = len(batch) - HEADER_BYTES
+    if header.compression == Compression.NONE:
+        if size < header.record_count * _RECORD_BYTES_MIN:
+            raise InvalidRecord("batch cannot hold its records", count=header.record_count)
+        return
+    magic = _MAGIC.get(header.compression, b"")
+    if size == 0 or bytes(batch[HEADER_BYTES : HEADER_BYTES + len(magic)]) != magic:
+        raise InvalidRecord("records are not compressed as the batch says")
+
+
+def is_small(batch: memoryview) -> bool:
+    return len(batch) <= SMALL_BYTES and BatchHeader.read(batch).record_count <= SMALL_RECORDS
+
+
+def opened(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
+    """The batch as its topic wants it; raises `InvalidRecord` where it is not what it says."""
+    section = _decompressed(header, batch)
+    for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
+        pass
+    return _compressed_for(config, header, batch, section)
+
+
+async def opened_aside(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
+    """The same for a large one: other requests are served meanwhile."""
+    section = await asyncio.to_thread(_decompressed, header, batch)
+    for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
+        await asyncio.sleep(0)
+    return await asyncio.to_thread(_compressed_for, config, header, batch, section)
+
+
+def _decompressed(header: BatchHeader, batch: memoryview) -> bytes:
+    try:
+        return bytes(decompress(header.compression, batch[HEADER_BYTES:]))
+    except DecodeError as error:
+        raise InvalidRecord("records cannot be decompressed", reason=error.problem) from error
+
+
+def _compressed_for(
+    config: LogConfig, header: BatchHeader, batch: memoryview, section: Buffer
+) -> memoryview:
+    code = CODES.get(config.compression_type, header.compression)
+    if code == header.compression:
+        return batch
+    payload = compress(code, section)
+    head = header._replace(
+        attributes=header.attributes & ~COMPRESSION_MASK | code,
+        length=HEADER_BYTES - LENGTH_END + len(payload),
+    )
+    fresh = bytearray().join((head.pack(), payload))
+    _CHECKSUM.pack_into(fresh, CHECKED_FROM - _CHECKSUM.size, checksum_of(fresh))
+    return memoryview(fresh)
+
+
+def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:
+    """From record to record, pausing now and then; each has its place, and where asked a key."""
+    keyless: list[int] = []
+    position = 0
+    try:
+        for begin in range(0, count, SLICE_RECORDS):
+            end = min(begin + SLICE_RECORDS, count)
+            position = _step_over(section, position, range(begin, end), keyless)
+            yield
+    except IndexError:
+        position = -1
+    if position != len(section):
+        raise InvalidRecord("batch does not hold the records that it says", count=count)
+    if needs_keys and keyless:
+        raise MissingKeys(keyless)
+
+
+def _step_over(  # noqa: C901 - all in line, since it is done for each record
+    section: bytes, position: int, places: range, keyless: list[int]
+) -> int:
+    """Where the record after these begins."""
+    for place in places:
+        length = section[position]
+        position += 1
+        if length > 0x7F:
+            more = section[position]
+            position += 1
+            if more < 0x80:
+                length += (more - 1) << 7
+            else:
+                length, position = _read_varint(section, position - 2)
+        end = position + (length >> 1)
+        position += 1  # attributes
+        while section[position] > 0x7F:  # the timestamp's delta
+            position += 1
+        delta, position = section[position + 1], position + 2
+        if delta > 0x7F:
+            more = section[position]
+            position += 1
+            if more < 0x80:
+                delta += (more - 1) << 7
+            else:
+                delta, position = _read_varint(section, position - 2)
+        key = section[position]
+        if key & 1:
+            if key != NULL:
+                raise InvalidRecord("key of a record has a length below zero", place=place)
+            keyless.append(place)
+        elif key > 0x7F:
+            key, position = _read_varint(section, position)
+        if length & 1 or delta != place << 1 or position + (key >> 1) >= end:
+            raise InvalidRecord("record is not what its batch says", place=place)
+        position = end
+    return position
+
+
+def _read_varint(section: bytes, position: int) -> tuple[int, int]:
+    """The number as it is written, its sign in the lowest bit; and where it ends."""
+    number = shift = 0
+    while (byte := section[position]) > 0x7F:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+        if shift > 28:
+            raise InvalidRecord("a number in a record does not end")
+    return number | byte << shift, position + 1

@@ -11,3 +11,5 @@ class Finding:
     cure: str
     """A command, an SQL statement or an edit."""
     is_fatal: bool = True
+    left_out: tuple[str, ...] = ()
+    """What the file names and, because of this, is not captured."""

@@ -1,7 +1,7 @@
 """Names chosen by globs and `/regular expressions/`, with `!` in front of what is left out."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from core_log.errors import ConfigError
 
@@ -42,6 +42,10 @@ class Pattern:
     def group_count(self) -> int:
         return self._expression.groups
 
+    @property
+    def is_expression(self) -> bool:
+        return _is_expression(self.text)
+
 
 class Patterns:
     """Names that match one of the patterns and none of those that begin with `!`.
@@ -58,6 +62,20 @@ class Patterns:
         if self._left_out and not self._chosen:
             self._chosen = [Pattern("*")]
 
+    @property
+    def names(self) -> list[str]:
+        """Those that the chosen patterns write out: a glob may well match nothing."""
+        return [
+            re.sub(r"\\(.)", r"\1", each.text)
+            for each in self._chosen
+            if not each.is_expression and not re.search(r"[*?]", re.sub(r"\\.", "", each.text))
+        ]
+
+    def unmatched(self, found: Iterable[Sequence[str]]) -> list[str]:
+        """Names that are written out, and that nothing of what was found has."""
+        there = {name for names in found for name in names}
+        return [name for name in self.names if self.matches(name) and name not in there]
+
     def matches(self, name: str) -> bool:
         return self.matches_any((name,))
 
@@ -69,9 +87,13 @@ class Patterns:
 
 
 def _expression_of(text: str) -> str:
-    if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+    if _is_expression(text):
         return text[1:-1]
     return "".join(_glob_part(part) for part in re.findall(r"\\.|.", text, re.DOTALL))
+
+
+def _is_expression(text: str) -> bool:
+    return len(text) > 2 and text.startswith("/") and text.endswith("/")
 
 
 def _glob_part(part: str) -> str:

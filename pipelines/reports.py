@@ -1,6 +1,6 @@
 """What the loops tell about themselves while they run, for status, progress and metrics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -100,6 +100,8 @@ class Remarked:
     problem: str
     """Empty when there is nothing to say of it any more."""
     cure: str
+    left_out: Sequence[str] = ()
+    """Tables of the file that are not captured because of it."""
 
 
 @dataclass(frozen=True, slots=True)

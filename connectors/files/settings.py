@@ -104,6 +104,9 @@ class FilesSettings(YamlSettings):
     """A file, a directory with all below it, or a glob (`*`, `?`, `[a-z]` within one name, `**`
     across directories), local or `s3://BUCKET/PREFIX`. Names that begin with a dot or an
     underscore are left out."""
+    allow_empty: bool = False
+    """Whether it is right that no file is there. If not, `headwater run --once` fails where `path`
+    is not there, or matches no file."""
     s3: S3Settings = S3Settings()
     """How the bucket of an `s3://` path is reached."""
     format: Literal["auto"] | Format = "auto"

@@ -11,12 +11,14 @@ from connectors.files.place import Place
 from connectors.files.places import place_of
 from connectors.files.portions import Origin
 from connectors.files.settings import FilesSettings
-from connectors.source import Control, SourceContext
+from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions
-from core_log.errors import HeadwaterError
+from core_log.errors import HeadwaterError, SourceRejected
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
 
+MISSING = "no files"
+"""What is to be said of them is about."""
 LOOKING_SHARE = 10
 """Looking at the files may take one part of the time in so many."""
 
@@ -39,6 +41,7 @@ class FilesSource:
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         context, place = self._context, self._place()
         look = Look(self._settings, place, self._origin(), resume_from)
+        is_missing = await in_thread(partial(self._say_missing, place))
         while True:
             began_ms = context.clock.monotonic_ms()
             batches = look.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
@@ -47,6 +50,9 @@ class FilesSource:
                 while (batch := await in_thread(partial(next, batches, None))) is not None:
                     has_news = True
                     yield batch
+                    if is_missing:
+                        is_missing = False
+                        context.report(Remark(MISSING, None))
                     for each in look.progress.news():
                         context.report(each)
             finally:
@@ -103,21 +109,36 @@ class FilesSource:
                     break
         return list(seen.values())
 
+    def _say_missing(self, place: Place) -> bool:
+        """A path that is wrong, or a disk that is not mounted, does not pass for no news."""
+        finding = self._missing(place)
+        if finding is not None and self._context.until_end:
+            raise SourceRejected(finding.problem, hint=finding.cure, path=self._settings.path)
+        self._context.report(Remark(MISSING, finding))
+        return finding is not None
+
+    def _missing(self, place: Place) -> Finding | None:
+        """None where there is a file to be read, or need be none."""
+        entries = place.entries(())
+        look = Look(self._settings, place, self._origin(), {})
+        if any(look.can_read(entry) for entry in entries):
+            return None
+        if entries:
+            cure = "give format, since the names of the files do not say it"
+            return Finding("none of the files has a known ending", cure)
+        if self._settings.allow_empty:
+            return None
+        cure = "correct `path` of the source; if there may be none, set `allow_empty: true`"
+        return Finding("no file matches `path`", cure, is_fatal=False)
+
     def _findings(self) -> list[Finding]:
         place = self._place()
         try:
             place.check()
-            entries = place.entries(())
+            missing = self._missing(place)
         except HeadwaterError as error:
             return [Finding(error.statement, error.hint or "see to it that it can be read")]
-        look = Look(self._settings, place, self._origin(), {})
-        readable = [entry for entry in entries if look.can_read(entry)]
-        if readable:
-            return []
-        if entries:
-            cure = "give format, since the names of the files do not say it"
-            return [Finding("none of the files has a known ending", cure)]
-        return [Finding("no file matches yet", "put one there; it will be read", is_fatal=False)]
+        return [] if missing is None else [missing]
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

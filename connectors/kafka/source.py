@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.kafka.settings import KafkaSourceSettings
-from connectors.source import Control, SourceContext
+from connectors.source import Control, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, Reject, TableChanges, source_times
 from core_log.errors import (
     DecodeError,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000
+NO_TOPIC, UNMATCHED = "no topic of the cluster matches `topics`", "unmatched names"
 CONTENT_BYTES_MAX = 64 << 10
 """How much of a bad record is kept aside."""
 
@@ -62,7 +63,9 @@ class KafkaSource:
                 now_ms = self._context.clock.monotonic_ms()
                 if refreshed_ms is None or now_ms - refreshed_ms >= self._settings.refresh_every_ms:
                     refreshed_ms = now_ms
-                    if found := await reading.look(log, await self._topics(log)):
+                    topics = await self._topics(log)
+                    self._say_unmatched(topics)
+                    if found := await reading.look(log, topics):
                         yield ChangeBatch((), found)
                 if self._context.until_end and ends is None:
                     bounds = await log.bounds(reading.offsets)
@@ -134,13 +137,7 @@ class KafkaSource:
         try:
             if await self._topics(log):
                 return ()
-            return (
-                Finding(
-                    "no topic of the cluster matches `topics`",
-                    f"headwater topics ls --bootstrap {self._settings.bootstrap[0]}",
-                    is_fatal=False,
-                ),
-            )
+            return (Finding(NO_TOPIC, self._topics_hint(), is_fatal=False),)
         except LogUnavailable as error:
             return (Finding(f"the cluster does not answer: {error.problem}", "correct bootstrap"),)
         finally:
@@ -168,6 +165,24 @@ class KafkaSource:
             and not topic.name.startswith("__")
             and self._wanted.matches(topic.name)
         ]
+
+    def _say_unmatched(self, topics: "Sequence[TopicDescription]") -> None:
+        """Nothing goes quiet; a topic that is not there now may be made later."""
+        if not topics and self._context.until_end:
+            raise SourceRejected(NO_TOPIC, hint=self._topics_hint())
+        missing = self._wanted.unmatched([topic.name] for topic in topics)
+        finding = None
+        if missing:
+            finding = Finding(
+                f"`topics` names what is not there: the cluster has no {', '.join(missing)}",
+                self._topics_hint(),
+                is_fatal=False,
+                left_out=tuple(missing),
+            )
+        self._context.report(Remark(UNMATCHED, finding))
+
+    def _topics_hint(self) -> str:
+        return f"headwater topics ls --bootstrap {self._settings.bootstrap[0]}"
 
     async def _fetch(
         self, log: "KafkaLog", wanted: Mapping[TopicPartition, int]

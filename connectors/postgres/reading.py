@@ -228,6 +228,7 @@ class Reading:
                 " was through before they came",
                 "capture them with another pipeline",
                 is_fatal=False,
+                left_out=tuple(map(str, later)),
             )
             logger.warning("%s: %s", found.problem, found.cure)
         self._context.report(Remark(NEW_TABLES, found))

@@ -47,7 +47,8 @@ class Relation(NamedTuple):
 
 async def look(connection: Connection, texts: Sequence[str]) -> dict[str, Finding | None]:
     """For the patterns of the file, by what it is about."""
-    names = _names_in(texts)
+    chosen = Patterns(texts)
+    names = chosen.names
     asked = {"names": names, "lasts": [each.rpartition(".")[2] for each in names]}
     with in_our_words("the server does not show its tables"):
         rows = await (await connection.execute(RELATIONS, asked)).fetchall()
@@ -55,7 +56,6 @@ async def look(connection: Connection, texts: Sequence[str]) -> dict[str, Findin
         Relation(TableId(schema, name), kind, persistence, TableId(*root) if root[1] else None)
         for schema, name, kind, persistence, *root in rows
     ]
-    chosen = Patterns(texts)
     meant = [each for each in there if chosen.matches(str(each.root or each.table))]
     return {
         UNLOGGED: _about_unlogged([each for each in meant if each.persistence == "u"]),
@@ -91,6 +91,7 @@ def _about_unlogged(relations: Sequence[Relation]) -> Finding | None:
         "the server writes no changes of unlogged tables into its log: " + "; ".join(said),
         " ".join(cures),
         is_fatal=False,
+        left_out=tuple(str(each.table) for each in relations),
     )
 
 
@@ -103,6 +104,7 @@ def _about_foreign(relations: Sequence[Relation]) -> Finding | None:
         "capture them at their own server, and leave them out of `tables` with"
         ' "!schema.table"; such a partition is not read at all',
         is_fatal=False,
+        left_out=tuple(str(each.table) for each in relations),
     )
 
 
@@ -110,34 +112,26 @@ def _about_names(names: Sequence[str], there: Sequence[Relation]) -> Finding | N
     """Of those that are written out in the file: a glob may well match what is no table."""
     known = {str(each.table): each for each in there}
     temporary = {each.table.name for each in there if each.persistence == "t"}
-    said = []
+    said = {}
     for name in names:
         found = known.get(name)
         if found is None and name.rpartition(".")[2] in temporary:
-            said.append(f"{name} is a temporary table, of one session alone")
+            said[name] = f"{name} is a temporary table, of one session alone"
         elif found is None:
-            said.append(f"there is no {name}")
+            said[name] = f"there is no {name}"
         elif found.kind in KINDS:
-            said.append(f"{name} is {KINDS[found.kind]}: name the tables that it is of")
+            said[name] = f"{name} is {KINDS[found.kind]}: name the tables that it is of"
         elif found.persistence == "t":
-            said.append(f"{name} is a temporary table, of one session alone")
+            said[name] = f"{name} is a temporary table, of one session alone"
         elif found.root is not None:
-            said.append(f"{name} is a partition: its rows come as those of {found.root}")
+            said[name] = f"{name} is a partition: its rows come as those of {found.root}"
         elif SYSTEM.match(found.table.namespace):
-            said.append(f"{name} is a table of the system")
+            said[name] = f"{name} is a table of the system"
     if not said:
         return None
     return Finding(
-        f"`tables` names what is not captured: {'; '.join(said)}",
+        f"`tables` names what is not captured: {'; '.join(said.values())}",
         "correct `tables` of the source",
         is_fatal=False,
+        left_out=tuple(said),
     )
-
-
-def _names_in(texts: Sequence[str]) -> list[str]:
-    """Patterns that stand for one name."""
-    return [
-        re.sub(r"\\(.)", r"\1", text)
-        for text in texts
-        if not text.startswith(("!", "/")) and not re.search(r"[*?]", re.sub(r"\\.", "", text))
-    ]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from connectors.source import CONTROL, Control, Snapshot, SourceContext
+from connectors.source import CONTROL, Control, Remark, Snapshot, SourceContext
 from connectors.sql.settings import SqlSourceSettings
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from core_log.finding import Finding
+from core_log.patterns import Patterns
 from core_log.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from connectors.sql.rounds import Rounds
 
 Result = TypeVar("Result")
+
+UNMATCHED = "unmatched names"
 
 
 class SqlSource:
@@ -77,7 +80,9 @@ class SqlSource:
                 return [Finding(error.statement, error.hint or "correct the source's keys")]
         if not tables:
             return [Finding("no table matches `tables`", "correct `tables` of the source")]
-        return [finding for table in tables for finding in self._findings(table)]
+        unmatched = self._unmatched(tables)
+        found = [finding for table in tables for finding in self._findings(table)]
+        return found if unmatched is None else [unmatched, *found]
 
     async def drop(self) -> Sequence[str]:
         return ()
@@ -123,7 +128,9 @@ class SqlSource:
         from connectors.sql.rounds import part_of
 
         wishes, self._wishes = self._wishes, []
-        for table in await _on(thread, database.tables):
+        tables = await _on(thread, database.tables)
+        self._say_unmatched(tables)
+        for table in tables:
             if not rounds.is_known(table):
                 rounds.resume(table, resume_from.get(part_of(table)))
             if any(wish.table in (None, table.id) for wish in wishes):
@@ -133,6 +140,27 @@ class SqlSource:
                     yield batch
         if wishes:
             yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
+
+    def _say_unmatched(self, tables: "Sequence[Table]") -> None:
+        """Nothing goes quiet; what is not there now may be in the next round, if there is one."""
+        found = self._unmatched(tables)
+        if not tables and self._context.until_end:
+            raise SourceRejected("no table matches `tables`", hint="correct `tables` of the source")
+        self._context.report(Remark(UNMATCHED, found))
+
+    def _unmatched(self, tables: "Sequence[Table]") -> Finding | None:
+        from connectors.sql.database import names_of
+
+        wanted = Patterns(self._settings.tables)
+        missing = wanted.unmatched(names_of(table.id) for table in tables)
+        if not missing:
+            return None
+        return Finding(
+            f"`tables` names what is not there: there is no table {', '.join(missing)}",
+            "correct `tables` of the source",
+            is_fatal=False,
+            left_out=tuple(missing),
+        )
 
     def _database(self) -> "Database":
         from connectors.sql.database import Database

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipelines.file.loading import LoadedPipeline
-    from pipelines.running.run import Look, Show
+    from pipelines.running.run import Look, Show, Snapshot
 
 
 def interval_ms(text: str) -> int:
@@ -92,13 +92,14 @@ def run(
     set_up_logging(level, scrub=lambda text: output.scrub(text))
     take_short_turns()
 
-    prints_rows, secrets = False, Redaction()
+    prints_rows, secrets, names = False, Redaction(), frozenset[str]()
 
     def load_files() -> "Sequence[LoadedPipeline]":
         from pipelines.file.loading import load
 
-        nonlocal prints_rows
+        nonlocal prints_rows, names
         loaded = load(path, environment=os.environ)
+        names = frozenset(each.name for each in loaded)
         kinds = {sink.kind for each in loaded for sink in each.sinks}
         prints_rows = "console" in kinds and sys.stdout.isatty()
         return loaded
@@ -136,4 +137,24 @@ def run(
         if letters:  # nobody else says it: with --once no status is there to be asked afterwards
             put_aside = counted(letters, "record")
             output.note(f"{put_aside} of {name} could not be applied: headwater dlq show {name}")
+    if once:
+        _refuse_undelivered(snapshot, names)
     output.result(snapshot, [])
+
+
+def _refuse_undelivered(snapshot: "Snapshot", names: frozenset[str]) -> None:
+    """Decision D5: exit 0 says that every table of the files was delivered whole."""
+    from pipelines.terminal.output import DifferencesFound
+    from pipelines.watching.undelivered import undelivered, undelivered_lines
+
+    found = [each for each in undelivered(snapshot) if each.pipeline in names]
+    if not found:
+        return
+    tables = {(each.pipeline, each.table) for each in found}
+    lines = "".join(f"\n  {line}" for line in undelivered_lines(found))
+    raise DifferencesFound(
+        f"not everything was delivered: {counted(len(tables), 'table')} of"
+        f" {', '.join(sorted({each.pipeline for each in found}))}{lines}",
+        data={**snapshot, "undelivered": [each.as_json() for each in found]},
+        lines=[],
+    )

@@ -172,8 +172,13 @@ async def _run_source(
             return
         if isinstance(progress, Remark):
             said = progress.finding
-            problem, cure = ("", "") if said is None else (said.problem, said.cure)
-            report(Remarked(loaded.name, UNIT, progress.name, problem, cure))
+            report(
+                Remarked(loaded.name, UNIT, progress.name, "", "")
+                if said is None
+                else Remarked(
+                    loaded.name, UNIT, progress.name, said.problem, said.cure, said.left_out
+                )
+            )
             return
         report(
             Read(

@@ -163,9 +163,11 @@ class _Run:
             await self._pipelines.apply(loaded, until_end=self._wanted.once)
             await _prepare_log(claimed, loaded)
             ended = await self._pipelines.until_over()
-            raise_failure(ended)
+            if not self._wanted.once:
+                raise_failure(ended)
             return await self._look(claimed)
         except asyncio.CancelledError:
+            self._board.is_stopping = True
             logger.info("stopping: what is in flight is finished")
             raise
         finally:
@@ -203,6 +205,8 @@ class _Run:
     async def _take_over_file(self, body: bytes) -> Mapping[str, object]:
         """What another `headwater run` was given to run."""
         loaded, until_end = handed_over(body)
+        if self._board.is_stopping:
+            raise LogUnavailable("the process that runs the pipelines is stopping")
         self._wanted.keep_unsaid(loaded)
         applied = await self._pipelines.apply(loaded, until_end=until_end)
         for word, units in applied.as_json().items():
@@ -246,7 +250,7 @@ async def attend(
     endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: Wanted
 ) -> Snapshot | None:
     """Hands the files to the process that runs pipelines, and shows what it does. None when it is
-    gone; being cancelled leaves it alone."""
+    gone, or about to go; being cancelled leaves it alone."""
     from pipelines.running.owner_client import Owner
 
     assert endpoint.http and endpoint.token, "an owner with a console has both"
@@ -265,7 +269,7 @@ async def attend(
             if applied[word]:
                 logger.info("it has %s %s", word, ", ".join(applied[word]))
         showing = asyncio.ensure_future(wanted.show(look))
-        return await _until_over(look, {each.name for each in loaded})
+        return await _until_over(look, {each.name for each in loaded}, once=wanted.once)
     except LogUnavailable:
         return None
     except asyncio.CancelledError:
@@ -304,9 +308,12 @@ async def _check_topics(
             await log.close()
 
 
-async def _until_over(look: Look, names: set[str]) -> Snapshot:
+async def _until_over(look: Look, names: set[str], *, once: bool) -> Snapshot | None:
+    """None when the pipelines stop because the process that runs them does."""
     while True:
         snapshot = await look()
+        if snapshot["is_stopping"]:
+            return None
         found = {name: snapshot["pipelines"].get(name) for name in names}
         units = [
             (name, unit, facts)
@@ -316,7 +323,7 @@ async def _until_over(look: Look, names: set[str]) -> Snapshot:
         ]
         if units and all(found.values()) and all(f["state"] in OVER for _, _, f in units):
             for name, unit, facts in units:
-                if facts["state"] == State.QUARANTINED.value:
+                if facts["state"] == State.QUARANTINED.value and not once:
                     raise errors.SinkRejected(f"{name}/{unit} is quarantined: {facts['reason']}")
             return snapshot
         await asyncio.sleep(ATTACHED_LOOK_S)

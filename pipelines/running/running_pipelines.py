@@ -41,6 +41,8 @@ class _Running:
     until_end: bool
     jobs: dict[UnitId, Job]
     ended: dict[UnitId, Ended] = field(default_factory=dict)
+    finishing: set[UnitId] = field(default_factory=set)
+    """Sinks on their way into the life in which they end; that they stop for it is no news."""
 
     @property
     def is_over(self) -> bool:
@@ -147,9 +149,13 @@ class RunningPipelines:
 
     def _on_report(self, report: Report) -> None:
         running = self._pipelines.get(report.pipeline)
-        is_start = isinstance(report, StateChanged) and report.state is State.STARTING
-        if running is not None and is_start:
-            running.ended.pop(UnitId(report.pipeline, report.unit), None)
+        if running is not None and isinstance(report, StateChanged):
+            unit = UnitId(report.pipeline, report.unit)
+            if report.state is State.STARTING:
+                running.ended.pop(unit, None)
+                running.finishing.discard(unit)
+            elif report.state is State.STOPPED and unit in running.finishing:
+                return
         self._report(report)
 
     def _on_ended(self, ended: Ended) -> None:
@@ -169,6 +175,7 @@ class RunningPipelines:
                 return
             for unit, job in running.jobs.items():
                 if unit.name != SOURCE and unit not in running.ended:
+                    running.finishing.add(unit)
                     await self._stop(unit)
                     running.jobs[unit] = Job(job.loaded, job.name, until_end=True)
                     self._start(running.jobs[unit])

@@ -36,7 +36,7 @@ MEANINGS = {
     INTERNAL: "a bug of ours, with its traceback",
     INVALID: "invalid input or configuration",
     UNREACHABLE: "a dependency cannot be reached or used: broker, disk, data directory in use",
-    DIFFERENT: "differences found: damage in a log, rows that are not equal",
+    DIFFERENT: "differences found: damage in a log, rows that are not equal, tables not delivered",
     INTERRUPTED: "ended by SIGINT (Ctrl-C)",
     TERMINATED: "ended by SIGTERM",
 }

@@ -43,6 +43,8 @@ def report_from_json(found: dict[str, Any]) -> Report:
         kind = KINDS[content.pop("kind")]
         if kind is StateChanged:
             content["state"] = State(content["state"])
+        if kind is Remarked:
+            content["left_out"] = tuple(content["left_out"])
         return kind(**content)
     except (KeyError, TypeError, ValueError) as error:
         raise DecodeError(

@@ -42,6 +42,8 @@ class StatusBoard:
         self._pipelines: dict[str, dict[str, UnitStatus]] = {}
         self._ends: Mapping[str, int] = {}
         self._verified: dict[str, dict[str, Verified]] = {}
+        self.is_stopping = False
+        """Whether everything is about to stop because somebody stops this process."""
 
     def __call__(self, report: Report) -> None:
         if isinstance(report, Known | Verified):
@@ -108,6 +110,7 @@ class StatusBoard:
             "version": SHAPE_VERSION,
             "at_ms": self._clock.now_ms(),
             "started_ms": self._started_ms,
+            "is_stopping": self.is_stopping,
             "pipelines": {name: self._pipeline(name) for name in self._pipelines},
         }
 

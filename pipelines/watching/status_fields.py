@@ -28,6 +28,7 @@ UNIT = SHARED_BY_UNIT_AND_TABLE | {
         " what it waits for"
     ),
     "remarks.*.cure": "a command, SQL or an edit; empty where nothing need be done",
+    "remarks.*.left_out": "tables that the file names and that are not captured because of it",
 }
 
 TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {
@@ -86,6 +87,7 @@ FIELDS = (
         "version": "of this shape; raised when a field goes or changes its meaning",
         "at_ms": "when this was true; all times are milliseconds since 1970, in UTC",
         "started_ms": "when the process that answers was started",
+        "is_stopping": "whether that process has been told to stop",
     }
     | {f"pipelines.*.{name}": meaning for name, meaning in PIPELINE.items()}
     | {f"pipelines.*.units.*.{name}": meaning for name, meaning in UNIT.items()}

@@ -206,7 +206,11 @@ class UnitStatus:
                 for name, each in self.gauges.items()
             },
             "remarks": {
-                name: {"problem": each.problem, "cure": each.cure}
+                name: {
+                    "problem": each.problem,
+                    "cure": each.cure,
+                    "left_out": [*each.left_out],
+                }
                 for name, each in self.remarks.items()
             },
         }

@@ -9,9 +9,9 @@ import pytest
 
 from connectors.kafka.settings import KafkaSourceSettings
 from connectors.kafka.source import KafkaSource
-from connectors.source import Source
+from connectors.source import Remark, Source, SourceReport
 from core_log import records
-from core_log.errors import PositionLost, SourceUnavailable
+from core_log.errors import PositionLost, SourceRejected, SourceUnavailable
 from core_log.log import TopicPartition
 from core_log.rows.settings import WireSettings
 from tests.contract.foreign_topics import NOW_MS, PLAIN, TYPED, Cluster, read
@@ -167,3 +167,22 @@ async def test_patterns_that_match_nothing_are_found_before_the_start(cluster: C
     found = await cluster.source(topics="nothing.like.this").examine()
 
     assert [finding.is_fatal for finding in found] == [False]
+
+
+async def test_a_name_that_no_topic_has_is_said_and_the_end_fails_without_any_topic(
+    cluster: Cluster,
+) -> None:
+    topic = await cluster.topic("orders")
+    await cluster.append(topic, (None, b'{"id":1}'))
+    settings = cluster.source(format="json", topics=[topic, "no-such.topic"])._settings
+    told: list[SourceReport] = []
+    asked = replace(context(), until_end=True, report=told.append)
+
+    rows = [after async for after in iterate(KafkaSource(settings, asked), {})]
+    none = settings.model_copy(update={"topics": ("no-such.*",)})
+    with pytest.raises(SourceRejected, match="no topic of the cluster matches"):
+        await anext(KafkaSource(none, asked).changes({}))
+
+    [remark] = [each for each in told if isinstance(each, Remark)]
+    assert remark.finding is not None and remark.finding.left_out == ("no-such.topic",)
+    assert sum(len(changes) for after in rows for changes in after.batch.tables) == 1

@@ -81,6 +81,7 @@ def test_nothing_is_claimed_of_pipelines_that_have_said_nothing() -> None:
         "version": 1,
         "at_ms": START_MS,
         "started_ms": START_MS,
+        "is_stopping": False,
         "pipelines": {},
     }
 

@@ -1,0 +1,196 @@
+"""`run --once` ends with 0 only if every table of its files was delivered whole (decision D5)."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.reports import Known, Remarked, Report, State, StateChanged
+from pipelines.terminal import exit_codes
+from pipelines.watching.status import StatusBoard
+from pipelines.watching.undelivered import Undelivered, undelivered, undelivered_lines
+from tests.fakes import SimulatedClock
+from tests.pipelines.conftest import Headwater
+from tests.pipelines.running import PATIENCE_S, start
+
+FILES = """
+pipeline: {name}
+source: {{type: files, path: ./in/*.csv, table: "{{stem}}", key: id, settle: 0s}}
+sink:
+  - {{type: sql, name: first, url: "sqlite:///first.db"}}
+  - {{type: sql, name: second, url: "sqlite:///second.db"}}
+workers: 0
+"""
+
+
+def once(path: Path, *options: str) -> tuple[int, Any, str]:
+    """Exit code, envelope and remarks."""
+    ran = start("run", path, "--once", "--json", *options)
+    out, said = ran.communicate(timeout=PATIENCE_S)
+    return ran.returncode, json.loads(out), said
+
+
+def a_file(directory: Path, name: str = "shop") -> Path:
+    (directory / "in").mkdir(exist_ok=True)
+    for table in ("orders", "users"):
+        (directory / "in" / f"{table}.csv").write_text("id,total\n1,2\n2,3\n")
+    path = directory / f"{name}.yaml"
+    path.write_text(FILES.format(name=name))
+    return path
+
+
+def somebody_elses(database: Path, table: str) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"CREATE TABLE {table} (id TEXT)")
+        connection.commit()
+
+
+def count(database: Path, table: str) -> int:
+    with closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+@pytest.mark.slow
+def test_a_table_that_one_sink_holds_fails_the_run_and_is_named(tmp_path: Path) -> None:
+    path = a_file(tmp_path)
+    somebody_elses(tmp_path / "second.db", "users")
+
+    code, said, remarks = once(path)
+
+    assert code == exit_codes.DIFFERENT
+    assert said["ok"] is False and said["error"]["exit_code"] == exit_codes.DIFFERENT
+    missing = [(each["table"], each["unit"], each["state"]) for each in said["data"]["undelivered"]]
+    assert missing == [("users", "second", "quarantined")]
+    assert said["data"]["undelivered"][0]["reason"]
+    assert "shop/second: users quarantined: " in remarks
+    assert count(tmp_path / "first.db", "users") == count(tmp_path / "second.db", "orders") == 2
+
+
+@pytest.mark.slow
+def test_a_paused_table_fails_the_run_until_it_is_resumed(
+    tmp_path: Path, headwater: Headwater
+) -> None:
+    path = a_file(tmp_path)
+    assert once(path)[0] == exit_codes.OK
+    assert headwater("pause", "shop/orders", "-f", path).code == exit_codes.OK
+
+    paused = once(path)
+    assert headwater("resume", "shop/orders", "-f", path).code == exit_codes.OK
+    resumed = once(path)
+
+    assert paused[0] == exit_codes.DIFFERENT
+    found = paused[1]["data"]["undelivered"]
+    assert [(each["table"], each["unit"]) for each in found] == [
+        ("orders", "first"),
+        ("orders", "second"),
+    ]
+    assert resumed[0] == exit_codes.OK
+
+
+@pytest.mark.slow
+def test_a_sink_that_is_given_up_fails_the_run_for_all_tables_of_its_pipeline(
+    tmp_path: Path,
+) -> None:
+    a_file(tmp_path, "left")
+    a_file(tmp_path, "right")
+    right = FILES.format(name="right").replace("first.db", "third.db")
+    (tmp_path / "right.yaml").write_text(right.replace("second.db", "no-database.db"))
+    (tmp_path / "no-database.db").write_bytes(b"this is no database" * 100)
+
+    code, said, _ = once(tmp_path)
+
+    assert code == exit_codes.DIFFERENT
+    missing = {(each["pipeline"], each["unit"]) for each in said["data"]["undelivered"]}
+    assert missing == {("right", "second")}
+    assert {each["table"] for each in said["data"]["undelivered"]} == {"orders", "users"}
+
+
+@pytest.mark.slow
+def test_a_path_without_files_fails_the_run_unless_that_is_allowed(tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    file.write_text(file.read_text().replace("./in/*.csv", "./nowhere/*.csv"))
+
+    refused = once(file)
+    file.write_text(file.read_text().replace("key: id", "key: id, allow_empty: true"))
+    allowed = once(file)
+
+    assert refused[0] == exit_codes.DIFFERENT
+    assert "no file matches `path`" in refused[2] and "allow_empty: true" in refused[2]
+    assert allowed[0] == exit_codes.OK and allowed[1]["ok"] is True
+
+
+@pytest.mark.slow
+def test_a_name_that_matches_no_table_fails_the_run_and_the_others_are_delivered(
+    tmp_path: Path,
+) -> None:
+    somebody_elses(tmp_path / "shop.db", "orders")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "pipeline: shop\nworkers: 0\nsink: {type: sql, url: 'sqlite:///target.db'}\n"
+        "source: {type: sql, url: 'sqlite:///shop.db', tables: [orders, ordres], every: 1m,"
+        " keys: {orders: [id]}}\n"
+    )
+
+    code, said, _ = once(file)
+
+    assert code == exit_codes.DIFFERENT
+    found = said["data"]["undelivered"]
+    assert [(each["table"], each["state"]) for each in found] == [("ordres", "left out")]
+
+
+class Told:
+    """A board that has heard all this of a pipeline whose units have come to their end."""
+
+    def __init__(self, *reports: Report) -> None:
+        self.board = StatusBoard(SimulatedClock())
+        for unit in ("source", "lake"):
+            self.board(StateChanged("shop", unit, "", State.RUNNING))
+        for table in ("public.orders", "public.users"):
+            self.board(Known("shop", "lake", table))
+        for each in reports:
+            self.board(each)
+        for unit in ("source", "lake"):
+            self.board(StateChanged("shop", unit, "", State.DONE))
+
+    @property
+    def undelivered(self) -> list[Undelivered]:
+        return undelivered(self.board.snapshot())
+
+
+def test_a_run_that_nothing_held_up_has_delivered_everything() -> None:
+    told = Told(
+        StateChanged("shop", "lake", "public.orders", State.QUARANTINED, "x"),
+        StateChanged("shop", "lake", "public.orders", State.RUNNING),
+        Remarked("shop", "source", "slow", "the server is slow", ""),
+    )
+
+    assert told.undelivered == []
+
+
+@pytest.mark.parametrize("unit", ["source", "lake"])
+@pytest.mark.parametrize("state", [State.QUARANTINED, State.PAUSED])
+def test_a_table_that_is_held_where_ever_it_is_is_undelivered(unit: str, state: State) -> None:
+    told = Told(StateChanged("shop", unit, "public.orders", state, "why"))
+
+    assert told.undelivered == [Undelivered("shop", "public.orders", unit, state.value, "why")]
+
+
+def test_what_the_source_leaves_out_is_undelivered_with_its_cure() -> None:
+    left_out = Remarked("shop", "source", "unlogged", "it is unlogged", "ALTER", ["public.tmp"])
+    told = Told(left_out)
+
+    assert told.undelivered == [
+        Undelivered("shop", "public.tmp", "source", "left out", "it is unlogged; ALTER")
+    ]
+
+
+def test_tables_that_share_a_reason_share_a_line() -> None:
+    held = [Undelivered("shop", f"t{n}", "lake", "quarantined", "why\nhint: x") for n in range(25)]
+
+    shown = ", ".join(f"t{n}" for n in range(20))
+    assert undelivered_lines(held) == [
+        f"shop/lake: {shown} and 5 more tables quarantined: why hint: x"
+    ]

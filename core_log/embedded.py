@@ -21,10 +21,12 @@ class EmbeddedLog(KafkaLog):
         super().__init__(self._settings(), dial=self._dial)
 
     @classmethod
-    async def open(cls, settings: BrokerSettings, *, http: str | None = None) -> Self:
-        """Takes the data directory, or raises `DirectoryInUse`. `http` is what others are told
-        of a console, see `Endpoint`."""
-        return cls(await RunningBroker.start(settings, http=http))
+    async def open(
+        cls, settings: BrokerSettings, *, http: str | None = None, command: str | None = None
+    ) -> Self:
+        """Takes the data directory, or raises `DirectoryInUse`. `http` and `command` are what
+        others are told, see `Endpoint`."""
+        return cls(await RunningBroker.start(settings, http=http, command=command))
 
     def beside(self, **settings: object) -> KafkaLog:
         """Another client of this broker, just as near, with settings of its own."""

@@ -20,6 +20,8 @@ class Endpoint:
     """HOST:PORT of the console, where there is one; empty while it is still coming."""
     token: str | None = None
     """What the console wants to see from whoever asks it something."""
+    command: str | None = None
+    """The command that has the log only until it ends; None where somebody is there to stay."""
 
 
 def encode_endpoint(endpoint: Endpoint) -> bytes:
@@ -35,6 +37,7 @@ def decode_endpoint(content: bytes) -> Endpoint:
             kafka=str(found["kafka"]),
             http=found.get("http"),
             token=found.get("token"),
+            command=found.get("command"),
         )
     except (ValueError, KeyError, TypeError) as error:
         problem = f"{FILE_NAME} is not what a broker writes"

@@ -22,8 +22,16 @@ DRAIN_S_MAX = 10.0
 class RunningBroker:
     """Owns the data directory and the listener for as long as it runs."""
 
-    def __init__(self, broker: Broker, server: Server, housekeeping: Housekeeping) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        server: Server,
+        housekeeping: Housekeeping,
+        *,
+        command: str | None = None,
+    ) -> None:
         self.broker, self.server, self.housekeeping = broker, server, housekeeping
+        self._command = command
         self.token = secrets.token_urlsafe(24)
         """What a console of this owner wants to see from whoever asks it something."""
 
@@ -36,8 +44,10 @@ class RunningBroker:
         files: Files | None = None,
         random: Random | None = None,
         http: str | None = None,
+        command: str | None = None,
     ) -> Self:
-        """Returns once every partition and coordinator is ready and the listener accepts."""
+        """Returns once every partition and coordinator is ready and the listener accepts. `http`
+        and `command` are what others are told, see `Endpoint`."""
         clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
         refuse_unsafe(parse_address(settings.listen)[0])
         store = Store.open(
@@ -50,7 +60,7 @@ class RunningBroker:
         except BaseException:
             store.close(clean=False)
             raise
-        running = cls(broker, server, Housekeeping(broker))
+        running = cls(broker, server, Housekeeping(broker), command=command)
         try:
             await broker.open(*server.address)
             running.write_endpoint(http)
@@ -70,7 +80,9 @@ class RunningBroker:
 
     def write_endpoint(self, http: str | None) -> None:
         """Where everybody else finds the one owner of this data directory (decision B1)."""
-        endpoint = Endpoint(os.getpid(), self.endpoint, http=http, token=self.token)
+        endpoint = Endpoint(
+            os.getpid(), self.endpoint, http=http, token=self.token, command=self._command
+        )
         self.broker.store.write_endpoint(encode_endpoint(endpoint))
 
     async def stop(self) -> None:

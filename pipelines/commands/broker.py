@@ -1,5 +1,6 @@
 """`headwater broker`: runs one broker in the foreground until it is told to stop."""
 
+import asyncio
 import difflib
 import logging
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, DirectoryInUse
 from pipelines.terminal.output import Output, shared_options
+from pipelines.terminal.resting_log import LOOK_AGAIN_S, Lender
 
 if TYPE_CHECKING:
     from core_log.settings import BrokerSettings
@@ -45,7 +47,6 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     ends. The second ends at once; what was acknowledged is on disk all the same.
     """
     from config.log_format import set_up_logging
-    from core_log.broker.serve import serve
     from pipelines.running.turns import take_short_turns
     from pipelines.terminal.signals import run_until_signal
 
@@ -53,7 +54,21 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
     take_short_turns()
-    run_until_signal(serve(chosen))
+    run_until_signal(_serve(chosen))
+
+
+async def _serve(settings: "BrokerSettings") -> None:
+    """A command that has the log comes to its end first."""
+    from core_log.broker.serve import serve
+
+    lender = Lender(settings.data)
+    while True:
+        try:
+            return await serve(settings)
+        except DirectoryInUse:
+            if not lender.has_it():
+                raise
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "BrokerSettings":

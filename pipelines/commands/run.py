@@ -74,7 +74,7 @@ def run(
     """
     from core_log.importing import all_of_it_stays
     from pipelines.running.spawning import spawn
-    from pipelines.terminal.log_address import find_owner
+    from pipelines.terminal.log_owner import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     level = logging.DEBUG if output.verbosity else quiet

@@ -27,16 +27,16 @@ from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
 from pipelines.running.supervisor import Ended, Surroundings, expected
 from pipelines.running.units import SOURCE, Units
-from pipelines.terminal.log_address import find_owner, is_running
+from pipelines.terminal.log_owner import find_owner, is_running
+from pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, Lender
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
 
 logger = logging.getLogger(__name__)
 
-LOOK_AGAIN_S = 0.1
-SILENT_S_MAX = 15.0
-"""How long a directory may be locked by somebody who does not say where to be found."""
 ATTACHED_LOOK_S = 0.5
+JOIN_RETRY_MS = 3_000
+"""How long the log of a process that runs pipelines may be silent until that one is gone."""
 FIRST_ROWS_S = 2.0
 """How long everything that only watches leaves the machine to the first rows."""
 
@@ -116,11 +116,15 @@ class _Run:
         self, loaded: Sequence[LoadedPipeline], data: Path
     ) -> Claim | Snapshot:
         """As long as somebody else owns the directory, we look on; when nobody does, we do."""
-        silent_s = 0.0
+        silent_s, told, lender = 0.0, 0, Lender(data)
         while True:
             try:
                 return await claim(loaded[0], data)
             except DirectoryInUse:
+                if lender.has_it():
+                    silent_s = 0.0
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    continue
                 endpoint = find_owner(data)
                 if endpoint is None or endpoint.http == COMING:
                     if silent_s >= SILENT_S_MAX:
@@ -136,10 +140,11 @@ class _Run:
             attended = await attend(endpoint, loaded, self._wanted)
             if attended is not None:
                 return attended
-            if is_running(endpoint.pid):  # it is stopping, or too busy to answer
-                await asyncio.sleep(LOOK_AGAIN_S)
-            else:
-                logger.info("process %d is gone: this one takes over", endpoint.pid)
+            if told != endpoint.pid:
+                told = endpoint.pid
+                state = "is stopping" if is_running(endpoint.pid) else "is gone"
+                logger.info("process %d %s: this one takes over", endpoint.pid, state)
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _own(self, claimed: Claim, loaded: Sequence[LoadedPipeline]) -> Snapshot:
         units = Units(
@@ -291,7 +296,8 @@ async def _check_topics(
     from pipelines.running.first_checks import refuse_impossible, refuse_migration
 
     for each in loaded:
-        log = KafkaLog(kafka_settings(each, [endpoint.kafka]))
+        settings = kafka_settings(each, [endpoint.kafka])
+        log = KafkaLog(settings.model_copy(update={"retry_for_ms": JOIN_RETRY_MS}))
         try:
             if wanted.once:
                 await _refuse_paused(each, log)

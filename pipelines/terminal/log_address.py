@@ -1,26 +1,25 @@
 """Finds the log that a command is about: --bootstrap, -f, --data, ./pipeline.yaml or ./data."""
 
-import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.endpoint import FILE_NAME, Endpoint, decode_endpoint
-from core_log.errors import ConfigError, DecodeError, LogUnavailable
+from core_log.endpoint import FILE_NAME, Endpoint
+from core_log.errors import ConfigError, DirectoryInUse, LogUnavailable
+from pipelines.terminal.log_owner import find_owner, is_opened
 from pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
+    from core_log.embedded import EmbeddedLog
     from core_log.settings import SecuritySettings
     from pipelines.running.owner_client import Owner
 
 DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
-PROPERTIES = "meta.properties"
-"""The file by which a directory that holds a log is known."""
 FILE_KEY = "headwater.file"
 """Under which the run of a command keeps what -f said."""
 PROBE_MS, PATIENCE_MS = 500, 3_000
@@ -69,30 +68,44 @@ class LogAddress:
     async def open_or_own(self) -> AsyncIterator["KafkaLog"]:
         """The same; where nobody runs, but the directory holds a log, this process owns it for as
         long as the block lasts."""
-        if self._bootstrap is not None or not self._lies_idle():
+        from pipelines.terminal.remarks import remarks_from_logs
+        from pipelines.terminal.resting_log import PROPERTIES, take_or_find
+
+        if self._bootstrap is not None or not (self._data / PROPERTIES).is_file():
             async with self.open() as log:
                 yield log
             return
-        from core_log.embedded import EmbeddedLog
-        from core_log.settings import BrokerSettings
-        from pipelines.terminal.remarks import remarks_from_logs
-
         output = click.get_current_context().find_object(Output)
         assert output is not None, "the root command makes the Output of a run"
-        settings = BrokerSettings(data=self._data, listen="127.0.0.1:0", auto_create_topics=False)
+        self._told()
         with remarks_from_logs(output):
-            own = await EmbeddedLog.open(settings)
+            found = await take_or_find(self._data)
+            while isinstance(found, Endpoint):
+                async with AsyncExitStack() as joined:
+                    try:
+                        log = await joined.enter_async_context(self._client(PATIENCE_MS))
+                    except LogUnavailable:
+                        found = await self._after(found)
+                        continue
+                    with _given_back(self._data, found):
+                        yield log
+                    return
             try:
-                yield own
+                yield found
             finally:
-                await own.close()
+                await found.close()
 
-    def _lies_idle(self) -> bool:
+    async def _after(self, gone: Endpoint) -> "EmbeddedLog | Endpoint":
+        """Whoever has the log now that this owner no longer answers. A number of a process may be
+        another's by now; the lock says who lives."""
+        from pipelines.terminal.resting_log import take, take_or_find
+
         try:
-            self._endpoint()
-        except LogUnavailable:
-            return (self._data / PROPERTIES).is_file()
-        return False
+            return await take(self._data)
+        except DirectoryInUse:
+            if find_owner(self._data) == gone:
+                raise self._nobody() from None
+        return await take_or_find(self._data)
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
@@ -140,8 +153,9 @@ class LogAddress:
             time.sleep(HTTP_POLL_S)
             endpoint = self._endpoint()
         if not endpoint.http or endpoint.token is None:
+            who = f"`{endpoint.command}`" if endpoint.command else "a broker"
             raise LogUnavailable(
-                "a broker is running on this log, and no pipeline",
+                f"{who} is running on this log, and no pipeline",
                 data=str(self._data),
                 hint=self._run_hint(),
             )
@@ -155,20 +169,23 @@ class LogAddress:
             return None
 
     def _endpoint(self) -> Endpoint:
-        path = self._data / FILE_NAME
+        """One who has only begun says a little later where he is."""
+        deadline = time.monotonic() + PATIENCE_MS / 1_000
+        while (endpoint := self._told()) is None:
+            if time.monotonic() >= deadline or not is_opened(self._data):
+                raise self._nobody()
+            time.sleep(HTTP_POLL_S)
+        return endpoint
+
+    def _told(self) -> Endpoint | None:
         try:
-            endpoint = decode_endpoint(path.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            raise self._nobody() from None
+            return find_owner(self._data)
         except PermissionError:
             raise LogUnavailable(
                 "the log of this data directory belongs to another user",
-                file=str(path),
+                file=str(self._data / FILE_NAME),
                 hint="run the command as the user who runs the broker, or give --bootstrap",
             ) from None
-        if not is_running(endpoint.pid):
-            raise self._nobody()
-        return endpoint
 
     def _nobody(self) -> LogUnavailable:
         if self.file is not None or self._bootstrap is not None:
@@ -190,24 +207,19 @@ class LogAddress:
         return LogUnavailable(error.problem, hint=error.hint, address=",".join(address))
 
 
-def find_owner(data: Path) -> Endpoint | None:
-    """None while nobody who lives says where to be found."""
-    with suppress(FileNotFoundError, NotADirectoryError, DecodeError):
-        endpoint = decode_endpoint((data / FILE_NAME).read_bytes())
-        if is_running(endpoint.pid):
-            return endpoint
-    return None
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process of that number exists, whoever owns it."""
+@contextmanager
+def _given_back(data: Path, endpoint: Endpoint) -> Iterator[None]:
+    """Says that it is nobody's fault when the command ends that has lent its log to this one."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        yield
+    except LogUnavailable as error:
+        if endpoint.command is None or find_owner(data) == endpoint:
+            raise
+        raise LogUnavailable(
+            f"the log was `{endpoint.command}`'s, which has ended",
+            hint="run this command again",
+            process=endpoint.pid,
+        ) from error
 
 
 def chosen_file() -> Path | None:

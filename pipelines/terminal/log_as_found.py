@@ -4,12 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.embedded import EmbeddedLog
-from core_log.endpoint import FILE_NAME, decode_endpoint
+from core_log.endpoint import Endpoint
 from core_log.errors import LogUnavailable
-from core_log.settings import BrokerSettings
 from pipelines.file.loading import LoadedPipeline
-from pipelines.terminal.log_address import is_running
+from pipelines.terminal.resting_log import PROPERTIES, take_or_find
 
 
 @asynccontextmanager
@@ -32,17 +30,15 @@ async def _open(loaded: LoadedPipeline) -> KafkaLog | None:
         )
     data = loaded.directory / settings.path
     try:
-        endpoint = decode_endpoint((data / FILE_NAME).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        endpoint = None
+        if not (data / PROPERTIES).exists():
+            return None
+        found = await take_or_find(data)
     except PermissionError:
         raise LogUnavailable(
             "the log of this data directory belongs to another user",
             directory=str(data),
             hint="run the command as the user who runs the pipeline",
         ) from None
-    if endpoint is not None and is_running(endpoint.pid):
-        return KafkaLog(KafkaSettings(bootstrap=[endpoint.kafka]))
-    if not (data / "meta.properties").exists():
-        return None
-    return await EmbeddedLog.open(BrokerSettings(data=data, listen="127.0.0.1:0"))
+    return (
+        KafkaLog(KafkaSettings(bootstrap=[found.kafka])) if isinstance(found, Endpoint) else found
+    )

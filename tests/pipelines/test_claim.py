@@ -12,7 +12,7 @@ from core_log.errors import DirectoryInUse
 from core_log.settings import SecuritySettings
 from pipelines.file.spec import PipelineSpec
 from pipelines.running.claim import COMING, claim, join_broker
-from pipelines.terminal.log_address import find_owner
+from pipelines.terminal.log_owner import find_owner
 
 
 def a_pipeline(**log: object) -> Any:

@@ -10,7 +10,7 @@ import click
 
 from core_log.endpoint import FILE_NAME, Endpoint
 from core_log.errors import ConfigError, DirectoryInUse, LogUnavailable
-from pipelines.terminal.log_owner import find_owner, is_opened
+from pipelines.terminal.log_owner import find_owner, is_opened, read_owner
 from pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class LogAddress:
 
     def _told(self) -> Endpoint | None:
         try:
-            return find_owner(self._data)
+            return read_owner(self._data)
         except PermissionError:
             raise LogUnavailable(
                 "the log of this data directory belongs to another user",

@@ -12,7 +12,14 @@ LOCK = "lock"
 
 def find_owner(data: Path) -> Endpoint | None:
     """None while nobody who lives says where to be found."""
-    with suppress(FileNotFoundError, NotADirectoryError, DecodeError):
+    with suppress(DecodeError):
+        return read_owner(data)
+    return None
+
+
+def read_owner(data: Path) -> Endpoint | None:
+    """The same; raises `DecodeError` where the file is none of ours."""
+    with suppress(FileNotFoundError, NotADirectoryError):
         endpoint = decode_endpoint((data / FILE_NAME).read_bytes())
         if is_running(endpoint.pid):
             return endpoint

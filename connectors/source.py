@@ -142,6 +142,10 @@ class Snapshot:
     """The rows of a table as `READ`s under the schema that it has now, in any order."""
     sees_deletes: bool = True
     """Whether what is deleted at the source is ever deleted from the log."""
+    unfit: Callable[[TableId], Sequence[TableChanges]] = lambda _: ()
+    """Rows with values that no column of ours holds, which `rows` left out when it was last
+    followed to its end for that table: their keys, null where it is the key that cannot be read,
+    and nulls."""
     has_changes_since: Callable[[Positions], Awaitable[bool | None]] | None = None
     """Whether any row was changed between those positions and these: a source's place may move on
     without that. None while somebody follows the source, who then comes here by himself."""

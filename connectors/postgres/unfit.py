@@ -112,8 +112,9 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
 
 def sifted_rows(
     sent: Sequence[pa.Array], plans: Sequence[ColumnPlan], table: TableId, key: Collection[str]
-) -> tuple[list[pa.Array], list[Reject]]:
-    """The same for rows that were copied."""
+) -> tuple[list[pa.Array], list[Reject], dict[str, pa.Array]]:
+    """The same for rows that were copied; behind the rejects the keys of their rows, with a null
+    where it is the key itself that cannot be read."""
     problems = {
         plan.column.name: is_bad
         for plan, values in zip(plans, sent, strict=True)
@@ -133,8 +134,15 @@ def sifted_rows(
         # Such a row has no place in the log of the server: its content is one that stays the same.
         digest = sha256(found.content).hexdigest()[:DIGEST_DIGITS]
         rejects.append(replace(found, at=f"rows#{digest}"))
-    keep = pa.array(~is_lost)
-    return [values.filter(keep) for values in sent], rejects
+    keep, nothing = pa.array(~is_lost), np.zeros(len(lost), np.bool_)
+    keys = {
+        plan.column.name: plan.copied(
+            _without(values, problems.get(plan.column.name, nothing)).filter(lost)
+        )
+        for plan, values in zip(plans, sent, strict=True)
+        if plan.column.name in key
+    }
+    return [values.filter(keep) for values in sent], rejects, keys
 
 
 def _without(values: pa.Array, is_bad: Mask) -> pa.Array:

@@ -155,6 +155,8 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in verdict.unread
         ],
+        "incomparable": verdict.incomparable.count,
+        "incomparable_keys": [shown(each) for each in verdict.incomparable.named],
         "mended": verdict.mended,
         "took_ms": verdict.took_ms,
     }
@@ -202,6 +204,8 @@ def _details(verdict: "Verdict") -> Iterator[str]:
         yield f"{name}: {verdict.problem}"
     for line in verdict.unread_lines():
         yield f"{name}: {printable(line)}"
+    for key in verdict.incomparable.named:
+        yield f"{name}: {row_line(key)} cannot be compared"
     if verdict.mended:
         yield f"{name}: {counted(verdict.mended, 'row')} mended"
     if verdict.unmended:

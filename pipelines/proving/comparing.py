@@ -120,6 +120,14 @@ class Comparison:
         found[is_known] = self._state.is_row[known]
         return found
 
+    def pass_over(self, keys: Digests | None) -> None:
+        """Keys of rows that are there and cannot be compared; None: any may be one."""
+        if keys is None:
+            self._seen[:] = True
+            return
+        places, is_known = self._state.find(keys)
+        self._seen[places[is_known]] = True
+
     def finish(self) -> Compared:
         missing = np.flatnonzero(~self._seen & self._state.is_row)
         self.result.counts[Kind.MISSING] += len(missing)

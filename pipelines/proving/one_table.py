@@ -19,8 +19,9 @@ from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.proving.comparing import Compared, Comparison, Kind
 from pipelines.proving.deleted_rows import cleaned_to, ends_in
-from pipelines.proving.folding import Fold, Shape
+from pipelines.proving.folding import Fold, Shape, State
 from pipelines.proving.glancing import Glancing, glancing
+from pipelines.proving.incomparable import Incomparable
 from pipelines.proving.keyless import Bag, LogBag, compare_bags
 from pipelines.proving.moments import Ends, Moment, check_exact, newest_moment
 from pipelines.proving.newest import keys_at
@@ -221,6 +222,7 @@ class TableComparison:
             left_out=left_out,
             took_ms=took_ms,
             unread=unread,
+            incomparable=_incomparable(of_source, subject, side=name),
         )
         return replace(verdict, named=await self._named(verdict))
 
@@ -254,9 +256,7 @@ class TableComparison:
                 if name == SOURCE:
                     assert of_source is not None, "only a source that was opened has a moment"
                     equal = None if seen is None else (await seen).compared(state)
-                    compared = equal or await _compared(
-                        Comparison(state, shape), of_source.rows(subject), shape
-                    )
+                    compared = equal or await _compared_source(state, shape, of_source, subject)
                     compared = await self._looked_again(subject, of_source, shape, compared)
                     if not of_source.snapshot.sees_deletes:
                         compared = _without_missing(compared)
@@ -280,6 +280,7 @@ class TableComparison:
                     unread=await still_unread(self.log, fold.skipped, moment.ends),
                     unmended=unmended,
                     deleted=deleted,
+                    incomparable=_incomparable(of_source, subject, side=name),
                 )
                 found.append(replace(verdict, named=await self._named(verdict)))
 
@@ -331,8 +332,8 @@ class TableComparison:
                 partitions = await subject.partitions(self.log)
                 ends = (await newest_moment(self.log, partitions)).ends
                 [state] = await self._fold(shape).states([ends])
-                rows = replace(of_source, snapshot=snapshot).rows(subject)
-                again = await _compared(Comparison(state, shape), rows, shape)
+                side = replace(of_source, snapshot=snapshot)
+                again = await _compared_source(state, shape, side, subject)
             compared = again.unchanged_since(compared)
         return compared
 
@@ -354,6 +355,24 @@ class TableComparison:
              "problem": each.kind.value}
             for each in found
         ]  # fmt: skip
+
+
+def _incomparable(of_source: SourceSide | None, subject: Subject, *, side: str) -> Incomparable:
+    if of_source is None or side != SOURCE:
+        return Incomparable()
+    return of_source.incomparable[subject.target]
+
+
+async def _compared_source(
+    state: State, shape: Shape, side: SourceSide, subject: Subject
+) -> Compared:
+    comparison = Comparison(state, shape)
+    async for batch in side.rows(subject):
+        if batch.num_rows:
+            await beside(partial(_take, comparison, shape, batch), batch.nbytes)
+    left_out = side.incomparable[subject.target]
+    comparison.pass_over(None if left_out.nameless else left_out.digests(shape))
+    return comparison.finish()
 
 
 async def _compared(

@@ -15,6 +15,7 @@ from core_log.compression import Compression
 from core_log.errors import LogUnavailable, SourceRejected
 from core_log.log import Log, TopicPartition, Transaction, Writer
 from core_log.rows.codecs import codec_for
+from core_log.rows.not_numbers import declared
 from core_log.table_schema import TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
@@ -30,7 +31,7 @@ from pipelines.proving.as_of import STREAM
 from pipelines.proving.comparing import Differing, Kind
 from pipelines.proving.folding import Shape
 from pipelines.proving.moments import Ends
-from pipelines.proving.source_side import without_rejected
+from pipelines.proving.source_side import readable, without_rejected
 from pipelines.transforms.before_log import BeforeLog as Masks
 from pipelines.transforms.before_log import salt_of
 
@@ -74,7 +75,7 @@ async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, cloc
         block = {name: each for name, each in changes.source.items() if not _is_column(each)}
         if not wanted or not len(changes):
             continue
-        if masks.schema(changes.schema) != repair.stored.schema:
+        if masks.schema(declared(changes.schema)) != repair.stored.schema:
             raise SourceRejected(
                 "the table has another shape than the log knows",
                 hint="let the pipeline see a change of it first, then verify again",
@@ -112,11 +113,10 @@ def _rows_of(
     while waiting:
         start, end = waiting.pop()
         piece = masks.apply(changes.slice(start, end - start))
-        encoded = codec.encode(piece, now_us=0)
-        decoded = codec.decode(encoded.keys, encoded.values, piece.schema)
+        decoded, _ = readable(codec, piece, now_us=0)
         made = [
             repair.shape.digests(repair.shape.projected(each.rows))[0]
-            for each in without_rejected(repair.after_log, decoded, topic=repair.stored.topic)
+            for each in without_rejected(repair.after_log, decoded, topic=repair.stored.topic)[0]
         ]
         hits = np.isin(np.concatenate(made), keys) if made else np.zeros(0, np.bool_)
         if len(hits) == end - start:

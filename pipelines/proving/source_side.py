@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,10 +15,10 @@ from core_log.changes import Operation, Positions, TableChanges
 from core_log.clock import Clock
 from core_log.errors import LogUnavailable, RecordsRejected, RowsRejected
 from core_log.log import Log, TopicPartition
-from core_log.rows.codec import Encoded, RowCodec
+from core_log.rows.codec import RowCodec
 from core_log.rows.codecs import codec_for
 from core_log.rows.not_numbers import declared
-from core_log.table_schema import TableSchema
+from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.positions import load_positions
 from pipelines.journal.schemas import StoredSchema
@@ -26,6 +26,7 @@ from pipelines.loops.build import wire_of
 from pipelines.loops.busy_work import beside
 from pipelines.loops.reading import AfterLog
 from pipelines.proving.as_of import STREAM, before, order_of
+from pipelines.proving.incomparable import Incomparable, deletes_of
 from pipelines.proving.moments import Moment, moment_of, newest_moment
 from pipelines.proving.subjects import Subject
 from pipelines.transforms.before_log import BeforeLog, salt_of
@@ -51,6 +52,8 @@ class SourceSide:
     source: SnapshotableSource
     snapshot: Snapshot
     is_running: bool
+    incomparable: dict[TableId, Incomparable] = field(default_factory=dict)
+    """By the target's table, as its `rows` were followed last."""
 
     async def moment(self, partitions: Sequence[TopicPartition]) -> Moment:
         """Up to where the log has to be read to be compared with it."""
@@ -99,23 +102,35 @@ class SourceSide:
         """Through everything that rows go through on their way into a target."""
         spec = self.loaded.spec
         before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
+        incomparable = Incomparable()
         for stored in subject.sources:
-            codec = codec_for(wire_of(self.loaded), topic=stored.topic)
+            codec, table = codec_for(wire_of(self.loaded), topic=stored.topic), stored.schema.table
 
             def through(
-                changes: TableChanges, codec: Any = codec, stored: StoredSchema = stored
+                changes: TableChanges, codec: Any = codec, topic: str = stored.topic
             ) -> list[TableChanges]:
-                changes = before_log.apply(changes)
-                encoded = codec.encode(changes, now_us=self.clock.now_ms() * 1_000)
-                decoded = _readable(codec, encoded, declared(changes.schema))
-                return without_rejected(self.after_log, decoded, topic=stored.topic)
+                now_us = self.clock.now_ms() * 1_000
+                decoded, unread = readable(codec, before_log.apply(changes), now_us=now_us)
+                made, rejected = without_rejected(self.after_log, decoded, topic=topic)
+                for lost in (*unread, *rejected):
+                    self._lose(incomparable, lost, topic=topic)
+                return made
 
-            async for changes in self.snapshot.rows(stored.schema.table):
+            async for changes in self.snapshot.rows(table):
                 if not len(changes):
                     continue
                 for each in await beside(partial(through, changes), changes.rows.nbytes):
                     is_there = pc.not_equal(each.operations, int(Operation.DELETE))
                     yield each.filter(is_there).rows
+            for unfit in self.snapshot.unfit(table):
+                self._lose(incomparable, before_log.apply(unfit), topic=stored.topic)
+        self.incomparable[subject.target] = incomparable
+
+    def _lose(self, into: Incomparable, rows: TableChanges, *, topic: str) -> None:
+        """By the keys that targets would know them by, where there are such."""
+        made, rejected = without_rejected(self.after_log, deletes_of(rows), topic=topic)
+        into.add(made)
+        into.nameless += sum(map(len, rejected))
 
     async def pause(self) -> None:
         """Until a source that is asked on a schedule has been asked again."""
@@ -123,29 +138,41 @@ class SourceSide:
         await asyncio.sleep(every_ms * 2 / 1_000)
 
 
-def without_rejected(after_log: AfterLog, rows: TableChanges, *, topic: str) -> list[TableChanges]:
-    """Rows of the source as targets get them. Those that a transform rejects are passed over: a
-    sink has set their records aside, and the reading of the log names them."""
-    while True:
+def without_rejected(
+    after_log: AfterLog, rows: TableChanges, *, topic: str
+) -> tuple[list[TableChanges], list[TableChanges]]:
+    """Rows of the source as targets get them; and those that a transform rejects, whose records a
+    sink has set aside."""
+    lost: list[TableChanges] = []
+    while len(rows):
         numbers = pa.array(np.arange(len(rows)))
         placed = replace(rows, log_partition=TopicPartition(topic, 0), log_offsets=numbers)
         try:
-            return after_log.apply(placed, may_have_gaps=False)
+            return after_log.apply(placed, may_have_gaps=False), lost
         except RecordsRejected as error:
-            keep = np.ones(len(rows), np.bool_)
-            keep[list(error.reasons)] = False
-            rows = rows.filter(pa.array(keep))
-            if not len(rows):
-                return []
+            is_lost = np.zeros(len(rows), np.bool_)
+            is_lost[list(error.reasons)] = True
+            lost.append(rows.filter(pa.array(is_lost)))
+            rows = rows.filter(pa.array(~is_lost))
+    return [], lost
 
 
-def _readable(codec: RowCodec, encoded: Encoded, schema: TableSchema) -> TableChanges:
-    """Without records that no column holds, which readers of the log pass over as well."""
-    keys, values = encoded.keys, encoded.values
-    while True:
+def readable(
+    codec: RowCodec, changes: TableChanges, *, now_us: int
+) -> tuple[TableChanges, list[TableChanges]]:
+    """Rows as who reads the log gets them; and those that the chosen wire form cannot express, or
+    that no column holds, which readers of the log pass over as well."""
+    lost: list[TableChanges] = []
+    while len(changes):
         try:
-            return codec.decode(keys, values, schema)
+            encoded = codec.encode(changes, now_us=now_us)
+            assert encoded.changes is None, "rows that are there have a record each"
+            decoded = codec.decode(encoded.keys, encoded.values, declared(changes.schema))
         except RowsRejected as error:
-            keep = np.ones(len(values), np.bool_)
-            keep[list(error.reasons)] = False
-            keys, values = keys.filter(pa.array(keep)), values.filter(pa.array(keep))
+            is_lost = np.zeros(len(changes), np.bool_)
+            is_lost[list(error.reasons)] = True
+            lost.append(changes.filter(pa.array(is_lost)))
+            changes = changes.filter(pa.array(~is_lost))
+        else:
+            return decoded, lost
+    return changes, lost

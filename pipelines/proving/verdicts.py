@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core_log.errors import Cure, HeadwaterError, LogUnavailable
@@ -11,6 +11,7 @@ from core_log.table_failures import failure_of
 from pipelines.loops.records_by_offset import Place
 from pipelines.proving.comparing import Compared
 from pipelines.proving.folding import Shape
+from pipelines.proving.incomparable import Incomparable
 from pipelines.proving.moments import Moment
 from pipelines.proving.subjects import Subject
 from sinks.sink import DeletedRows
@@ -59,6 +60,8 @@ class Verdict:
     whether their rows are equal is not known."""
     deleted: DeletedRows = DeletedRows.GONE
     """What this side keeps of rows that are gone."""
+    incomparable: Incomparable = field(default_factory=Incomparable)
+    """Rows of the source with values that are set aside on their way."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -71,18 +74,22 @@ class Verdict:
 
     @property
     def is_equal(self) -> bool:
-        return self.is_as_told and not self.unread
+        return self.is_as_told and not self.unread and not self.incomparable.count
 
     @property
     def is_failed(self) -> bool:
         """Whether not all of it could be compared, though both sides answered."""
-        return bool(self.unread or (self.problem and not self.is_unreachable))
+        return bool(
+            self.unread or self.incomparable.count or (self.problem and not self.is_unreachable)
+        )
 
     def unread_lines(self) -> Iterator[str]:
         for (topic, partition), offset in self.unread[:UNREAD_NAMED]:
             yield f"{topic}-{partition} has a record at offset {offset:,} that cannot be read"
         if len(self.unread) > UNREAD_NAMED:
             yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be read"
+        if count := self.incomparable.count:
+            yield f"{count:,} rows of the source have values that are set aside on their way"
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
+import pyarrow as pa
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
@@ -78,7 +79,12 @@ async def standing_still(
             async with connected(settings) as other:
                 return await holds_changes(other, slot, publication, after=after, before=lsn)
 
-        yield Snapshot({STREAM: lsn_text(lsn)}, still.rows, has_changes_since=has_changes_since)
+        yield Snapshot(
+            {STREAM: lsn_text(lsn)},
+            still.rows,
+            has_changes_since=has_changes_since,
+            unfit=lambda table: still.unfit.get(table, ()),
+        )
 
 
 class _Still:
@@ -97,6 +103,7 @@ class _Still:
         self._questions = questions
         self._tables = {table.table: table for table in tables}
         self._sizes = sizes
+        self.unfit: dict[TableId, list[TableChanges]] = {}
         self._turn = asyncio.Lock()
 
     async def rows(self, table: TableId) -> AsyncGenerator[TableChanges, None]:
@@ -105,13 +112,18 @@ class _Still:
             return
         reader, where = self._reader, self._reader.where_of(captured)
         async with self._turn:
+            lost: list[pa.RecordBatch] = []
             for size in self._sizes:
                 if size.root != captured.oid:
                     continue
                 statement = statement_of(captured, size, (0, size.leaf.pages), where=where)
-                async with aclosing(reader.pieces(self._copier, captured, statement)) as pieces:
+                copied = reader.pieces(self._copier, captured, statement, lost.append)
+                async with aclosing(copied) as pieces:
                     rows = await anext(pieces, None)
                     await check_unchanged(self._questions, captured, size.leaf)
                     while rows is not None:
                         yield reader.changes(captured, rows, self._moment, snapshot="true")
                         rows = await anext(pieces, None)
+            self.unfit[table] = [
+                reader.changes(captured, keys, self._moment, snapshot="true") for keys in lost
+            ]

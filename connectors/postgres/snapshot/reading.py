@@ -1,7 +1,7 @@
 """Rows of a table, as they stand on some of its pages, become changes of the kind READ."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,10 @@ from core_log.changes import Cell, Operation, TableChanges, source_times
 from core_log.patterns import Pattern
 from core_log.rows.rejecting import UNFIT
 from core_log.table_schema import TableSchema
+
+Lose = Callable[[pa.RecordBatch], None]
+"""Hears of rows that are set aside: their keys, null where it is the key that cannot be read, and
+nulls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +77,20 @@ class Reader:
         return ""
 
     async def pieces(
-        self, copier: Copier, table: CapturedTable, statement: sql.Composable
+        self,
+        copier: Copier,
+        table: CapturedTable,
+        statement: sql.Composable,
+        lose: Lose = lambda _: None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Rows that the statement copies. When it is not followed to its end, the connection is of
-        no use any more."""
+        """Rows that the statement copies; of those that are set aside `lose` hears the keys. When
+        it is not followed to its end, the connection is of no use any more."""
         stop, facts = Stop(), {"table": str(table.table)}
         copied = copier.copied(statement.as_bytes(copier.connection), stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:
-                following = partial(_following, table, copied, self.kernels, self.set_aside)
+                following = partial(_following, table, copied, self.kernels, self.set_aside, lose)
                 advancing = asyncio.ensure_future(asyncio.to_thread(following))
                 with in_our_words("the rows cannot be read", **facts):
                     rows = await asyncio.shield(advancing)
@@ -154,7 +162,11 @@ def verbatim(condition: str) -> sql.Composable:
 
 
 def _following(
-    table: CapturedTable, pieces: Iterator[Tuples], kernels: Kernels, set_aside: SetAside
+    table: CapturedTable,
+    pieces: Iterator[Tuples],
+    kernels: Kernels,
+    set_aside: SetAside,
+    lose: Lose,
 ) -> pa.RecordBatch | None:
     piece = next(pieces, None)
     if piece is None:
@@ -165,9 +177,17 @@ def _following(
         with suppress(*UNFIT):
             return _typed(table.plans, sent)
     plans = with_nan(table.plans, sent, table.schema.key)
-    fitting, rejects = sifted_rows(sent, plans, table.table, table.schema.key)
+    fitting, rejects, keys = sifted_rows(sent, plans, table.table, table.schema.key)
     set_aside.add(rejects)
+    if rejects:
+        lose(_only_keys(table, keys, len(rejects)))
     return _typed(plans, fitting)
+
+
+def _only_keys(table: CapturedTable, keys: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
+    """Rows of nothing else."""
+    columns = [keys.get(each.name, pa.nulls(count, each.type)) for each in table.schema.arrow]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
 
 
 def _typed(plans: Sequence[ColumnPlan], sent: Sequence[pa.Array]) -> pa.RecordBatch:

@@ -96,10 +96,10 @@ def _moments(sent: pa.BinaryArray, kind: pa.TimestampType) -> pa.Array:
     since_2000 = _numbers(sent, ">i8").astype(np.int64)
     per_ms = 1 if kind.unit == "ms" else 1_000
     is_late, is_early = since_2000 == INT64.max, since_2000 == INT64.min
-    if (~is_late & (since_2000 > INT64.max - EPOCH_US)).any():
+    found, epoch = np.where(is_late, 0, since_2000) // (1_000 // per_ms), EPOCH_US * per_ms // 1_000
+    if (found > INT64.max - epoch).any():
         raise OverflowError("a moment is later than any that we can hold")
-    found = np.where(is_late, 0, since_2000) + EPOCH_US
-    found = found // (1_000 // per_ms)
+    found += epoch
     for is_infinite, word in ((is_late, "infinity"), (is_early, "-infinity")):
         if is_infinite.any():
             found[is_infinite] = INFINITE_MS[word] * per_ms

@@ -122,12 +122,13 @@ def test_a_row_that_is_read_twice_is_set_aside_in_the_same_place() -> None:
     numbers = pa.array(["1.5", "NaN", None, "1234567"])
     texts = [pa.array(["a", "b", "c", "d"]), numbers, pa.array(["secret"] * 4)]
 
-    kept, rejects = sifted_rows(texts, plans, TableId("s", "t"), ("id",))
-    _, again = sifted_rows(texts, plans, TableId("s", "t"), ("id",))
+    kept, rejects, keys = sifted_rows(texts, plans, TableId("s", "t"), ("id",))
+    _, again, _ = sifted_rows(texts, plans, TableId("s", "t"), ("id",))
 
     assert [text.to_pylist() for text in kept] == [["a", "c"], ["1.5", None], ["secret"] * 2]
     assert [each.content for each in rejects] == [
         b'{"id":"b","n":"NaN"}',
         b'{"id":"d","n":"1234567"}',
     ]
+    assert keys["id"].to_pylist() == ["b", "d"]
     assert again == rejects and rejects[0].at != rejects[1].at

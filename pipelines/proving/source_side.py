@@ -21,7 +21,6 @@ from core_log.rows.not_numbers import declared
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.positions import load_positions
-from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.build import wire_of
 from pipelines.loops.busy_work import beside
 from pipelines.loops.reading import AfterLog

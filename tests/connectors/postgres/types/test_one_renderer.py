@@ -1,5 +1,4 @@
-"""Whoever reads a value makes the same event of it: the first reading, the stream, a later reading,
-and `verify`. What one of them refuses, all refuse."""
+"""Who reads a value of PostgreSQL makes the same event of it, or refuses it as all do."""
 
 import asyncio
 import os

@@ -33,6 +33,8 @@ class MemoryFile:
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.synced = bytes(content)
+        self.lost: set[int] = set()
+        """Sectors that a failed sync took for written: no later one writes them."""
         self.mode = 0o644
 
     def fileno(self) -> int:
@@ -43,6 +45,9 @@ class MemoryFile:
         if gap > 0:
             self.content += bytes(gap)
         self.content[position : position + len(data)] = data
+        self.lost -= set(
+            range(position // SECTOR_BYTES, -(-(position + len(data)) // SECTOR_BYTES))
+        )
         return len(data)
 
     def read(self, position: int, size: int) -> bytes:
@@ -53,15 +58,27 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         self.content = self.content[:size].ljust(size, b"\0")
+        self.lost = {sector for sector in self.lost if (sector + 1) * SECTOR_BYTES <= size}
 
     def begin_sync(self) -> None:
         """Any of it may survive a power cut all the same."""
 
     def sync(self) -> None:
-        self.synced = bytes(self.content)
+        synced = bytearray(self.content)
+        for start in (sector * SECTOR_BYTES for sector in self.lost):
+            end = min(start + SECTOR_BYTES, len(synced))
+            synced[start:end] = self.synced[start:end].ljust(end - start, b"\0")
+        self.synced = bytes(synced)
 
-    def forget_cached(self) -> None:
-        pass
+    def fail_sync(self) -> None:
+        """Linux marks the pages as clean all the same."""
+        size = max(len(self.content), len(self.synced))
+        self.lost |= {
+            start // SECTOR_BYTES
+            for start in range(0, size, SECTOR_BYTES)
+            if self.content[start : start + SECTOR_BYTES]
+            != self.synced[start : start + SECTOR_BYTES]
+        }
 
     def flip_bit(self, position: int, bit: int = 0) -> None:
         """Damages what is on disk."""
@@ -76,7 +93,8 @@ class MemoryFile:
         survived = bytearray(length)
         for start in range(0, length, SECTOR_BYTES):
             end = min(start + SECTOR_BYTES, length)
-            source = new if old[start:end] == new[start:end] or random.random() < 0.5 else old
+            is_same, is_lost = old[start:end] == new[start:end], start // SECTOR_BYTES in self.lost
+            source = new if is_same or (random.random() < 0.5 and not is_lost) else old
             survived[start:end] = source[start:end].ljust(end - start, b"\0")
         return MemoryFile(bytes(survived))
 
@@ -263,11 +281,13 @@ class FaultyFile:
         self._file.begin_sync()
 
     def sync(self) -> None:
-        self._files.before("sync", self._path)
+        try:
+            self._files.before("sync", self._path)
+        except OSError:
+            if isinstance(self._file, MemoryFile):
+                self._file.fail_sync()
+            raise
         self._file.sync()
-
-    def forget_cached(self) -> None:
-        self._file.forget_cached()
 
 
 class FaultyFiles:

@@ -8,6 +8,7 @@ from core_log.broker.refusals import code_of
 from core_log.errors import HeadwaterError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.decisions import Decision, Refused
+from core_log.replication.metadata import Topic
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -23,13 +24,34 @@ class ResourceType(IntEnum):
 
 
 async def decided(
-    broker: "Broker", decide: Callable[[], Decision[Answer]], *, validate_only: bool = False
+    broker: "Broker",
+    decide: Callable[[], Decision[Answer]],
+    *,
+    validate_only: bool = False,
+    frees_room: bool = False,
 ) -> Answer | Refused:
-    """The answer once it is committed; when it could not be, that as a refusal of everything."""
+    """The answer once it is committed; when it could not be, that as a refusal of everything. What
+    `frees_room` on a full disk may take the room that is kept for it.
+    """
+    make_room = broker.store.spend_reserve if frees_room else None
     try:
-        return await broker.metadata.change(decide, validate_only=validate_only)
+        return await broker.metadata.change(
+            decide, validate_only=validate_only, make_room=make_room
+        )
     except HeadwaterError as error:
         return Refused(code_of(error), error.problem)
+
+
+def offline_refused(broker: "Broker", topic: Topic) -> Refused | None:
+    """Of a topic that exists: not all of its partitions here can be used."""
+    for index, record in sorted(topic.partitions.items()):
+        if record.leader == broker.node_id and broker.led(topic.name, index) is None:
+            reason = broker.why_unserved(topic.name, index)
+            return Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Topic '{topic.name}' exists, but its partition {index} is offline: {reason}",
+            )
+    return None
 
 
 def broker_name_refused(broker: "Broker", name: str) -> Refused | None:

@@ -36,6 +36,7 @@ from core_log.storage.partition_log import PartitionLog
 from core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
+NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 METADATA_ID = UUID("00000000-0000-0000-0000-000000000001")
 """The id that Kafka reserves for the metadata topic."""
 
@@ -71,6 +72,7 @@ class Broker:
         )
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
+        self._reasons: dict[tuple[str, int], str] = {}
         metadata_partition = self._lead_metadata()
         self.metadata = MetadataLog(
             PartitionStateLog(metadata_partition, clock),
@@ -118,19 +120,61 @@ class Broker:
         self.broker_epoch = await self.metadata.change(
             lambda: self.controller.register_broker(self.node_id, incarnation, host=host, port=port)
         )
-        for topic, record in self._unled():
-            self._lead(topic, record)
+        for topic, record in list(self._unled()):
+            self._try_to_lead(topic, record)
         self.store.report_strays()
         self._coordination = Coordination(self, self._random)
         await self._coordination.load()
-        for partition in self.partitions:
-            if partition.is_recovering:
-                partition.begin_epoch()
 
-    def lead_what_is_missing(self) -> None:
-        """Opens what should be led here and could not be opened before, as on a full disk."""
-        for topic, record in list(self._unled()):
-            self._try_to_lead(topic, record)
+    @property
+    def unserved(self) -> Sequence[TopicPartition]:
+        """What should be served here and is not: the disk has failed it, or refuses to open it."""
+        unled = [TopicPartition(topic.name, each.partition) for topic, each in self._unled()]
+        led = [TopicPartition(*at) for at, each in self._by_name.items() if not each.is_served]
+        return [*led, *unled]
+
+    def why_unserved(self, topic: str | bytes, index: int) -> str | None:
+        """What the disk said last of a partition that should be served here."""
+        if self.why_not_led(topic, index) is not ErrorCode.KAFKA_STORAGE_ERROR:
+            return None
+        at = (self.topic_name(topic), index)
+        partition = self._by_name.get(at)
+        failure = None if partition is None else partition.log.failure
+        return self._reasons.get(at) or failure
+
+    def note_failure(self, at: TopicPartition, error: Exception) -> None:
+        """Logged once for as long as it stays the same."""
+        if self._reasons.get(at) != str(error):
+            self._reasons[at] = str(error)
+            logger.error("%s-%d is offline: %s", *at, error)
+
+    def lead(self, at: TopicPartition) -> None:
+        """Opens what should be led here and is not, or leads what was opened anew."""
+        topic = self.image.topic(at.topic)
+        if topic is not None and at.partition in topic.partitions:
+            self._lead(topic, topic.partitions[at.partition])
+
+    async def lead_again(self, failed: Partition, log: PartitionLog) -> None:
+        """Puts a partition that was opened anew in the place of the one that the disk failed."""
+        if failed.topic == METADATA_TOPIC:
+            state_log = PartitionStateLog(self._enter_metadata(log), self.clock)
+            await self.metadata.go_on_with(state_log)
+        else:
+            self.lead(TopicPartition(failed.topic, failed.index))
+        failed.wake()
+
+    async def finish_recovery(self, partition: Partition) -> None:
+        """Once the coordinators have caught up with it, it is served."""
+        assert self._coordination is not None, "the broker is open"
+        await self._coordination.on_recovered(partition)
+        if not partition.is_offline:
+            partition.begin_epoch()
+            self._reasons.pop((partition.topic, partition.index), None)
+
+    async def finish_transactions(self) -> None:
+        """Those that waited for a partition which is back, or deleted."""
+        assert self._coordination is not None, "the broker is open"
+        await self._coordination.finish_transactions()
 
     def _unled(self) -> Iterator[tuple[Topic, PartitionRecord]]:
         for topic in self.image.topics.values():
@@ -148,12 +192,16 @@ class Broker:
         try:
             self._lead(topic, record)
         except (OSError, HeadwaterError) as error:
-            logger.error("%s-%d is offline: %s", topic.name, record.partition, error)
+            self.note_failure(TopicPartition(topic.name, record.partition), error)
 
     def _lead_metadata(self) -> Partition:
-        log = self.store.open_partition(
-            METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
+        return self._enter_metadata(
+            self.store.open_partition(
+                METADATA_TOPIC, 0, topic_id=METADATA_ID, config=METADATA_LOG_CONFIG
+            )
         )
+
+    def _enter_metadata(self, log: PartitionLog) -> Partition:
         record = PartitionRecord(
             METADATA_ID, 0, (self.node_id,), (self.node_id,), self.node_id, log.epochs.latest + 1, 0
         )
@@ -175,9 +223,10 @@ class Broker:
             log,
             record,
             min_in_sync=min_in_sync,
-            is_recovering=self._coordination is None and log.end_offset > 0,
+            is_recovering=log.end_offset > 0,
         )
-        if self._coordination is not None:
+        self._reasons.pop((topic.name, record.partition), None)
+        if self._coordination is not None and partition.is_served:
             self._coordination.on_led(partition)
 
     def _enter(
@@ -238,15 +287,16 @@ class Broker:
     def _drop(self, name: str, topic_id: UUID, index: int) -> None:
         partition = self._by_name.pop((name, index), None)
         self._by_id.pop((topic_id.bytes, index), None)
+        self._reasons.pop((name, index), None)
         if partition is not None:
             partition.close_waiters()
-            try:
-                removal = self.store.delete_partition(name, index)
-            except (OSError, StorageFailed) as error:  # the others must go all the same
-                logger.error("%s-%d is not removed: %s", name, index, error)
-                return
-            if removal is not None:
-                self.committer.run_aside(removal.run)
+        try:
+            removal = self.store.delete_partition(name, index)
+        except (OSError, StorageFailed) as error:  # the others must go all the same
+            logger.error("%s-%d is not removed: %s", name, index, error)
+            return
+        if removal is not None:
+            self.committer.run_aside(removal.run)
 
     def _configure(self, topic: Topic) -> None:
         for index in topic.partitions:
@@ -265,15 +315,20 @@ class Broker:
             partition.wake()
 
     def led(self, topic: str | bytes, index: int) -> Partition | None:
-        """The partition of that topic, by name or id, if this broker leads it."""
+        """The partition of that topic, by name or id, if this broker leads and serves it."""
         if isinstance(topic, str):
-            return self._by_name.get((topic, index))
-        return self._by_id.get((topic, index))
+            found = self._by_name.get((topic, index))
+        else:
+            found = self._by_id.get((topic, index))
+        return found if found is not None and found.is_served else None
 
     def partition(self, topic: str, index: int) -> Partition | None:
+        """What the coordinators write to: also while it is not served yet."""
         return self._by_name.get((topic, index))
 
     def why_not_led(self, topic: str | bytes, index: int) -> ErrorCode:
+        if topic in (METADATA_TOPIC, METADATA_ID.bytes):
+            return ErrorCode.KAFKA_STORAGE_ERROR if index == 0 else NO_PARTITION
         if isinstance(topic, str):
             known = self.image.topic(topic)
         else:
@@ -281,9 +336,9 @@ class Broker:
             if known is None:
                 return ErrorCode.UNKNOWN_TOPIC_ID
         if known is None or index not in known.partitions:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return NO_PARTITION
         if known.partitions[index].leader == self.node_id:
-            return ErrorCode.KAFKA_STORAGE_ERROR  # see `lead_what_is_missing`
+            return ErrorCode.KAFKA_STORAGE_ERROR  # see `PartitionRecovery`
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def topic_name(self, topic: str | bytes) -> str:

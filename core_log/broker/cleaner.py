@@ -48,7 +48,7 @@ class Cleaner:
         best: tuple[Partition, Cleanable] | None = None
         for partition in self._broker.partitions:
             config = partition.log.config
-            if not config.is_compacted or partition in without or partition.is_offline:
+            if not config.is_compacted or partition in without or not partition.is_served:
                 continue
             found = self.what_is_cleanable(partition, now_ms)
             if found is None or not found.is_due(config):

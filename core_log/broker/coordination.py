@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING
 
 from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
 from core_log.broker.transaction_partitions import LedTransactionPartitions
-from core_log.errors import HeadwaterError
+from core_log.errors import HeadwaterError, LogUnavailable
 from core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
 from core_log.groups.transaction_coordinator import TransactionCoordinator
 from core_log.log import TopicPartition
@@ -69,31 +69,72 @@ class Coordination:
 
     async def load(self) -> None:
         """At start: offsets first, since ending transactions materialises offsets in them."""
-        for partition in self._broker.partitions:
-            if partition.topic == OFFSETS_TOPIC:
-                self.groups.load(partition.index)
-        for partition in self._broker.partitions:
-            if partition.topic == TRANSACTIONS_TOPIC:
-                self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
-        open_transactions = {
-            TopicPartition(partition.topic, partition.index): [
-                (each.producer_id, each.producer_epoch)
-                for each in partition.log.producers.open_transactions()
-            ]
-            for partition in self._broker.partitions
-        }
-        await self.transactions.recover(open_transactions, was_clean=self._broker.store.was_clean)
+        known = self._broker.image.topic(TRANSACTIONS_TOPIC)
+        for index, record in known.partitions.items() if known else ():
+            if record.leader == self._broker.node_id:
+                self.transactions.expect(index)
+        behind = set[Partition]()
+        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            for partition in self._broker.partitions:
+                if partition.topic == topic and not self._try_to_read(partition):
+                    behind.add(partition)
+        left = await self._recover(was_clean=self._broker.store.was_clean)
         self._is_loaded = True
+        for partition in self._broker.partitions:
+            at = TopicPartition(partition.topic, partition.index)
+            if partition.is_recovering and partition not in behind and at not in left:
+                try:
+                    partition.begin_epoch()
+                except HeadwaterError as error:
+                    self._broker.note_failure(at, error)
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
 
-    def on_led(self, partition: Partition) -> None:
-        """An internal topic has just been created: its partitions hold nothing yet."""
-        if not self._is_loaded:
-            return
+    def _try_to_read(self, partition: Partition) -> bool:
+        """A coordinator's damaged partition must not keep the others from being served."""
+        try:
+            self._read(partition)
+        except HeadwaterError as error:
+            self._broker.note_failure(TopicPartition(partition.topic, partition.index), error)
+            return False
+        return True
+
+    def _read(self, partition: Partition) -> None:
         if partition.topic == OFFSETS_TOPIC:
             self.groups.load(partition.index)
         elif partition.topic == TRANSACTIONS_TOPIC:
             self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
+
+    async def _recover(self, *, was_clean: bool) -> Collection[TopicPartition]:
+        """Returns the partitions that transactions cannot be ended in just now."""
+        opened = {
+            TopicPartition(each.topic, each.index): _open_transactions(each)
+            for each in self._broker.partitions
+        }
+        try:
+            return await self.transactions.recover(opened, was_clean=was_clean)
+        except HeadwaterError as error:
+            logger.error("transactions are not recovered yet: %s", error)
+            return [at for at, producers in opened.items() if producers]
+
+    async def finish_transactions(self) -> None:
+        if self.transactions.is_behind:
+            await self._recover(was_clean=False)
+
+    async def on_recovered(self, partition: Partition) -> None:
+        """It was opened anew, maybe without what was not synced: what it keeps is read again, and
+        the transactions in it are ended, before anybody else appends there. Raises where that
+        cannot be done yet.
+        """
+        self._read(partition)
+        at = TopicPartition(partition.topic, partition.index)
+        if at in await self._recover(was_clean=False):
+            raise LogUnavailable("transactions cannot be ended yet", partition=at)
+        await self.transactions.on_partition_reopened(at, _open_transactions(partition))
+
+    def on_led(self, partition: Partition) -> None:
+        """An internal topic has just been created: its partitions hold nothing yet."""
+        if self._is_loaded:
+            self._read(partition)
 
     def on_removed(self, topic: Topic) -> None:
         """Offsets of a topic that is gone mean nothing to its successor."""
@@ -122,3 +163,10 @@ class Coordination:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
         await self.transactions.drain()
+
+
+def _open_transactions(partition: Partition) -> list[tuple[int, int]]:
+    return [
+        (each.producer_id, each.producer_epoch)
+        for each in partition.log.producers.open_transactions()
+    ]

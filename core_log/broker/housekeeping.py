@@ -1,4 +1,4 @@
-"""What a broker does by itself from time to time: retention, expiries, snapshots; compaction."""
+"""What a broker does by itself from time to time: retention, compaction, recovery."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from core_log.broker.cleaner import Cleaner
+from core_log.broker.partition_recovery import RECOVERY_INTERVAL_MS, PartitionRecovery
 from core_log.errors import HeadwaterError
 
 if TYPE_CHECKING:
@@ -15,16 +16,23 @@ logger = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Two loops, since a long compaction must not keep old segments from going."""
+    """Three loops: a long compaction must not keep old segments from going, and neither of them a
+    partition from coming back."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.cleaner = Cleaner(broker)
+        self.recovery = PartitionRecovery(broker)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        for work in (self.tidy, self.cleaner.clean_what_is_due):
-            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(work)))
+        pause_ms = self._broker.settings.housekeeping_interval_ms
+        for work, every_ms in (
+            (self.tidy, pause_ms),
+            (self.cleaner.clean_what_is_due, pause_ms),
+            (self.recovery.recover, RECOVERY_INTERVAL_MS),
+        ):
+            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(work, every_ms)))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -32,9 +40,9 @@ class Housekeeping:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _repeat(self, work: Callable[[int], Awaitable[None]]) -> None:
+    async def _repeat(self, work: Callable[[int], Awaitable[None]], every_ms: int) -> None:
         while True:
-            await asyncio.sleep(self._broker.settings.housekeeping_interval_ms / 1000)
+            await asyncio.sleep(every_ms / 1000)
             try:
                 await work(self._broker.clock.now_ms())
             except (HeadwaterError, OSError) as error:  # the latter for want of files, say
@@ -42,9 +50,8 @@ class Housekeeping:
 
     async def tidy(self, now_ms: int) -> None:
         """Each partition in turn, so that the loop is never held up for long."""
-        self._broker.lead_what_is_missing()
         for partition in self._broker.partitions:
-            if partition.is_offline:
+            if not partition.is_served:
                 continue
             try:
                 removal = partition.log.apply_retention(now_ms, below=partition.high_watermark)

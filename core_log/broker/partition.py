@@ -55,7 +55,8 @@ class Partition:
         self._fetch_waiters: dict[Wake, bool] = {}
         self.is_deleted = False
         self.is_recovering = False
-        """Markers that a crash may have taken are being written again, as they were read before."""
+        """Markers that a crash may have taken are being written again, as they were read before.
+        Meanwhile nobody is served."""
 
     def begin_epoch(self) -> None:
         """What is appended from now on is this leader's own. Not so the markers written again: a
@@ -102,7 +103,10 @@ class Partition:
         while waiters and (waiters[0][0] <= synced or self.is_offline):
             call(waiters.popleft()[1])
         if self._fetch_waiters:
-            for wake in tuple(self._fetch_waiters):
+            fetches = tuple(self._fetch_waiters)
+            if self.is_offline:  # for good: the one that is reopened is another
+                self._fetch_waiters.clear()
+            for wake in fetches:
                 call(wake)
 
     def is_replicated_by(self, broker_id: int) -> bool:
@@ -124,6 +128,10 @@ class Partition:
         else:
             leader.on_in_sync(record.in_sync, record.partition_epoch)
         self.wake()
+
+    @property
+    def is_served(self) -> bool:
+        return not self.is_offline and not self.is_recovering
 
     @property
     def is_offline(self) -> bool:

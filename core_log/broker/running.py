@@ -64,6 +64,7 @@ class RunningBroker:
         try:
             await broker.open(*server.address)
             running.write_endpoint(http)
+            store.keep_reserve()
         except BaseException:
             server.stop_accepting()
             broker.abandon()

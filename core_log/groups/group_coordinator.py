@@ -77,10 +77,11 @@ class GroupCoordinator:
             size_max=self._limits.size_max,
         )
         shard.replay(self._clock.now_ms())
+        self.unload(index)
         self._shards[index] = shard
 
     def unload(self, index: int) -> None:
-        """Another broker looks after these groups from now on; whoever waits here is told so."""
+        """What is known of these groups here is not so any more; whoever waits is told so."""
         shard = self._shards.pop(index, None)
         for group in shard.groups.values() if shard else ():
             deliver(group.on_unload())

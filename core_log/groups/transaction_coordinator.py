@@ -73,14 +73,28 @@ class TransactionCoordinator:
         """Another broker looks after these ids from now on."""
         self._shards.unload(index)
 
-    async def recover(self, open_transactions: OpenByPartition, *, was_clean: bool) -> None:
-        """Brings what was loaded in line with the data partitions, which must all be named."""
-        await self._shards.recover(
+    def expect(self, index: int) -> None:
+        """A partition of the log that should be here and cannot be read yet."""
+        self._shards.expect(index)
+
+    async def recover(
+        self, open_transactions: OpenByPartition, *, was_clean: bool
+    ) -> frozenset[TopicPartition]:
+        """Brings what was loaded in line with the data partitions, which must all be named; the
+        ids that have something in one which cannot be written to wait for another call. Returns
+        those partitions.
+        """
+        return await self._shards.recover(
             open_transactions,
             was_clean=was_clean,
             fresh_id_for=self._fresh_if_needed,
             now_ms=self._clock.now_ms(),
         )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether ids wait for another `recover`."""
+        return self._shards.is_behind
 
     async def on_partition_reopened(
         self, partition: TopicPartition, open_here: Collection[tuple[int, int]]

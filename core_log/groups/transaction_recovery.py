@@ -53,7 +53,7 @@ def recover_transaction(
     which no record is left: a client of version 2 that goes from one transaction straight to the
     next saves a disk round by not recording the second's beginning. Its epoch tells the two
     apart, and is raised so that the client cannot commit what was lost. Partitions that could not
-    be looked into are `unseen`; a decision is due to them too.
+    be looked into are `unseen`; a decision, or an abort, is due to them too.
     """
     recovery = Recovery()
     if was_clean and stored.state is TransactionState.ONGOING:
@@ -80,6 +80,8 @@ def recover_transaction(
             marker = raised if producer_id == raised.producer_id else of_producer[0].producer
             partitions = frozenset(each.partition for each in of_producer)
             _mark(recovery, marker, partitions, commit=False)
+        if stored.state is TransactionState.ONGOING:
+            _mark(recovery, raised, unseen, commit=False)
         recovery.state = _aborted(finished, raised, fresh_producer_id, now_ms)
     return recovery
 

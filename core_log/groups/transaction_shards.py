@@ -35,11 +35,12 @@ class TransactionShard:
 
     home: StateHome
     ids: dict[str, TransactionalId] = field(default_factory=dict)
-    is_recovered: bool = False
+    unrecovered: set[str] = field(default_factory=set)
+    """Not yet in line with the data partitions; nothing is answered about them."""
 
 
 class TransactionShards:
-    """An id is served once its shard is recovered."""
+    """An id is served once it is recovered."""
 
     def __init__(
         self,
@@ -51,6 +52,11 @@ class TransactionShards:
         self._open_state_log = open_state_log
         self._partitions = partitions
         self._shards: dict[int, TransactionShard] = {}
+        self._missing: set[int] = set()
+
+    def expect(self, index: int) -> None:
+        """A partition that should be here and cannot be read: its ids are not known."""
+        self._missing.add(index)
 
     def load(self, index: int, *, leader_epoch: int) -> None:
         log, stored = self._open_state_log(index), dict[str, StoredTransaction]()
@@ -65,20 +71,30 @@ class TransactionShards:
                     stored.pop(name, None)
                 else:
                     stored[name] = decode_value(record.value)
-        # Without ids, as in a topic just created, there is nothing to recover.
+        self.unload(index)
         home = StateHome(index, log, leader_epoch)
-        shard = self._shards[index] = TransactionShard(home, is_recovered=not stored)
+        shard = self._shards[index] = TransactionShard(home, unrecovered=set(stored))
         for name, state in stored.items():
             shard.ids[name] = TransactionalId(name, home, self._partitions, state, saved=state)
 
+    @property
+    def is_behind(self) -> bool:
+        return any(shard.unrecovered for shard in self._all())
+
     def unload(self, index: int) -> None:
-        self._shards.pop(index, None)
+        self._missing.discard(index)
+        shard = self._shards.pop(index, None)
+        for each in shard.ids.values() if shard else ():
+            each.is_replaced = True
 
     def check(self, name: str) -> ErrorCode:
-        shard = self._shards.get(partition_of(name, self._partition_count))
+        index = partition_of(name, self._partition_count)
+        shard = self._shards.get(index)
         if shard is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE if shard.is_recovered else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            is_ours = index in self._missing
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ours else ErrorCode.NOT_COORDINATOR
+        is_recovered = name not in shard.unrecovered
+        return ErrorCode.NONE if is_recovered else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def find(self, name: str) -> TransactionalId | None:
         return self._shard_of(name).ids.get(name)
@@ -95,9 +111,10 @@ class TransactionShards:
         del self._shard_of(each.name).ids[each.name]
 
     def served(self) -> Iterator[TransactionalId]:
-        for shard in list(self._shards.values()):
-            if shard.is_recovered:
-                yield from list(shard.ids.values())
+        for shard in self._all():
+            for name, each in list(shard.ids.items()):
+                if name not in shard.unrecovered:
+                    yield each
 
     async def recover(
         self,
@@ -106,12 +123,16 @@ class TransactionShards:
         was_clean: bool,
         fresh_id_for: Callable[[StoredTransaction], Awaitable[int]],
         now_ms: int,
-    ) -> None:
-        """Markers, made durable, then the records that may follow them: see `TransactionalId`."""
-        shards = [shard for shard in self._shards.values() if not shard.is_recovered]
-        opened_by, markers = self._sort(opened)
+    ) -> frozenset[TopicPartition]:
+        """Markers, made durable, then the records that may follow them: see `TransactionalId`.
+
+        Returns the partitions in which a marker could not be written: the ids that wait for it are
+        not served until a later call finds them in order.
+        """
+        opened_by, strays = self._sort(opened)
+        left = await self._write_out((marker, 0) for marker in strays)
         recoveries: list[tuple[TransactionalId, Recovery]] = []
-        for each in [each for shard in shards for each in shard.ids.values()]:
+        for each in [shard.ids[name] for shard in self._all() for name in shard.unrecovered]:
             recovery = recover_transaction(
                 each.current,
                 opened_by[each],
@@ -120,12 +141,21 @@ class TransactionShards:
                 fresh_producer_id=await fresh_id_for(each.current),
                 now_ms=now_ms,
             )
-            markers += [(marker, each.home.leader_epoch) for marker in recovery.markers]
-            recoveries.append((each, recovery))
-        await self._write_out(markers)
+            markers = [(marker, each.home.leader_epoch) for marker in recovery.markers]
+            not_here = await self._write_out(markers)
+            left |= not_here
+            if not not_here:
+                recoveries.append((each, recovery))
+        marked = _marked(each for _, each in recoveries).union(
+            *(each.partitions for each in strays)
+        )
+        await self._partitions.sync(marked - left)
         await self._store(recoveries)
-        for shard in shards:
-            shard.is_recovered = True
+        for each, _ in recoveries:
+            shard = self._shards.get(each.home.partition)
+            if shard is not None and shard.home is each.home:
+                shard.unrecovered.discard(each.name)
+        return left
 
     async def restore_partition(
         self, partition: TopicPartition, producers: Iterable[tuple[int, int]]
@@ -133,8 +163,17 @@ class TransactionShards:
         """Notes what is lost before anybody else may run; then writes the markers missed."""
         opened_by, strays = self._sort({partition: producers})
         for each in self.served():
-            each.on_partition_lost(partition, [every.producer for every in opened_by[each]])
-        await self._write_out(strays)
+            here = [every.producer for every in opened_by[each]]
+            each.on_partition_lost(partition, here)
+            strays += [
+                MarkerBatch(producer, False, frozenset({partition}))
+                for producer in here
+                if not each.knows_of(partition, producer)
+            ]
+        if await self._write_out((marker, 0) for marker in strays):
+            raise LogUnavailable("transactions cannot be ended", partition=partition)
+        if strays:
+            await self._partitions.sync([partition])
         for each in self.served():
             if partition in each.unwritten:
                 with suppress(HeadwaterError):  # another partition may be in trouble too
@@ -144,36 +183,37 @@ class TransactionShards:
 
     def _sort(
         self, opened: OpenByPartition
-    ) -> tuple[defaultdict[TransactionalId, list[OpenTransaction]], list[tuple[MarkerBatch, int]]]:
-        """By the id they belong to; those of nobody are to be aborted."""
+    ) -> tuple[defaultdict[TransactionalId, list[OpenTransaction]], list[MarkerBatch]]:
+        """By the id they belong to; those of nobody are to be aborted, once everybody is known."""
         everybody = [each for shard in self._shards.values() for each in shard.ids.values()]
         owners = {id_: each for each in everybody for id_ in _producer_ids(each.current)}
         opened_by: defaultdict[TransactionalId, list[OpenTransaction]] = defaultdict(list)
-        strays: list[tuple[MarkerBatch, int]] = []
+        strays: list[MarkerBatch] = []
         for partition, producers in opened.items():
             for producer in map(ProducerIdentity._make, producers):
                 owner = owners.get(producer.producer_id)
-                if owner is None:
-                    strays.append((MarkerBatch(producer, False, frozenset({partition})), 0))
-                else:
+                if owner is None and not self._missing:
+                    strays.append(MarkerBatch(producer, False, frozenset({partition})))
+                elif owner is not None:
                     opened_by[owner].append(OpenTransaction(partition, producer))
         return opened_by, strays
 
-    async def _write_out(self, markers: Iterable[tuple[MarkerBatch, int]]) -> None:
-        marked: set[TopicPartition] = set()
+    async def _write_out(
+        self, markers: Iterable[tuple[MarkerBatch, int]]
+    ) -> frozenset[TopicPartition]:
+        """Returns where it does not come to it now."""
+        left = frozenset[TopicPartition]()
         for marker, leader_epoch in markers:
-            left = await self._partitions.write_markers(
-                marker.producer.producer_id,
-                marker.producer.epoch,
-                commit=marker.commit,
-                coordinator_epoch=leader_epoch,
-                partitions=marker.partitions,
+            left |= frozenset(
+                await self._partitions.write_markers(
+                    marker.producer.producer_id,
+                    marker.producer.epoch,
+                    commit=marker.commit,
+                    coordinator_epoch=leader_epoch,
+                    partitions=marker.partitions,
+                )
             )
-            if left:
-                raise LogUnavailable("transactions cannot be ended", partitions=sorted(left))
-            marked |= marker.partitions
-        if marked:
-            await self._partitions.sync(marked)
+        return left
 
     async def _store(self, recoveries: Iterable[tuple[TransactionalId, Recovery]]) -> None:
         ends: dict[StateHome, int] = {}
@@ -182,8 +222,18 @@ class TransactionShards:
         for home, end_offset in ends.items():
             await home.log.durable(end_offset)
 
+    def _all(self) -> list[TransactionShard]:
+        return list(self._shards.values())
+
     def _shard_of(self, name: str) -> TransactionShard:
         return self._shards[partition_of(name, self._partition_count)]
+
+
+def _marked(recoveries: Iterable[Recovery]) -> frozenset[TopicPartition]:
+    """Where they had markers written."""
+    return frozenset[TopicPartition]().union(
+        *(marker.partitions for each in recoveries for marker in each.markers)
+    )
 
 
 def _producer_ids(stored: StoredTransaction) -> set[int]:

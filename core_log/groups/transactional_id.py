@@ -4,7 +4,7 @@ from asyncio import Lock
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-from core_log.errors import StorageFailed
+from core_log.errors import LogUnavailable, StorageFailed
 from core_log.groups.transaction_log import encode_key, encode_value
 from core_log.groups.transaction_recovery import Recovery
 from core_log.groups.transactions import (
@@ -81,6 +81,8 @@ class TransactionalId:
         self.unwritten = NO_PARTITIONS
         """Where a marker of the last decision has still to be written."""
         self.is_doomed = False
+        self.is_replaced = False
+        """Its state was read anew from the disk: whoever is at work here still must not go on."""
         self._pending_end = 0
 
     @property
@@ -116,6 +118,7 @@ class TransactionalId:
         if at_once is not None:
             return at_once
         async with self.lock:
+            self._check_current()
             verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
             if isinstance(verdict, ErrorCode):
                 return verdict
@@ -157,6 +160,7 @@ class TransactionalId:
         now_ms: int,
     ) -> ErrorCode:
         async with self.lock:
+            self._check_current()
             verdict = self.machine.end(
                 producer,
                 commit=commit,
@@ -179,6 +183,7 @@ class TransactionalId:
     ) -> ErrorCode:
         """A new run of the producer: what the one before left open is aborted."""
         async with self.lock:
+            self._check_current()
             error = self.machine.check_init(expected)
             if error is not ErrorCode.NONE:
                 return error
@@ -222,6 +227,14 @@ class TransactionalId:
             self.unwritten |= {partition}
         is_open = self.current.state is TransactionState.ONGOING
         self.is_doomed |= is_open and partition in self.current.partitions
+
+    def knows_of(self, partition: TopicPartition, producer: ProducerIdentity) -> bool:
+        """Whether what that producer has open there is to be ended by this id's own course."""
+        current, decided = self.current, self.saved
+        is_own = producer == current.identity and partition in current.partitions
+        if is_own and current.state is TransactionState.ONGOING:
+            return True
+        return decided is not None and decided.decides(partition, producer)
 
     async def save(self) -> int:
         """Appends what is so and not recorded yet; returns where the log then ends."""
@@ -272,6 +285,7 @@ class TransactionalId:
 
     async def _write_markers(self, decided: StoredTransaction) -> None:
         """Where it does not come to it now, they stay `unwritten`."""
+        self._check_current()
         wanted, self.unwritten = self.unwritten, NO_PARTITIONS
         left: Collection[TopicPartition] = wanted
         try:
@@ -303,6 +317,10 @@ class TransactionalId:
         end_offset = self.home.log.append([(encode_key(self.name), encode_value(state))])
         self.saved = state
         return end_offset
+
+    def _check_current(self) -> None:
+        if self.is_replaced:
+            raise LogUnavailable("the transactional id was read anew from the disk", id=self.name)
 
     def _is_deferred(self, verdict: StoredTransaction) -> bool:
         saved = self.saved

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from core_log.errors import CorruptLog
+from core_log.errors import CorruptLog, StorageFailed
 from core_log.replication.decisions import Decision
 from core_log.replication.metadata import MetadataChanges, MetadataImage
 from core_log.replication.metadata_records import MetadataRecord, decode_record, encode_record
@@ -85,20 +85,49 @@ class MetadataLog:
             )
         return records
 
+    async def go_on_with(self, log: MetadataPartition) -> None:
+        """The log was opened anew after its disk had failed it: what was appended and is in it is
+        decided, and the rest never was.
+        """
+        async with self._turn:
+            await log.durable(log.end_offset)
+            self._log = log
+            self._appended.clear()
+            known = self.image.end_offset
+            for batch in log.read():
+                if batch.header.base_offset >= known and not batch.header.is_control:
+                    records = [decode_record(each.value or b"") for each in batch.records]
+                    self._epoch = batch.header.leader_epoch
+                    self._listener(self.image.apply(records, batch.header.next_offset))
+
     async def change(
-        self, decide: Callable[[], Decision[Answer]], *, validate_only: bool = False
+        self,
+        decide: Callable[[], Decision[Answer]],
+        *,
+        validate_only: bool = False,
+        make_room: Callable[[], bool] | None = None,
     ) -> Answer:
         """Lets the controller decide on the image as it is now; returns its answer once the records
-        are committed and applied.
+        are committed and applied. Where the disk has no room for them, `make_room` may find some.
         """
         async with self._turn:
             await self._settle()
             decision = decide()
             if decision.records and not validate_only:
                 encoded = [(None, encode_record(each)) for each in decision.records]
-                self._appended.append((self._log.append(encoded), decision.records))
+                self._appended.append((self._append(encoded, make_room), decision.records))
                 await self._settle()
             return decision.answer
+
+    def _append(
+        self, records: list[tuple[None, bytes]], make_room: Callable[[], bool] | None
+    ) -> int:
+        try:
+            return self._log.append(records)
+        except StorageFailed:
+            if make_room is None or not make_room():
+                raise
+            return self._log.append(records)
 
     async def _settle(self) -> None:
         """Applies what is appended once it is committed. Also what somebody appended who was

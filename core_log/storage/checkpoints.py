@@ -101,7 +101,7 @@ class OffsetCheckpoint:
         elif known != offset:
             write_all(self._file, self._positions[key], _digits(offset))
             if known is None:
-                self._file.sync()
+                self.sync()
         self._offsets[key] = offset
 
     def begin(self, keys: Sequence[tuple[str, int]]) -> None:
@@ -118,9 +118,9 @@ class OffsetCheckpoint:
     def remove(self, topic: str, partition: int) -> None:
         """Forgets a partition, unsynced: its line says 0 until there is one of that name again."""
         key = (topic, partition)
+        self._offsets.pop(key, None)
         if self._file is not None and key in self._positions:
             write_all(self._file, self._positions[key], _digits(0))
-        self._offsets.pop(key, None)
 
     def retain(self, keys: Container[tuple[str, int]]) -> None:
         """Forgets all other partitions, for good when this returns."""
@@ -129,8 +129,13 @@ class OffsetCheckpoint:
             self._rewrite(kept)
 
     def sync(self) -> None:
+        """Where it fails, a second sync would not tell: the next number goes to a new file."""
         if self._file is not None:
-            self._file.sync()
+            try:
+                self._file.sync()
+            except OSError:
+                self._file = None
+                raise
 
     def _append(self, file: File, key: tuple[str, int], offset: int) -> None:
         line, position = _line(self._size, key, offset)
@@ -138,7 +143,7 @@ class OffsetCheckpoint:
         self._size += len(line)
         self._positions[key] = position
         write_all(file, COUNT_AT, f"{len(self._positions):0{COUNT_DIGITS}d}".encode())
-        file.sync()  # so that a power cut can never tear more than the last line
+        self.sync()  # so that a power cut can never tear more than the last line
 
     def _rewrite(self, offsets: dict[tuple[str, int], int]) -> None:
         content = bytearray(f"{VERSION}\n{len(offsets):0{COUNT_DIGITS}d}\n".encode())

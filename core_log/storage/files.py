@@ -38,10 +38,6 @@ class File(Protocol):
         """Returns once everything written, and the file's length, is on disk."""
         ...
 
-    def forget_cached(self) -> None:
-        """Makes later reads come from the disk: after a failed sync memory proves nothing."""
-        ...
-
 
 class Files(Protocol):
     """Files by path. A new, renamed or removed name is on disk after `sync_directory`."""
@@ -133,9 +129,6 @@ class OsFile:
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
-
-    def forget_cached(self) -> None:
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class OsFiles:

@@ -116,6 +116,11 @@ class PartitionLog:
     def is_offline(self) -> bool:
         return self._failure is not None
 
+    @property
+    def failure(self) -> str | None:
+        """Why it is offline."""
+        return self._failure
+
     def append(
         self, batch: memoryview, header: BatchHeader, *, leader_epoch: int, now_ms: int
     ) -> int:
@@ -523,7 +528,7 @@ class PartitionLog:
             topic=self.topic,
             partition=self.partition,
             reason=reason,
-            hint="restart the broker once the disk is sound",
+            hint="see to the disk; the partition comes back as soon as the disk lets it",
         )
 
     def _undo(self, error: OSError) -> StorageFailed:

@@ -15,10 +15,8 @@ from core_log.storage.replay import restore_producers
 from core_log.storage.segment import LOG, Segment, file_name
 from core_log.storage.segments import Segments
 from core_log.storage.snapshots import Snapshots
-from core_log.storage.swap import CLEANED, DELETED, base_offsets, finish_swaps
+from core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
 from core_log.storage.tail import Cut, Tail
-
-UNFINISHED = (CLEANED, DELETED, ".tmp")
 
 
 class Recovery:
@@ -54,9 +52,7 @@ class Recovery:
             producers.restore(snapshot)
         return self._assemble(segments, snapshots, producers, end_offset)
 
-    def open_doubting(
-        self, recovery_point: int | None, *, distrust_memory: bool = False
-    ) -> PartitionLog:
+    def open_doubting(self, recovery_point: int | None) -> PartitionLog:
         """After a crash: only what lies below the recovery point is on disk for certain.
 
         Without one (None) nothing is certain, and damage that is not at the very end is an error.
@@ -72,7 +68,7 @@ class Recovery:
             may_skip=may_skip,
             now_ms=self._now_ms,
         )
-        tail.check(distrust_memory=distrust_memory)
+        tail.check()
         self.cut, end_offset = tail.cut, tail.end_offset
         snapshots.drop_after(end_offset)
         producers = ProducerStates()

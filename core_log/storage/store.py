@@ -1,8 +1,8 @@
 """Everything one broker keeps: a data directory owned by one process, and the partitions in it."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -27,11 +27,14 @@ from core_log.storage.properties import (
     write_topic_id,
 )
 from core_log.storage.recovery import Recovery
+from core_log.storage.renewal import RenewalJob
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = "1"
-LOCK, ENDPOINT, LOG_DIRECTORY = "lock", "endpoint.json", "log"
+LOCK, ENDPOINT, LOG_DIRECTORY, RESERVE = "lock", "endpoint.json", "log", "reserve"
+RESERVE_BYTES = 256 << 10
+"""Of the disk: enough for a start on a full one, and for deleting topics there."""
 DELETING, STRAY = "-delete", "-stray"
 FILE_NAME_MAX = 255
 SECRET_MODE = 0o600
@@ -58,6 +61,8 @@ class Store:
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._refused: set[TopicPartition] = set()
         self._strays: set[TopicPartition] = set()
+        self._renewed: set[TopicPartition] = set()
+        self.spend_reserve()  # a start needs room too
         self._found = self._scan()
         self.checkpoints.retain(self._found)
         self.was_clean = take_clean_stop(files, self.log_directory)
@@ -104,6 +109,8 @@ class Store:
         """The partition as the last owner left it, or a new one where there is none."""
         key = TopicPartition(topic, partition)
         assert key not in self._partitions, "a partition is opened once"
+        if key in self._renewed:
+            raise StorageFailed("files of an older topic of that name are still at work", at=key)
         directory = self.log_directory / f"{topic}-{partition}"
         fresh_files: list[File] = []
         try:
@@ -151,10 +158,21 @@ class Store:
         points = self.checkpoints.recovery_points
         return None if points.is_missing or points.is_damaged else points.get(*key) or 0
 
+    @contextmanager
+    def renewing(self, broken: PartitionLog) -> Iterator[RenewalJob]:
+        """What to run, in any thread, before a partition that is offline is reopened. Meanwhile no
+        other is opened under its name."""
+        key = TopicPartition(broken.topic, broken.partition)
+        self._renewed.add(key)
+        try:
+            yield RenewalJob(self.files, broken.directory, recovery_point=broken.recovery_point)
+        finally:
+            self._renewed.discard(key)
+
     def reopen_partition(self, topic: str, partition: int) -> PartitionLog:
-        """Takes a partition that is offline up again, believing only what the disk gives back."""
+        """Takes a partition that is offline up again, after its files were renewed."""
         key = TopicPartition(topic, partition)
-        broken = self._partitions.pop(key)
+        broken = self._partitions[key]
         recovery = Recovery(
             self.files,
             broken.directory,
@@ -165,9 +183,8 @@ class Store:
             now_ms=self._clock.now_ms(),
         )
         try:
-            log = recovery.open_doubting(broken.recovery_point, distrust_memory=True)
+            log = recovery.open_doubting(broken.recovery_point)
         except OSError as error:
-            self._partitions[key] = broken
             raise _refusal(error, broken.directory) from error
         if recovery.cut is not None:
             logger.warning("%s-%d ends earlier after a failure: %s", *key, recovery.cut)
@@ -186,7 +203,8 @@ class Store:
         directory = self.log_directory / f"{topic}-{partition}"
         try:
             aside = self._rename_away(key, directory, DELETING)
-            self.checkpoints.forget(*key)
+            with suppress(OSError):  # whoever has that name next begins with numbers of its own
+                self.checkpoints.forget(*key)
             names = self.files.names(aside)
         except OSError as error:
             raise _refusal(error, directory) from error
@@ -206,6 +224,24 @@ class Store:
         if self._strays:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._strays))
             logger.warning("partitions of no known topic in %s: %s", self.log_directory, names)
+
+    def keep_reserve(self) -> None:
+        """Takes room that nobody else can fill, as far as there is some."""
+        path = self.data / RESERVE
+        with suppress(OSError):
+            if not self.files.exists(path) or self.files.size(path) < RESERVE_BYTES:
+                file = self.files.open(path, create=True)
+                file.write(0, bytes(RESERVE_BYTES))
+                file.sync()
+
+    def spend_reserve(self) -> bool:
+        """Gives that room back to the disk, for whoever writes next; whether there was some."""
+        path = self.data / RESERVE
+        with suppress(OSError):
+            if self.files.exists(path):
+                self.files.remove(path)
+                return True
+        return False
 
     def write_endpoint(self, content: bytes) -> None:
         """Tells this user's other processes, and nobody else, where the owner listens."""

@@ -9,6 +9,8 @@ from core_log.storage.segment import ABORTED, INDEX, LOG, SUFFIXES, TIMES, file_
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
+UNFINISHED = (CLEANED, DELETED, ".tmp")
+"""What an opening takes away: nobody goes on with it."""
 DIGITS = 20
 
 

@@ -45,14 +45,12 @@ class Tail:
         self.end_offset = segments.first.base_offset
         self.cut: Cut | None = None
 
-    def check(self, *, distrust_memory: bool) -> None:
+    def check(self) -> None:
         """Leaves every segment as long as it holds, synced; `end_offset` is where it ends."""
         promised = self._recovery_point or 0
         checked = list(self._segments.from_offset(max(promised - 1, 0)))
         for number, segment in enumerate(checked):
             size = segment.size
-            if distrust_memory:
-                segment.file.forget_cached()
             following = checked[number + 1 :]
             damage = self._check_segment(segment, size, following)
             if damage is None and following and not self._is_next(following[0]):

@@ -6,7 +6,7 @@ the user's own.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decided
+from core_log.broker.administration import decided, offline_refused
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -36,6 +36,11 @@ async def handle_create_topics(
     )
     if isinstance(outcome, Refused):
         outcome = {each.name: outcome for each in wanted}
+    elif not request.validate_only:
+        outcome = {
+            name: (offline_refused(broker, each) if isinstance(each, Topic) else None) or each
+            for name, each in outcome.items()
+        }
     configs = broker.configs
     return CreateTopicsResponse(
         topics=[

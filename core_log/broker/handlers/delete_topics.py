@@ -28,7 +28,9 @@ async def handle_delete_topics(
         *(TopicReference(name) for name in request.topic_names),
         *(TopicReference(each.name, each.topic_id) for each in request.topics),
     ]
-    outcome = await decided(broker, lambda: broker.controller.delete_topics(wanted))
+    outcome = await decided(
+        broker, lambda: broker.controller.delete_topics(wanted), frees_room=True
+    )
     if isinstance(outcome, Refused):
         outcome = [Deletion(*each, outcome) for each in wanted]
     return DeleteTopicsResponse(responses=[answer(each) for each in outcome])

@@ -173,7 +173,8 @@ class Production:
             return PartAnswer(refused)
         partition = self.broker.led(part.topic, part.partition)
         if partition is None:
-            return PartAnswer(self.broker.why_not_led(part.topic, part.partition))
+            code = self.broker.why_not_led(part.topic, part.partition)
+            return PartAnswer(code, message=self.broker.why_unserved(part.topic, part.partition))
         opened_for = self.opened.get(len(self.answers))
         try:
             if isinstance(opened_for, HeadwaterError):

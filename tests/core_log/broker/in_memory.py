@@ -58,8 +58,8 @@ async def create(broker: Broker, name: str, partitions: int = 1, **config: str) 
     return response.topics[0]
 
 
-async def fill(broker: Broker, topic: str, count: int) -> None:
-    partition = broker.led(topic, 0)
+async def fill(broker: Broker, topic: str, count: int, *, index: int = 0) -> None:
+    partition = broker.led(topic, index)
     assert partition is not None
     log = PartitionStateLog(partition, broker.clock)
     for _ in range(count):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core_log.broker.partition_recovery import PartitionRecovery
 from core_log.errors import HeadwaterError
 from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.builders import append, values_of
@@ -46,7 +47,7 @@ async def test_a_topic_made_anew_after_a_refused_deletion_is_empty(operation: st
     files.heal()
     with suppress(HeadwaterError):
         await create(broker, "t", partitions=2)
-    broker.lead_what_is_missing()
+    await PartitionRecovery(broker).recover(broker.clock.now_ms())
 
     known = broker.image.topic("t")
     assert known is not None

@@ -1,5 +1,6 @@
 """A checkpoint says what was last written to it, to us and to Kafka, whatever was torn."""
 
+import errno
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -239,3 +240,19 @@ def test_partitions_that_begin_together_begin_from_nothing_each() -> None:
         assert dict(again.recovery_points) == {("a", 0): 0, ("a", 1): 0, ("a", 2): 0, ("b", 0): 6}
         assert dict(again.cleaned_to) == {("a", 0): 0, ("b", 0): 6}
         assert not again.recovery_points.is_damaged
+
+
+def test_a_checkpoint_whose_sync_failed_goes_on_in_a_new_file() -> None:
+    memory = empty_directory()
+    files = FaultyFiles(memory)
+    marks = Checkpoints(files, PATH.parent).of("t", 0)
+    marks.settle_start(1)
+    files.fail_at, files.error = files.change_count + 2, OSError(errno.EIO, "Input/output error")
+    with pytest.raises(OSError, match="Input/output"):
+        marks.settle_start(5)
+    files.heal()
+
+    marks.settle_start(5)
+
+    after = Checkpoints(memory.after_power_cut(Random(1)), PATH.parent)
+    assert after.log_starts.get("t", 0) == 5

@@ -39,7 +39,6 @@ def test_what_is_written_is_read_and_ends_where_the_file_ends(
     assert files.read(directory / "x") == b"help\0\0"
     file.begin_sync()
     file.sync()
-    file.forget_cached()
 
 
 def test_a_file_that_is_not_there_is_only_opened_to_create_it(

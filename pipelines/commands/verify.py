@@ -157,6 +157,10 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
         ],
         "incomparable": verdict.incomparable.count,
         "incomparable_keys": [shown(each) for each in verdict.incomparable.named],
+        "dead_letters": [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in verdict.dead
+        ],
         "mended": verdict.mended,
         "took_ms": verdict.took_ms,
     }
@@ -190,6 +194,8 @@ def _found(verdict: "Verdict") -> int | str:
         return verdict.compared.differing
     if verdict.unread:
         return "not all compared"
+    if verdict.dead:
+        return f"equal but for {counted(len(verdict.dead), 'dead letter')}"
     if verdict.left_out:
         left_out = ", ".join(map(printable, sorted(verdict.left_out)))
         return f"equal but for {left_out}, not compared"

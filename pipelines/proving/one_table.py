@@ -1,6 +1,6 @@
 """Compares one table of the log with its source and its targets, each two at one moment."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,9 @@ from pipelines.journal.generations import load_generations, source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
+from pipelines.loops.records_by_offset import Place
 from pipelines.proving.comparing import Compared, Comparison, Kind
+from pipelines.proving.dead_rows import dead_letters_of, without_dead
 from pipelines.proving.deleted_rows import cleaned_to, ends_in
 from pipelines.proving.folding import Fold, Shape, State
 from pipelines.proving.glancing import Glancing, glancing
@@ -208,7 +210,10 @@ class TableComparison:
         if (lost := await self._lost(moment)) is not None:
             raise lost
         unread = await still_unread(self.log, told.skipped, moment.ends)
-        compared = compare_bags(told, ours, theirs)
+        compared, dead = compare_bags(told, ours, theirs), list[Place]()
+        if name != SOURCE and compared.differing:
+            letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
+            compared, dead = await self._bag_without_dead(told, theirs, compared, letters)
         if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
             compared = _without_missing(compared)
         left_out = tuple(set(subject.schema.names) - set(columns))
@@ -223,8 +228,21 @@ class TableComparison:
             took_ms=took_ms,
             unread=unread,
             incomparable=_incomparable(of_source, subject, side=name),
+            dead=dead,
         )
         return replace(verdict, named=await self._named(verdict))
+
+    async def _bag_without_dead(
+        self, told: LogBag, theirs: Bag, compared: Compared, letters: Set[Place]
+    ) -> tuple[Compared, list[Place]]:
+        """Rows without a key: what the log tells without the dead letters, where that is what the
+        target has."""
+        if not letters:
+            return compared, []
+        for place, offset in letters:
+            told.skipped.setdefault(place, set()).add(offset)
+        again = compare_bags(told, await told.read(as_rows=False), theirs)
+        return (compared, []) if again.differing else (again, sorted(letters))
 
     async def _fold_and_compare(
         self,
@@ -252,7 +270,7 @@ class TableComparison:
                 state = told.current()
                 if (lost := await self._lost(moment)) is not None:
                     raise lost
-                unmended, deleted = "", DeletedRows.GONE
+                unmended, deleted, dead = "", DeletedRows.GONE, list[Place]()
                 if name == SOURCE:
                     assert of_source is not None, "only a source that was opened has a moment"
                     equal = None if seen is None else (await seen).compared(state)
@@ -269,6 +287,9 @@ class TableComparison:
                         state = told.bounded(marks)
                     comparison = Comparison(state, shape, deleted=deleted)
                     compared = await _compared(comparison, opened[name].batches, shape)
+                    if compared.differing:
+                        letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
+                        compared, dead = without_dead(compared, letters)
                 verdict = Verdict(
                     subject,
                     name,
@@ -281,6 +302,7 @@ class TableComparison:
                     unmended=unmended,
                     deleted=deleted,
                     incomparable=_incomparable(of_source, subject, side=name),
+                    dead=dead,
                 )
                 found.append(replace(verdict, named=await self._named(verdict)))
 

@@ -63,6 +63,9 @@ class Verdict:
     incomparable: Incomparable = field(default_factory=Incomparable)
     """Rows of the source with values that are set aside on their way."""
 
+    dead: Sequence[Place] = ()
+    """Records that this target set aside as dead letters: their rows are not there."""
+
     @property
     def name(self) -> tuple[str, str]:
         return str(self.subject.target), self.side
@@ -74,14 +77,14 @@ class Verdict:
 
     @property
     def is_equal(self) -> bool:
-        return self.is_as_told and not self.unread and not self.incomparable.count
+        is_whole = not (self.unread or self.dead or self.incomparable.count)
+        return self.is_as_told and is_whole
 
     @property
     def is_failed(self) -> bool:
         """Whether not all of it could be compared, though both sides answered."""
-        return bool(
-            self.unread or self.incomparable.count or (self.problem and not self.is_unreachable)
-        )
+        is_left_out = bool(self.unread or self.dead or self.incomparable.count)
+        return is_left_out or bool(self.problem and not self.is_unreachable)
 
     def unread_lines(self) -> Iterator[str]:
         for (topic, partition), offset in self.unread[:UNREAD_NAMED]:
@@ -90,6 +93,10 @@ class Verdict:
             yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be read"
         if count := self.incomparable.count:
             yield f"{count:,} rows of the source have values that are set aside on their way"
+        for (topic, partition), offset in self.dead[:UNREAD_NAMED]:
+            yield f"{topic}-{partition} has a dead letter of this target at offset {offset:,}"
+        if len(self.dead) > UNREAD_NAMED:
+            yield f"and {len(self.dead) - UNREAD_NAMED:,} more dead letters"
 
 
 @contextmanager

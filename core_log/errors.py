@@ -95,6 +95,11 @@ class SchemaRefused(SinkRejected):
     """A change of a table's shape that the pipeline's policy does not allow."""
 
 
+class RebuildNeeded(SchemaRefused):
+    """The target can take a table's new form only as a table made anew from the log, which the
+    policy allows."""
+
+
 class TransformFailed(HeadwaterError):
     """A transform cannot be applied to a table's changes; `table` among the facts names it."""
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from core_log.errors import SchemaRefused
+from core_log.errors import RebuildNeeded, SchemaRefused
 from core_log.table_schema import Column, TableId, TableSchema
 
 INTEGER_BITS = {
@@ -41,7 +41,7 @@ ACTIONS: Mapping[str, Mapping[str, Action | None]] = {
 }
 """Kind of change, policy, action; what is not here is refused. A renamed column is one that went
 and one that came. A type that the old one's values do not fit into is never changed in place,
-since that would be a silent cast: such a table is rebuilt."""
+since that would be a silent cast: such a table is made anew from the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _step(
     chosen = policy.get(kind, "evolve")
     action = ACTIONS[kind].get(chosen)
     if action is None:
-        raise SchemaRefused(
+        raise (RebuildNeeded if chosen == "evolve" else SchemaRefused)(
             PROBLEMS[kind],
             table=str(table),
             column=column,

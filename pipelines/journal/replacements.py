@@ -7,6 +7,7 @@ import orjson
 
 from core_log.changes import Cell, Phase, Positions, Replacement
 from core_log.errors import DecodeError
+from core_log.log import TopicPartition
 from core_log.table_schema import TableId
 
 REPLACEMENT = "replacement/"
@@ -16,7 +17,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredReplacement:
-    """One that is stored in the log, until the deletes of missing rows are appended."""
+    """The last one of a table, as it is stored in the log."""
 
     table: TableId
     topic: str
@@ -28,6 +29,8 @@ class StoredReplacement:
     """By partition: rows that were emitted since the start stand here or behind."""
     commit: str = ""
     source: Mapping[str, Cell] = field(default_factory=dict)
+    has_ended: bool = False
+    """The deletes are appended too: the records from `starts` on are the whole table."""
 
     @property
     def part(self) -> str:
@@ -47,6 +50,7 @@ class StoredReplacement:
             "starts": {str(partition): offset for partition, offset in self.starts.items()},
             "commit": self.commit,
             "source": dict(self.source),
+            "ended": self.has_ended,
         }
         return orjson.dumps(said).decode()
 
@@ -67,6 +71,7 @@ class StoredReplacement:
             {int(partition): offset for partition, offset in said["starts"].items()},
             said["commit"],
             said["source"],
+            said["ended"],
         )
 
 
@@ -76,9 +81,22 @@ def part_of(table: TableId) -> str:
 
 def replacements_of(positions: Positions) -> dict[TableId, StoredReplacement]:
     """Tables whose rows in the log may differ from their source."""
-    found = [
+    return {each.table: each for each in _stored(positions) if not each.has_ended}
+
+
+def beginnings_of(positions: Positions) -> dict[TopicPartition, int]:
+    """From where on the records of topics are their whole tables."""
+    return {
+        TopicPartition(each.topic, partition): offset
+        for each in _stored(positions)
+        if each.has_ended
+        for partition, offset in each.starts.items()
+    }
+
+
+def _stored(positions: Positions) -> list[StoredReplacement]:
+    return [
         StoredReplacement.parse(text)
         for part, text in positions.items()
         if part.startswith(REPLACEMENT)
     ]
-    return {each.table: each for each in found}

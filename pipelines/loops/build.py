@@ -7,7 +7,7 @@ from connectors.source import Estimating, Gauge, Remark, Source, SourceContext, 
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.clock import Clock
 from core_log.compression import Compression
-from core_log.log import Log
+from core_log.log import Log, TopicPartition
 from core_log.preparing import Preparing
 from core_log.rows.settings import WireSettings
 from core_log.table_schema import TableId
@@ -23,6 +23,7 @@ from pipelines.loops.inexpressible import RECORD_BYTES_MAX
 from pipelines.loops.ingest import UNIT, IngestLimits, ingest
 from pipelines.loops.pausing import unless_paused
 from pipelines.loops.reading import Skipped, SliceReader
+from pipelines.loops.rebuilds_needed import RebuildsNeeded
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.loops.split_reading import LogSplitReader
@@ -43,6 +44,7 @@ async def run_unit(
     report: Reporter,
     until_end: bool = False,
     has_topics: bool = False,
+    rebuilds: RebuildsNeeded | None = None,
 ) -> None:
     """One life of a unit: the source, or the sink of that name. `has_topics`: somebody has just
     seen that the log's own are there."""
@@ -65,7 +67,16 @@ async def run_unit(
         if isinstance(sink, Preparing):
             sink.prepare()
         await ensure_topics(loaded, log)
-        delivery = delivery_of(loaded, part, sink, log, desired=desired, clock=clock, report=report)
+        delivery = delivery_of(
+            loaded,
+            part,
+            sink,
+            log,
+            desired=desired,
+            clock=clock,
+            report=report,
+            rebuilds=rebuilds,
+        )
         await deliver(delivery, until_end=until_end)
     finally:
         await sink.close()
@@ -230,8 +241,11 @@ def delivery_of(
     clock: Clock,
     report: Reporter,
     topics: Collection[str] | None = None,
+    beginnings: Mapping[TopicPartition, int] | None = None,
+    rebuilds: RebuildsNeeded | None = None,
 ) -> Delivery:
-    """What brings a sink everything that the pipeline has, or only some topics."""
+    """What brings a sink everything that the pipeline has, or only some topics. `beginnings`: where
+    a new table begins, if not at offset 0. `rebuilds`: hears of tables that need one."""
     limits = loaded.spec.limits
     set_aside = SetAsideRecords(
         log,
@@ -259,6 +273,7 @@ def delivery_of(
         clock=clock,
         topics=topics,
         split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped),
+        beginnings=beginnings,
     )
     return Delivery(
         pipeline=loaded.name,
@@ -274,6 +289,7 @@ def delivery_of(
         keeps_group=topics is None,
         clock=clock,
         report=report,
+        rebuilds=rebuilds or RebuildsNeeded(),
     )
 
 

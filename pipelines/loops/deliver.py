@@ -13,6 +13,7 @@ from core_log.errors import (
     HeadwaterError,
     LogRejected,
     PositionLost,
+    RebuildNeeded,
     RecordsRejected,
     SinkUnavailable,
     TableFailed,
@@ -27,6 +28,7 @@ from pipelines.loops.finishing import finished
 from pipelines.loops.group_offsets import GroupOffsets, group_offsets
 from pipelines.loops.quarantine import Quarantine
 from pipelines.loops.reading import SliceReader
+from pipelines.loops.rebuilds_needed import RebuildsNeeded
 from pipelines.loops.set_aside import SetAsideRecords
 from pipelines.loops.slicing import Slicer
 from pipelines.reports import Known, Moved, Reporter, State, StateChanged, Stood
@@ -59,6 +61,7 @@ class Delivery:
     quarantine: Quarantine = field(default_factory=Quarantine)
     paused: frozenset[str] = frozenset()
     """Tables that were paused when this was last looked at."""
+    rebuilds: RebuildsNeeded = field(default_factory=RebuildsNeeded)
     told_lost: set[str] = field(default_factory=set)
     """Topics of which it has been said that they are lost."""
 
@@ -268,6 +271,8 @@ def _hold(
     bug = error.__cause__ if isinstance(error, TableFailed) else None
     logger.error("%s: %s is quarantined: %s", delivery.unit, table, reason, exc_info=bug)
     _tell_state(delivery, table, State.QUARANTINED, reason)
+    if isinstance(error, RebuildNeeded):
+        delivery.rebuilds.put(table)
 
 
 def _without(part: Slice, topics: set[str]) -> Slice:

@@ -79,10 +79,10 @@ class Replacements:
                 found[stored.part] = self.stored[stored.table].text()
         return found
 
-    def delete_appended(self, done: StoredReplacement) -> dict[str, str | None]:
+    def delete_appended(self, done: StoredReplacement) -> dict[str, str]:
         """Nothing is left to be done for it."""
         del self.stored[done.table]
-        return {done.part: None}
+        return {done.part: replace(done, has_ended=True).text()}
 
     async def deletes(self, done: StoredReplacement) -> AsyncIterator[TableChanges]:
         """Of rows whose newest record is older than the start: the source did not emit them."""

@@ -48,8 +48,11 @@ class Slicer:
         clock: Clock,
         topics: Collection[str] | None = None,
         split_reader: SplitReader | None = None,
+        beginnings: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """`topics`: only these, where not all of the pipeline are wanted."""
+        """`topics`: only these, where not all of the pipeline are wanted. `beginnings`: where a
+        target that holds nothing of a partition begins, if that is not at offset 0."""
+        self._beginnings = beginnings or {}
         self._log, self._pipeline, self._limits = log, pipeline, limits
         self._wanted = topics
         self._read, self._clock = read, clock
@@ -104,7 +107,8 @@ class Slicer:
         topic."""
         stored = await every_topic_of(self._log, self._pipeline)
         self._tables = {topic: str(each.schema.table) for topic, each in stored.items()}
-        self._stands = {part: stand.next_offset for part, stand in stands.items()}
+        self._stands = {**self._beginnings}
+        self._stands |= {part: stand.next_offset for part, stand in stands.items()}
         self._topic_ids = {part.topic: stand.topic_id for part, stand in stands.items()}
         self._generations = await load_generations(self._log, self._pipeline, stored)
         self._crossings = Crossings()

@@ -2,18 +2,20 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from core_log.clock import Clock
 from core_log.errors import ConfigError, LogUnavailable
-from core_log.log import Log
+from core_log.log import Log, TopicPartition
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
 from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import beginnings_of
 from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.build import delivery_of, make_sink
 from pipelines.loops.deliver import deliver
@@ -239,8 +241,20 @@ async def _fill(
         clock=clock,
         report=count,
         topics=rebuilding.topics,
+        beginnings=await _beginnings(rebuilding, log),
     )
     await deliver(delivery, until_end=True)
+
+
+async def _beginnings(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
+    """A mirror needs nothing that is older than its source's last reading as a whole, whose values
+    may have had other types. What compaction passed is read from the start."""
+    settings = rebuilding.part.settings
+    if not hasattr(settings, "of") or settings.of(str(rebuilding.target)).mode != "mirror":
+        return {}
+    positions = await load_positions(log, rebuilding.loaded.name)
+    wanted = set(await rebuilding.subject.partitions(log))
+    return {part: at for part, at in beginnings_of(positions).items() if part in wanted}
 
 
 async def _swap(

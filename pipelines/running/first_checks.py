@@ -25,6 +25,7 @@ from pipelines.preview.plan import (
 )
 from pipelines.reports import VERIFY, Reporter
 from pipelines.running.agreeing import is_agreed
+from pipelines.running.sink_unit import run_sink
 from pipelines.running.units import SOURCE, RunUnit
 from pipelines.transforms.before_log import BeforeLog, salt_of
 
@@ -72,6 +73,17 @@ def checked_first() -> RunUnit:
             from pipelines.proving.scheduling import run_verifying
 
             await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
+            return
+        if unit != SOURCE:
+            await run_sink(
+                loaded,
+                unit,
+                log,
+                desired=desired,
+                clock=clock,
+                report=report,
+                until_end=until_end,
+            )
             return
         await run_unit(
             loaded,

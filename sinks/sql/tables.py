@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from core_log.errors import SchemaRefused, SinkRejected
+from core_log.errors import RebuildNeeded, SchemaRefused, SinkRejected
 from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, steps, toward
 from sinks.sink import DELETED_AT, SinkContext
@@ -324,7 +324,7 @@ class Tables:
         alter = self.dialect.widen if step.action is Action.WIDEN else self.dialect.loosen
         statements = alter(layout.table, name, kind)
         if statements is None:
-            raise SchemaRefused(
+            raise RebuildNeeded(
                 "this database cannot change a column in place",
                 table=str(schema.table),
                 column=step.column,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core_log.changes import ChangeBatch, Phase, Positions, Replacement, source_times
 from core_log.log import TopicPartition
 from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import REPLACEMENT
+from pipelines.journal.replacements import beginnings_of, replacements_of
 from pipelines.loops import replacement
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Change, ScriptedSource, World, schema_of, tables_of
@@ -116,14 +116,16 @@ def test_a_replaced_table_equals_its_source_wherever_it_crashed(
     assert len(world.target.applied) == len(set(world.target.applied))
 
 
-async def test_nothing_is_remembered_of_a_replacement_that_has_ended() -> None:
+async def test_of_a_replacement_that_has_ended_its_beginning_is_remembered() -> None:
     history = History([[("orders", "c", 1, "a")]], frozenset({1}), [])
     world = ReplacedWorld(history, partitions=1)
 
     await world.run(Fuse())
 
     positions = await load_positions(world.log, PIPELINE)
-    assert not [part for part in positions if part.startswith(REPLACEMENT)]
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    assert not replacements_of(positions)
+    assert beginnings_of(positions) == {place: 1}
 
 
 async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:

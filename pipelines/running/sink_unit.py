@@ -1,0 +1,73 @@
+"""One life of a sink, with the tables made anew that cannot take their new form in place."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from core_log.client.together import let_go
+from core_log.clock import Clock
+from core_log.log import Log
+from pipelines.journal.control import Desired
+from pipelines.loops.build import run_unit
+from pipelines.loops.rebuilds_needed import RebuildsNeeded
+from pipelines.reports import Reporter
+
+if TYPE_CHECKING:
+    from pipelines.file.loading import LoadedPipeline
+
+
+async def run_sink(
+    loaded: "LoadedPipeline",
+    unit: str,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool,
+) -> None:
+    """The other tables go on while one is made anew. Then the sink begins again, since it remembers
+    where the old table stood."""
+    while True:
+        rebuilds = RebuildsNeeded()
+        delivering = asyncio.ensure_future(
+            run_unit(
+                loaded,
+                unit,
+                log,
+                desired=desired,
+                clock=clock,
+                report=report,
+                until_end=until_end,
+                rebuilds=rebuilds,
+            )
+        )
+        changing = asyncio.ensure_future(_make_anew(loaded, unit, log, rebuilds, clock=clock))
+        given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait([delivering, changing], return_when=asyncio.FIRST_COMPLETED)
+            if not changing.done():
+                delivering.result()
+                given_up = asyncio.ensure_future(rebuilds.given_up())
+                await asyncio.wait([given_up, changing], return_when=asyncio.FIRST_COMPLETED)
+            if not changing.done():
+                return
+            changing.result()
+        finally:
+            for task in (delivering, changing, given_up):
+                await let_go(task)
+
+
+async def _make_anew(
+    loaded: "LoadedPipeline", unit: str, log: Log, rebuilds: RebuildsNeeded, *, clock: Clock
+) -> None:
+    """Ends with the first table that has changed places."""
+    part = next(part for part in loaded.sinks if part.name == unit)
+    while True:
+        table = await rebuilds.next()
+        # Late, since most sinks never need it.
+        from pipelines.proving.cross_over import cross_over
+
+        if await cross_over(loaded, part, table, log, clock=clock):
+            return
+        rebuilds.give_up(table)

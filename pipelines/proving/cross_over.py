@@ -9,13 +9,17 @@ from core_log.log import Log
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import replacements_of
-from pipelines.proving.rebuild import Rebuilding, Wanted, find_rebuilding, rebuild
+from pipelines.proving.rebuild import (
+    Rebuilding,
+    Wanted,
+    find_rebuilding,
+    keeps_present_rows,
+    rebuild,
+)
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
-MODES = ("mirror", "soft_delete")
-"""A history is more than what the log still tells."""
 
 
 async def cross_over(
@@ -25,10 +29,8 @@ async def cross_over(
     source has read the table again, where it does, and swapped in only when equal to the log."""
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
-        settings = part.settings
-        mode = settings.of(str(rebuilding.target)).mode if hasattr(settings, "of") else ""
-        if mode not in MODES:
-            return False
+        if not keeps_present_rows(rebuilding):
+            return False  # a history is more than what the log still tells
         await _until_replaced(rebuilding, log)
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
         logger.info("%s: %s is made anew from the log for its new form", part.name, table)

@@ -247,10 +247,9 @@ async def _fill(
 
 
 async def _beginnings(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
-    """A mirror needs nothing that is older than its source's last reading as a whole, whose values
-    may have had other types. What compaction passed is read from the start."""
-    settings = rebuilding.part.settings
-    if not hasattr(settings, "of") or settings.of(str(rebuilding.target)).mode != "mirror":
+    """A table that keeps no history needs nothing that is older than its source's last reading as a
+    whole, whose values may have had other types. Its deleted rows are carried over."""
+    if not keeps_present_rows(rebuilding):
         return {}
     positions = await load_positions(log, rebuilding.loaded.name)
     wanted = set(await rebuilding.subject.partitions(log))
@@ -350,6 +349,13 @@ def _check_reached(rebuilding: Rebuilding, copy: Stands | None, live: Stands) ->
                 topic=partition.topic,
                 partition=partition.partition,
             )
+
+
+def keeps_present_rows(rebuilding: Rebuilding) -> bool:
+    """Whether the target keeps rows, and not every version of them."""
+    settings = rebuilding.part.settings
+    modes = ("mirror", "soft_delete")
+    return hasattr(settings, "of") and settings.of(str(rebuilding.target)).mode in modes
 
 
 def _part(loaded: LoadedPipeline, sink: str | None) -> LoadedPart:

@@ -67,7 +67,7 @@ class Crossing:
             return database.execute(f"SELECT {columns} FROM items ORDER BY id").fetchall()
 
     def lake(self, columns: str) -> list[Any]:
-        table = DeltaTable(str(self.directory / "lake" / "public" / "items"))
+        table = DeltaTable(str(self.directory / "lake" / "public.items"))
         [*names] = columns.split(", ")
         rows = table.to_pyarrow_table(columns=names).sort_by("id").to_pylist()
         return [tuple(row.values()) for row in rows]

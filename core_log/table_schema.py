@@ -40,6 +40,8 @@ class TableSchema:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     """Names of the key's columns in the key's own order; empty for a table without a key."""
+    dropped: tuple[str, ...] = ()
+    """Columns that were left out before the log, so that whoever looks for them knows."""
 
     def __post_init__(self) -> None:
         missing = set(self.key) - set(self.names)

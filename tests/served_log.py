@@ -143,3 +143,6 @@ class _Written:
 class _Untouched:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
+
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        pass

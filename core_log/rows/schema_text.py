@@ -13,13 +13,14 @@ FORMAT_VERSION = 1
 
 def schema_to_json(schema: TableSchema, wire: WireSettings) -> dict[str, Any]:
     """Complete: what has a default is written too, since defaults may change and records stay."""
-    return {
+    written = {
         "version": FORMAT_VERSION,
         "table": {"namespace": schema.table.namespace, "name": schema.table.name},
         "columns": [_column_to_json(column) for column in schema.columns],
         "key": list(schema.key),
         "wire": wire.model_dump(mode="json"),
     }
+    return {**written, "dropped": list(schema.dropped)} if schema.dropped else written
 
 
 def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSettings]:
@@ -33,7 +34,9 @@ def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSett
     try:
         table = TableId(document["table"]["namespace"], document["table"]["name"])
         columns = tuple(_column_from_json(column) for column in document["columns"])
-        schema = TableSchema(table, columns, tuple(document["key"]))
+        schema = TableSchema(
+            table, columns, tuple(document["key"]), tuple(document.get("dropped", ()))
+        )
         wire = WireSettings.model_validate(document["wire"])
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise DecodeError("a stored schema is not what a schema looks like") from error

@@ -137,7 +137,7 @@ class SchemaBook:
         now_ms: int,
     ) -> tuple[StoredSchema, bool]:
         """The schema under its number, and whether that is new and has to be appended."""
-        newest = await self._known(topic)
+        newest = await self.newest(topic)
         if newest is not None and newest.pipeline != self._pipeline:
             raise ConfigError(
                 "another pipeline writes this topic",
@@ -161,9 +161,10 @@ class SchemaBook:
 
     async def has(self, topic: str) -> bool:
         """Whether anything was ever written to it."""
-        return await self._known(topic) is not None
+        return await self.newest(topic) is not None
 
-    async def _known(self, topic: str) -> StoredSchema | None:
+    async def newest(self, topic: str) -> StoredSchema | None:
+        """None for a topic that nothing was ever written to."""
         home = schemas_home(topic)
         if home not in self._read:
             async for stored in read_schemas(self._log, home):

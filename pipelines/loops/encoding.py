@@ -50,6 +50,9 @@ class BeforeLog(Protocol):
 
     def apply(self, changes: TableChanges) -> TableChanges: ...
 
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        """Raises where a new form of a table could bring to light what the one before hid."""
+
 
 RowEstimates = Callable[[], Awaitable[Mapping[TableId, int]]]
 """About how many rows the tables of the source have, of those of which it is known."""
@@ -157,6 +160,8 @@ class Encoder:
             else:
                 kept = begun.kept
             route = await self._route(kept.schema)
+            if begun is None and (newest := await self._book.newest(route.topic)) is not None:
+                self._before_log.check(changes.schema, newest.schema)
             stored, is_new = await self._book.current(
                 route.topic, declared(kept.schema), self._wire, positions=positions, now_ms=now_ms
             )

@@ -58,6 +58,9 @@ class AsItIs:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
 
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        pass
+
 
 class _Overtaken(Exception):
     """The source appended to one of the keys before we did."""

@@ -49,13 +49,47 @@ class BeforeLog:
         before = None if changes.before is None else self._before(changes.before, plan)
         return replace(changes, schema=plan.schema, rows=rows, before=before)
 
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        """Raises ConfigError where a form could bring to light what the newest one in the log,
+        `before`, hid: under its own name, or as a column of another name that no rule has."""
+        rules = [rule for tables, rule in self._rules if tables.match(now.table)]
+        named = {name for rule in rules for name in (*rule.mask, *rule.drop)}
+        masked = {each.name for each in before.columns if each.mask}
+        hidden = masked.union(before.dropped)
+        if bare := sorted((masked - named).intersection(now.names)):
+            raise ConfigError(
+                "a column that was masked is in changes that are yet to come, and no rule masks it",
+                hint=f"add {bare[0]} to `mask` of the rule again, beside its later name; then"
+                " headwater resume",
+                table=str(now.table),
+                column=", ".join(bare),
+            )
+        lost = sorted(hidden & named - set(now.names))
+        new = [name for name in now.names if name not in named.union(before.names, hidden)]
+        if lost and new:
+            raise ConfigError(
+                "a column that a rule hides is gone, and one has come that no rule names",
+                hint=f"add {new[0]} to `mask` or `drop` of the rule, beside {lost[0]}; or write a"
+                f" rule of its own for {now.table}, and leave it out of the other; or undo the"
+                " rename; then headwater resume",
+                table=str(now.table),
+                column=", ".join(lost),
+                new=", ".join(new),
+            )
+
     def _present(
         self, tables: RuleTables, wanted: Iterable[str], schema: TableSchema, *, use: str
     ) -> list[str]:
         """A column that is gone from the log needs no hiding."""
         if self._is_again:
             return [name for name in wanted if name in schema.names]
-        return tables.present(wanted, schema, use=use)
+        try:
+            return tables.present(wanted, schema, use=use)
+        except ConfigError as error:
+            pattern = f"/{str(schema.table).replace('.', '[.]')}/"
+            hint = f"{error.hint}; has it got another name, write the table as {pattern} and both"
+            hint += " names into the rule, then headwater resume"
+            raise ConfigError(error.problem, hint=hint, **error.facts) from None
 
     def _before(self, before: pa.StructArray, plan: "_Plan") -> pa.StructArray:
         present = {field.name for field in before.type}
@@ -75,7 +109,7 @@ class BeforeLog:
 
     def _plan(self, schema: TableSchema) -> "_Plan":
         kept = {name: _Kept(name) for name in schema.names}
-        columns = {column.name: column for column in schema.columns}
+        columns, dropped = {column.name: column for column in schema.columns}, [*schema.dropped]
         for tables, rule in self._rules:
             if not tables.match(schema.table):
                 continue
@@ -96,7 +130,8 @@ class BeforeLog:
                         table=str(schema.table),
                         column=name,
                     )
-                columns.pop(name, None)
+                if columns.pop(name, None) is not None:
+                    dropped.append(name)
                 kept.pop(name, None)
         for name, each in kept.items():
             if each.masks:
@@ -105,7 +140,8 @@ class BeforeLog:
                 if before.mask == mask:
                     columns[name] = before
                     each.masks.clear()
-        return _Plan(replace(schema, columns=tuple(columns.values())), list(kept.values()), schema)
+        hidden = replace(schema, columns=tuple(columns.values()), dropped=tuple(dropped))
+        return _Plan(hidden, list(kept.values()), schema)
 
 
 @dataclass(slots=True)

@@ -279,6 +279,9 @@ class Untouched:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
 
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        pass
+
 
 class Unrouted:
     is_sql = filters = False

@@ -44,6 +44,9 @@ class Nothing:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
 
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        pass
+
 
 class CountingTarget(MemoryTarget):
     """An append table beside the mirror: what came, in the order in which it came."""

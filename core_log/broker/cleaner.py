@@ -94,6 +94,15 @@ class Cleaner:
             if partition.is_offline:
                 return
         log.note_compacted(result.first_dirty_offset)
+        if result.unreadable:
+            logger.warning(
+                "%s-%d: %d batches do not hold what they say and stay as they are; "
+                "the first begins at offset %d",
+                partition.topic,
+                partition.index,
+                len(result.unreadable),
+                result.unreadable[0],
+            )
         logger.info(
             "compacted %s-%d: %d of %d records kept, %d of %d bytes",
             partition.topic,

@@ -1,4 +1,4 @@
-"""What a fetch gets from one partition: its error, its marks, and a stretch of segment file."""
+"""What a fetch gets from one partition: its error, its marks, and stretches of segment files."""
 
 from core_log.broker.partition import Partition, Reach
 from core_log.errors import HeadwaterError, OffsetOutOfRange
@@ -29,9 +29,9 @@ def read_line(
             return FetchLine(0, *marks, diverging=diverging)
         if not log.start_offset <= part.offset <= log.end_offset:
             raise OffsetOutOfRange("offset is not held here", offset=part.offset)
-        stretch = None
+        stretches: list[FileRange] = []
         if part.offset < below and bytes_max > 0:
-            stretch = log.read(
+            stretches = log.read_across(
                 part.offset, below=below, bytes_max=bytes_max, at_least_one=at_least_one
             )
     except OffsetOutOfRange:
@@ -41,11 +41,10 @@ def read_line(
     aborted: list[tuple[int, int]] | None = None
     if reach is Reach.STABLE:
         aborted = []
-        if stretch is not None:
-            found = log.aborted(part.offset, min(below, stretch.next_offset))
+        if stretches:
+            found = log.aborted(part.offset, min(below, stretches[-1].next_offset))
             aborted = [(each.producer_id, each.first_offset) for each in found]
-    size = 0 if stretch is None else stretch.size
-    return FetchLine(0, *marks, aborted, stretch, size)
+    return FetchLine(0, *marks, aborted, stretches, sum(each.size for each in stretches))
 
 
 def refuse_stranger(partition: Partition, epoch: int) -> ErrorCode:

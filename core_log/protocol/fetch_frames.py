@@ -54,14 +54,14 @@ S = TypeVar("S")
 
 
 class FetchLine(NamedTuple, Generic[S]):
-    """One partition's line of the answer; `records` is where its bytes lie."""
+    """One partition's line of the answer; `records` are the places where its bytes lie."""
 
     error_code: int
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
-    records: S | None = None
+    records: Sequence[S] = ()
     record_bytes: int = 0
     diverging: tuple[int, int] | None = None  # epoch and its end offset, for a follower
 
@@ -205,10 +205,10 @@ class _Writer(Generic[S]):
         self.record_bytes = 0
 
     def add_records(self, line: FetchLine[S]) -> None:
-        if line.records is not None and line.record_bytes:
+        if line.record_bytes:
             self.chunks.append(b"".join(self.pending))
             self.pending = []
-            self.chunks.append(line.records)
+            self.chunks += line.records
             self.record_bytes += line.record_bytes
 
 

@@ -17,7 +17,7 @@ from core_log.storage.segment_chunks import (
     Rows,
     Stretch,
     pick_records,
-    read_records,
+    read_readable,
 )
 from core_log.storage.transaction_trail import TransactionTrail
 from core_log.varint import Int64s
@@ -64,17 +64,20 @@ class BatchFilter:
         now_ms: int,
         last_records: Mapping[int, LastRecord],
         starts: RecordStarts,
+        unreadable: set[int],
     ) -> None:
         self._newest, self._digests, self._trail = newest, digests, trail
         self._first_dirty, self._end, self._now_ms = first_dirty_offset, end_offset, now_ms
         self._surviving = newest.surviving()
         self._last_records, self._starts = last_records, starts
+        self._unreadable = unreadable
         offsets = [last.last_data_offset for last in last_records.values()]
         self._last_data = np.array([each for each in offsets if each is not None], dtype=np.int64)
         self.tally = Tally()
 
     def judge(self, chunk: Chunk, *, is_last: bool) -> Verdict:
-        """With `is_last` the last batch keeps its head, so that the segment keeps its range."""
+        """With `is_last` the last batch keeps its head, which ends what was cleaned. Batches that
+        cannot be read stay as they are."""
         attributes, counts = chunk.column("attributes"), chunk.column("record_count")
         is_control = (attributes & CONTROL) != 0
         horizons = np.where(attributes & DELETE_HORIZON, chunk.column("base_timestamp"), -1)
@@ -116,7 +119,7 @@ class BatchFilter:
             picked = pick_records(chunk, rows, starts, self._surviving[low:high])
             if picked is not None:
                 return (picked,)
-        return read_records(chunk, rows)
+        return read_readable(chunk, rows, self._unreadable)
 
     def _keep(self, stretch: Stretch, is_control: Flags, is_past: Flags) -> tuple[Flags, Flags]:
         """Which records stay, and which are tombstones."""

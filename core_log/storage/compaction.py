@@ -84,13 +84,16 @@ class CompactionResult:
     records_kept: int
     keyless_dropped: int
     tombstones_dropped: int
+    unreadable: tuple[int, ...]
+    """Where batches begin whose records are not what their heads say; they stay as they are."""
     bytes_before: int
     bytes_after: int
     map_bytes: int
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> Self:
-        return cls(**answer | {"swaps": tuple(Swap(*swap) for swap in answer["swaps"])})
+        swaps = tuple(Swap(*swap) for swap in answer["swaps"])
+        return cls(**answer | {"swaps": swaps, "unreadable": tuple(answer["unreadable"])})
 
 
 async def compact(request: CompactionRequest) -> CompactionResult:

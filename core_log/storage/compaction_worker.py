@@ -27,7 +27,7 @@ from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
 from core_log.storage.read_ahead import read_ahead
 from core_log.storage.record_starts import RecordStarts
 from core_log.storage.segment import LOG, file_name
-from core_log.storage.segment_chunks import Chunk, Rows, read_chunks, read_records
+from core_log.storage.segment_chunks import Chunk, Rows, read_chunks, read_readable
 from core_log.storage.transaction_trail import TransactionTrail
 
 NICE = 10
@@ -48,6 +48,7 @@ class Compaction:
         self.newest = NewestOffsets(min(request.memory_bytes_max // ENTRY_BYTES_MAX, span))
         self._starts = RecordStarts(STARTS_BYTES_MAX)
         self._noted_to = self._keyless = 0
+        self._unreadable: set[int] = set()
 
     def run(self) -> CompactionResult:
         request = self._request
@@ -71,6 +72,7 @@ class Compaction:
             records_kept=tally.records_kept,
             keyless_dropped=self._keyless,
             tombstones_dropped=tally.tombstones_dropped,
+            unreadable=tuple(sorted(self._unreadable)),
             bytes_before=sum(segment.size for segment in taken),
             bytes_after=sum(swap.size for swap in swaps),
             map_bytes=self.newest.size_bytes,
@@ -95,7 +97,7 @@ class Compaction:
 
     def _put_keys(self, chunk: Chunk, rows: Rows) -> int | None:
         """Where the first batch begins whose keys do not all find room; None if all do."""
-        for stretch in read_records(chunk, rows):
+        for stretch in read_readable(chunk, rows, self._unreadable):
             fields, data = stretch.fields, np.frombuffer(stretch.data, np.uint8)
             self._starts.keep(chunk, stretch)
             chosen = np.flatnonzero(fields.key_lengths >= 0)
@@ -125,6 +127,7 @@ class Compaction:
             now_ms=request.now_ms,
             last_records=request.last_records,
             starts=self._starts,
+            unreadable=self._unreadable,
         )
         ends = dict(
             zip((each.base_offset for each in request.segments), request.ends(), strict=True)
@@ -135,11 +138,12 @@ class Compaction:
             segment_bytes=request.segment_bytes,
             index_bytes=request.index_bytes,
         )
+        last = next((each for each in reversed(taken) if each.size), None)
         swaps = [
             Swap(
                 group[0].base_offset,
                 ends[group[-1].base_offset],
-                self._write_segment(group, judge, trail),
+                self._write_segment(group, judge, trail, last),
             )
             for group in groups
         ]
@@ -152,8 +156,13 @@ class Compaction:
         return read_ahead(read_chunks(file, segment.size, name=str(path), base_offset=base))
 
     def _write_segment(
-        self, group: list[SegmentFacts], judge: BatchFilter, trail: TransactionTrail
+        self,
+        group: list[SegmentFacts],
+        judge: BatchFilter,
+        trail: TransactionTrail,
+        last: SegmentFacts | None,
     ) -> int:
+        """`last`: whose last batch tells to what offset this was cleaned, and keeps its head."""
         request, trail.still_needed = self._request, []
         cleaned = CleanedSegment(
             self._files,
@@ -162,11 +171,10 @@ class Compaction:
             index_interval=request.index_interval_bytes,
         )
         horizon_ms = request.now_ms + request.delete_retention_ms
-        last = next((s.base_offset for s in reversed(group) if s.size), None)
         for segment in group:
             for chunk in self._chunks(segment):
                 is_end = chunk.position + len(chunk.data) == segment.size
-                verdict = judge.judge(chunk, is_last=is_end and segment.base_offset == last)
+                verdict = judge.judge(chunk, is_last=is_end and segment is last)
                 for data, batches in surviving_batches(chunk, verdict, horizon_ms=horizon_ms):
                     cleaned.add(data, batches)
         return cleaned.finish(trail.still_needed)

@@ -25,6 +25,9 @@ from core_log.storage.snapshots import SPACING_BYTES, Snapshots
 from core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
 from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 
+RANGES_MAX = 16
+"""Files that one answer is read from: each stays open until it is sent."""
+
 
 class PartitionLog:
     """Changed by one thread only, the event loop's; a `SyncJob` runs elsewhere and knows no state.
@@ -254,6 +257,22 @@ class PartitionLog:
             )
         except OSError as error:
             raise self._refusal(error) from error
+
+    def read_across(
+        self, offset: int, *, below: int, bytes_max: int, at_least_one: bool
+    ) -> list[FileRange]:
+        """The same, and on into the segments that follow while there is room for more."""
+        found: list[FileRange] = []
+        while len(found) < RANGES_MAX and (
+            stretch := self.read(
+                offset, below=below, bytes_max=bytes_max, at_least_one=at_least_one and not found
+            )
+        ):
+            found.append(stretch)
+            offset, bytes_max = stretch.next_offset, bytes_max - stretch.size
+            if offset >= below or bytes_max <= 0 or not self.segments.has_start(offset):
+                break
+        return found
 
     def heads(self, from_offset: int) -> Iterator[BatchHeader]:
         """The heads of all batches from the one that holds `from_offset`, without their records."""

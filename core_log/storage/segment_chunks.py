@@ -200,6 +200,22 @@ def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int = STRETCH_BYTES) ->
     yield _join(chunk, taken, sections)
 
 
+def read_readable(chunk: Chunk, rows: Rows, unreadable: set[int]) -> Iterator[Stretch]:
+    """The same without batches that do not hold what their heads say. Their checksums are right,
+    so they came so; where they begin is added to `unreadable`."""
+    done = 0
+    try:
+        for stretch in read_records(chunk, rows):
+            done += len(stretch.rows)
+            yield stretch
+    except CorruptLog:
+        for place in range(done, len(rows)):
+            try:
+                yield from read_records(chunk, rows[place : place + 1])
+            except CorruptLog:
+                unreadable.add(int(chunk.heads["base_offset"][rows[place]]))
+
+
 def pick_records(chunk: Chunk, rows: Rows, starts: Int64s, wanted: Int64s) -> Stretch | None:
     """Only the records at the wanted offsets, where it is known at which positions all of the
     rows' records begin. None where offsets have gaps, so that they do not count the records.

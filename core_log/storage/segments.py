@@ -73,6 +73,10 @@ class Segments:
         )
         return self._segments[number] if number < len(self._segments) else None
 
+    def has_start(self, offset: int) -> bool:
+        """Whether a segment begins there."""
+        return self.holding(offset).base_offset == offset
+
     def read(
         self, offset: int, *, below: int, end_offset: int, bytes_max: int, at_least_one: bool
     ) -> FileRange | None:

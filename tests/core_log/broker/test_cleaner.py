@@ -10,6 +10,7 @@ from core_log.embedded import EmbeddedLog
 from core_log.log import FetchLimit, Isolation, TopicPartition
 from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.settings import BrokerSettings, TopicSettings
+from tests.crash.wire import Wire
 
 TABLE = TopicPartition("table", 0)
 COMPACTED = {
@@ -88,3 +89,59 @@ async def test_two_who_want_it_compacted_at_once_do_not_write_over_each_other(
 
     assert after == before
     assert "was not compacted" not in caplog.text
+
+
+async def cleaned_segments(tmp_path: Path) -> EmbeddedLog:
+    """Many, each cleaned by itself, and hardly anything left in them."""
+    log = await EmbeddedLog.open(BrokerSettings(data=tmp_path, listen="127.0.0.1:0"))
+    await log.ensure_topic(TopicSettings(name="table", config=COMPACTED))
+    for number in range(1_000):
+        await log.append(TABLE, keyed(b"key-%d" % (number % 7), b"value-%d" % number))
+    await log.topics.alter("table", set_to={"segment.bytes": "100"})  # so that none are joined
+    await log.running.housekeeping.cleaner.clean_what_is_due(log.running.broker.clock.now_ms())
+    return log
+
+
+async def test_what_compaction_leaves_of_many_segments_is_read_without_empty_answers(
+    tmp_path: Path,
+) -> None:
+    log = await cleaned_segments(tmp_path)
+    partition = log.running.broker.led("table", 0)
+    assert partition is not None and len(partition.log.segments) > 30
+
+    def answers() -> list[int]:
+        counts, offset = [], 0
+        with Wire(log.running.server.address) as wire:
+            while offset < partition.high_watermark:
+                read = wire.fetch("table", {0: offset}, committed=True)[0]
+                offset = read.batches[-1].next_offset
+                counts.append(sum(len(each.records) for each in read.batches))
+        return counts
+
+    counts = await asyncio.to_thread(answers)
+
+    assert all(counts) and len(counts) < 4
+    await log.close()
+
+
+@pytest.mark.compat
+async def test_librdkafka_reads_what_compaction_leaves_of_many_segments(tmp_path: Path) -> None:
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as At
+
+    log = await cleaned_segments(tmp_path)
+    left, table = await fold(log)
+    host, port = log.running.server.address
+
+    def consume() -> list[object]:
+        consumer = Consumer({"bootstrap.servers": f"{host}:{port}", "group.id": "g"})
+        consumer.assign([At("table", 0, 0)])
+        try:
+            return [each.error() or each.key() for each in consumer.consume(left, timeout=30)]
+        finally:
+            consumer.close()
+
+    read = await asyncio.to_thread(consume)
+
+    assert len(read) == left and set(read) == set(table)
+    await log.close()

@@ -267,7 +267,14 @@ def test_a_fetch_answer_is_what_its_message_reads(
         for line in lines
     ]
     answers = [
-        FetchLine(code, *marks, aborted, Stored(records), len(records), diverging)
+        FetchLine(
+            code,
+            *marks,
+            aborted,
+            [Stored(records[:3]), Stored(records[3:])],
+            len(records),
+            diverging,
+        )
         for _, _, _, code, marks, aborted, records, diverging in lines
     ]
 
@@ -287,8 +294,7 @@ def test_a_fetch_answer_is_what_its_message_reads(
         assert (part.partition_index, part.error_code) == (wanted.partition, answer.error_code)
         assert part.high_watermark == answer.high_watermark
         assert part.last_stable_offset == answer.last_stable_offset
-        assert answer.records is not None
-        assert bytes(part.records or b"") == answer.records.data
+        assert bytes(part.records or b"") == b"".join(each.data for each in answer.records)
         aborted = part.aborted_transactions
         assert (
             None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted]

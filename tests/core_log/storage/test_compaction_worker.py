@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from core_log.batch import HEADER_BYTES, seal
 from core_log.errors import CorruptLog, HeadwaterError, StorageFailed
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.storage.cleaning import SegmentFacts
 from core_log.storage.compaction import WORKER, CompactionRequest, LastRecord, compact
 from core_log.storage.files import OsFiles
@@ -71,6 +72,24 @@ async def test_damage_stops_it_and_is_named(tmp_path: Path, compression: int) ->
     facts = raised.value.facts
     assert facts["file"] == str(tmp_path / file_name(0, LOG))
     assert (facts["position"], facts["offset"]) == (len(stored[0]), 2)
+
+
+@pytest.mark.parametrize("compression", [0, 4])
+async def test_a_batch_that_does_not_hold_what_it_says_stays_and_the_others_are_compacted(
+    tmp_path: Path, compression: int
+) -> None:
+    stored = batches(compression)
+    stored[1] = stored[1][:HEADER_BYTES] + b"\x7f" * (len(stored[1]) - HEADER_BYTES)
+    seal(stored[1])
+
+    result = await compact(request_for(tmp_path, b"".join(stored)))
+
+    cleaned = cleaned_path(tmp_path, 0, LOG).read_bytes()
+    first, second, third = iterate_batches(cleaned)
+    assert result.unreadable == (2,)
+    assert bytes(second) == stored[1]
+    assert [each.key for each in decode_batch(first)[1]] == [b"b0"]
+    assert [each.key for each in decode_batch(third)[1]] == [b"a", b"b4"]
 
 
 async def test_a_file_that_ends_early_is_damage(tmp_path: Path) -> None:

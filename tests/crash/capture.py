@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -51,6 +52,8 @@ class Capture:
         *,
         address: str = "",
         workers: str = "0",
+        pipeline: str = PIPELINE,
+        tables: Sequence[str] = TABLES,
     ) -> None:
         self.server, self.name, self.directory = server, name, directory
         self.workers = workers
@@ -58,12 +61,12 @@ class Capture:
             connection.execute(f"CREATE DATABASE {name}".encode())
         self.address = server.address_of(name)
         with psycopg.connect(self.address, autocommit=True) as connection:
-            for statement in TABLES:
+            for statement in tables:
                 connection.execute(statement.encode())
         self.log = f"127.0.0.1:{free_port()}"
         self.file = directory / "pipeline.yaml"
         about = {"name": name, "workers": workers, "url": address or self.address, "log": self.log}
-        self.file.write_text(PIPELINE.format(**about))
+        self.file.write_text(pipeline.format(**about))
         self.broker = self._command("broker", "--data", directory / "log", "--listen", self.log)
         self.runner = self._command("run", self.file)
 
@@ -71,12 +74,42 @@ class Capture:
         output = self.directory / f"{arguments[0]}.log"
         return CommandProcess(arguments, directory=self.directory, output=output)
 
+    def disasters(self) -> list[Callable[[], None]]:
+        """What happens to whom; each is there again at once."""
+
+        def kill_runner() -> None:
+            self.runner.kill()
+            self.runner.start()
+
+        def kill_broker() -> None:
+            self.broker.kill()
+            self.broker.start()
+
+        def kill_server() -> None:
+            self.server.kill()
+            self.server.start()
+
+        def stop_server() -> None:
+            self.server.stop("fast")
+            self.server.start()
+
+        everybody = [kill_runner, kill_broker, kill_server, stop_server]
+        return everybody if self.workers == "0" else [self.runner.kill_children, *everybody]
+
+    def command(self, *arguments: object, attempts: int = 1) -> None:
+        """Another one beside the runner, to its good end; who has just been killed may not be there
+        again for the first attempts."""
+        for _ in range(attempts):
+            command = self._command(*arguments)
+            command.start()
+            if command.wait() == 0:
+                return
+        raise AssertionError(command.last_words())
+
     def finish(self) -> None:
         """To the end of what has been written."""
         self.runner.stop()
-        rest = self._command("run", self.file, "--once")
-        rest.start()
-        assert rest.wait() == 0, rest.last_words()
+        self.command("run", self.file, "--once")
 
     def differences(self) -> dict[str, tuple[int, int]]:
         """Table to how many rows only the source has, and only the target."""

@@ -1,8 +1,9 @@
-"""A shop at about 5,000 rows a second that goes on writing whenever its database lets it."""
+"""A writer that goes on whenever its database lets it, and a shop at about 5,000 rows a second."""
 
 import threading
 import time
 from random import Random
+from typing import Protocol
 
 import psycopg
 
@@ -19,16 +20,25 @@ RETRY_S = 0.02
 NEXT_ID = 1_000_000
 
 
-class PostgresLoad:
-    """One writer, whose transactions differ in size, kind and end. What became of one whose answer
-    was lost is nobody's business: the tables themselves say it."""
+class Writer(Protocol):
+    """Whose transactions differ in size, kind and end."""
 
-    def __init__(self, address: str, *, seed: int) -> None:
-        self._address, self._random = address, Random(seed)
+    rows_per_s: int
+
+    def transact(self, connection: psycopg.Connection) -> int:
+        """One transaction; returns how many rows it wrote for good."""
+        ...
+
+
+class PostgresLoad:
+    """What became of a transaction whose answer was lost is nobody's business: the tables
+    themselves say it."""
+
+    def __init__(self, address: str, writer: Writer) -> None:
+        self._address, self._writer = address, writer
         self._is_ending = threading.Event()
         self._moved = threading.Condition()
         self._rows, self._has_ended = 0, False
-        self._next_id = NEXT_ID * (1 + seed)
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
@@ -65,12 +75,25 @@ class PostgresLoad:
     def _write(self, connection: psycopg.Connection) -> None:
         started, written = time.monotonic(), 0
         while not self._is_ending.is_set():
-            written += self._transact(connection)
-            ahead_s = written / ROWS_PER_S - (time.monotonic() - started)
+            rows = self._writer.transact(connection)
+            with self._moved:
+                self._rows += rows
+                self._moved.notify_all()
+            written += rows
+            ahead_s = written / self._writer.rows_per_s - (time.monotonic() - started)
             if ahead_s > 0:
                 self._is_ending.wait(ahead_s)
 
-    def _transact(self, connection: psycopg.Connection) -> int:
+
+class ShopWriter:
+    """Ranges of rows, large and small."""
+
+    rows_per_s = ROWS_PER_S
+
+    def __init__(self, *, seed: int) -> None:
+        self._random, self._next_id = Random(seed), NEXT_ID * (1 + seed)
+
+    def transact(self, connection: psycopg.Connection) -> int:
         kind = self._random.random()
         statements = self._ordinary()
         if kind < 0.02:
@@ -88,11 +111,7 @@ class PostgresLoad:
                         connection.execute("UPDATE orders SET n = -1 WHERE id < 100")
         except psycopg.errors.LockNotAvailable:
             return 0  # somebody copies the table that was to be emptied
-        if not is_given_up:
-            with self._moved:
-                self._rows += rows
-                self._moved.notify_all()
-        return rows
+        return 0 if is_given_up else rows
 
     def _ordinary(self) -> list[str]:
         first, some = self._next_id, self._random.randrange(1, 20_000)

@@ -9,7 +9,7 @@ import pytest
 
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.crash.capture import Capture
-from tests.crash.postgres_load import PostgresLoad
+from tests.crash.postgres_load import PostgresLoad, ShopWriter
 
 STANDBY = {
     "synchronized_standby_slots": "",
@@ -32,7 +32,7 @@ def test_it_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
         hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
         address = f"postgresql://headwater@{hosts}/failover?target_session_attrs=primary"
         capture = Capture(primary, "failover", tmp_path, address=address)
-        loads = [PostgresLoad(capture.address, seed=1)]
+        loads = [PostgresLoad(capture.address, ShopWriter(seed=1))]
         capture.broker.start()
         capture.runner.start()
         try:
@@ -45,7 +45,7 @@ def test_it_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
             loads[0].stop()
 
             capture.server, capture.address = standby, standby.address_of("failover")
-            loads.append(PostgresLoad(capture.address, seed=2))
+            loads.append(PostgresLoad(capture.address, ShopWriter(seed=2)))
             loads[1].start()
             loads[1].wait_for_rows(ROWS)
             loads[1].stop()

@@ -123,6 +123,15 @@ class Estimating(Protocol):
 
 
 @runtime_checkable
+class Resettable(Protocol):
+    """A source that can read one table anew while the others go on, for `headwater drop`."""
+
+    def parts_of(self, table: TableId) -> Sequence[str]:
+        """The parts of its position without which the table is read like a new one."""
+        ...
+
+
+@runtime_checkable
 class Planning(Protocol):
     """A source at which a run makes something, for `headwater plan`."""
 

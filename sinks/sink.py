@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -274,6 +274,16 @@ class TableVersion:
     committed_ms: int | None
     """When the source committed the newest change of the cut, where there was one."""
     positions: Positions
+
+
+@runtime_checkable
+class TableDroppable(Protocol):
+    """A sink that can remove one of its tables, for `headwater drop PIPELINE/TABLE --data`."""
+
+    async def drop_table(self, table: TableId, topics: Collection[str]) -> Sequence[str]:
+        """Removes the table, copies of it included, and where it stands in these topics; says
+        what. One that somebody else made is left alone, with an error."""
+        ...
 
 
 class Versioned(Protocol):

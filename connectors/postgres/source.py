@@ -72,6 +72,12 @@ class PostgresSource:
         tables = known or await captured_tables(self._settings, self._context.pipeline)
         return {each.table: rows_of(each) for each in tables}
 
+    def parts_of(self, table: TableId) -> Sequence[str]:
+        from connectors.postgres.snapshot.ledger import part_of
+        from connectors.postgres.table_form import part_of as form_part_of
+
+        return part_of(table), form_part_of(table)
+
     async def plan(self) -> Sequence[str]:
         from connectors.postgres.plan import plan
 

@@ -18,6 +18,7 @@ from connectors.sql.digests import Digests, Remembered, digests_of, remember
 from connectors.sql.settings import SqlSourceSettings
 from core_log.changes import Cell, ChangeBatch, Operation, TableChanges, source_times
 from core_log.errors import DecodeError
+from core_log.table_schema import TableId
 
 Kinds = npt.NDArray[np.uint8]
 
@@ -285,4 +286,8 @@ class Rounds:
 
 
 def part_of(table: Table) -> str:
-    return f"table/{table.id}"
+    return part_named(table.id)
+
+
+def part_named(table: TableId) -> str:
+    return f"table/{table}"

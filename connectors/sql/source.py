@@ -62,6 +62,11 @@ class SqlSource:
             raise SourceRejected("this source does not know that order", kind=control.kind)
         self._wishes.append(control)
 
+    def parts_of(self, table: TableId) -> Sequence[str]:
+        from connectors.sql.rounds import part_named
+
+        return (part_named(table),)
+
     async def discover(self) -> Sequence[TableSchema]:
         with ThreadPoolExecutor(1) as thread:
             return await _on(thread, lambda: [table.schema for table in self._tables_once()])

@@ -11,14 +11,16 @@ from pipelines.terminal.confirming import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, file_option
 from pipelines.terminal.output import Output, shared_options
 from pipelines.terminal.signals import run_until_signal
+from pipelines.terminal.table_names import split_target
 from pipelines.terminal.wishing import check_pipeline, now_ms, running_pipelines
 
 if TYPE_CHECKING:
+    from core_log.client import KafkaLog
     from pipelines.file.loading import LoadedPipeline
 
 
 @click.command()
-@click.argument("pipeline")
+@click.argument("target", metavar="PIPELINE[/TABLE]")
 @click.option(
     "--generations",
     is_flag=True,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def drop(
     output: Output,
-    pipeline: str,
+    target: str,
     generations: bool,
     unread: bool,
     with_data: bool,
@@ -52,17 +54,28 @@ def drop(
     bootstrap: str | None,
     yes: bool,
 ) -> None:
-    """Take down what PIPELINE has left, for good.
+    """Take down what PIPELINE has left, for good, or reset one TABLE of it.
 
     At its source that is what holds back the source's own log, such as a replication slot; in the
     log its topics with all records, its dead letters, its position, its schemas and its wishes;
     with --data its tables in the targets as well. The pipeline must not be running. What has
     failed half way is finished by another run.
 
+    Of PIPELINE/TABLE the topics, schemas, dead letters, wishes and the table's own part of the
+    source's position go, and with --data its table in the targets. The next run reads the table
+    anew, like one that is new in the file; all other tables go on where they are. Without --data a
+    target keeps the rows that it has, and asks for `headwater rebuild PIPELINE/TABLE --swap`.
+
     With --generations the pipeline stays as it is and may be running: only topics go that nothing
     is appended to any more.
     """
     address = LogAddress(log_directory, bootstrap)
+    pipeline, table = split_target(target)
+    if table:
+        if generations or unread:
+            raise ConfigError("a table has no such option", hint=f"drop {pipeline} --generations")
+        _reset_table(output, address, pipeline, table, with_data=with_data, yes=yes)
+        return
     if generations:
         if with_data:
             raise ConfigError("only one of --generations and --data can be meant")
@@ -87,6 +100,123 @@ def drop(
         output.note("no pipeline file was given, so its source and its targets were left alone")
 
 
+def _reset_table(
+    output: Output,
+    address: LogAddress,
+    pipeline: str,
+    given: str,
+    *,
+    with_data: bool,
+    yes: bool,
+) -> None:
+    loaded = _loaded(output, address, pipeline)
+    if loaded is None:
+        raise ConfigError(
+            "only a pipeline file says how its source reads a table anew", hint="name it: -f FILE"
+        )
+    where = "log and targets" if with_data else "log"
+    confirm(f"remove {pipeline}/{given} from the {where}, and read it anew?", yes=yes)
+    table, gone = run_until_signal(_drop_table(output, address, loaded, given, with_data=with_data))
+    said = {"pipeline": pipeline, "table": table, "removed": gone}
+    output.result(said, [f"removed {each}" for each in gone])
+    output.note(f"the next headwater run reads {table} anew")
+    if not with_data:
+        output.note(
+            "targets keep the rows that they have until then:"
+            f" headwater rebuild {pipeline}/{table} --swap"
+        )
+
+
+async def _drop_table(
+    output: Output,
+    address: LogAddress,
+    loaded: "LoadedPipeline",
+    given: str,
+    *,
+    with_data: bool,
+) -> tuple[str, list[str]]:
+    from connectors.source import Resettable
+    from core_log.clock import SystemClock
+    from pipelines.journal.dropping import drop_table_from_log
+    from pipelines.journal.inventory import every_schema_of, tables_of
+    from pipelines.loops.build import make_source
+    from pipelines.terminal.table_names import find_table
+
+    pipeline = loaded.name
+    await _check_at_rest(address, pipeline)
+    source = make_source(loaded, clock=SystemClock())
+    if not isinstance(source, Resettable):
+        raise ConfigError(
+            "this kind of source cannot read one table anew",
+            hint=f"headwater drop {pipeline} takes the whole pipeline down",
+            type=loaded.source.kind,
+        )
+    gone: list[str] = []
+    async with address.open_or_own() as log:
+        table = find_table(given, await tables_of(log, pipeline), pipeline=pipeline)
+        every = await every_schema_of(log, pipeline)
+        mine = [each for each in every.values() if str(each.schema.table) == table]
+        parts = source.parts_of(mine[0].schema.table)
+        topics = {each.topic for each in mine}
+        try:
+            if with_data:
+                gone += await _drop_from_targets(loaded, log, table, topics)
+            found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=now_ms())
+            async for each in found:
+                gone.append(each)
+        except HeadwaterError:
+            for line in _told(gone):
+                output.note(line)
+            raise
+    return table, gone
+
+
+async def _drop_from_targets(
+    loaded: "LoadedPipeline", log: "KafkaLog", table: str, topics: set[str]
+) -> list[str]:
+    """Nothing is removed before it is known that every sink can do it."""
+    from core_log.clock import SystemClock
+    from pipelines.loops.build import make_sink
+    from pipelines.proving.subjects import subject_of, subjects_of
+    from sinks.sink import TableDroppable
+
+    subject = subject_of(await subjects_of(loaded, log), table, pipeline=loaded.name)
+    if len(subject.sources) > 1:
+        raise ConfigError(
+            "the table of the targets has rows of other tables as well",
+            hint=f"leave out --data, and then: headwater rebuild {loaded.name}/{subject.target}"
+            " --swap",
+            table=table,
+            target=str(subject.target),
+        )
+    gone: list[str] = []
+    sinks = [(part, make_sink(loaded, part, clock=SystemClock())) for part in loaded.sinks]
+    try:
+        for part, sink in sinks:
+            if not isinstance(sink, TableDroppable):
+                raise ConfigError(
+                    "this kind of sink cannot remove one table",
+                    hint="leave out --data, and remove its data by hand",
+                    sink=part.name,
+                    type=part.kind,
+                )
+        for part, sink in sinks:
+            if isinstance(sink, TableDroppable):
+                dropped = await sink.drop_table(subject.target, topics)
+                gone += [f"{each} ({part.name})" for each in dropped]
+    finally:
+        for _, sink in sinks:
+            await sink.close()
+    return gone
+
+
+async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
+    if pipeline in await running_pipelines(address):
+        raise ConfigError(
+            "the pipeline is running", hint="end its `headwater run` first", pipeline=pipeline
+        )
+
+
 def _loaded(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
@@ -106,10 +236,7 @@ async def _drop(
     from pipelines.journal.dropping import drop_from_log
     from pipelines.journal.inventory import leavings_of
 
-    if pipeline in await running_pipelines(address):
-        raise ConfigError(
-            "the pipeline is running", hint="end its `headwater run` first", pipeline=pipeline
-        )
+    await _check_at_rest(address, pipeline)
     gone: list[str] = []
     async with address.open_or_own() as log:
         if loaded is None:

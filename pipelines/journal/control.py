@@ -185,10 +185,10 @@ async def write_control(log: Log, pipeline: str, wishes: Iterable[Wish], *, now_
         await log.append(control_home(pipeline), batch)
 
 
-async def forget_control(log: Log, pipeline: str, *, now_ms: int) -> int:
-    """Takes back everything that is wanted; returns how much that was."""
+async def forget_control(log: Log, pipeline: str, *, now_ms: int, table: str | None = None) -> int:
+    """Takes back everything that is wanted, of one table or of all; returns how much that was."""
     found = (await desired(log, pipeline)).wishes
-    standing = [wish for wish in found if wish.kind != DROPPED]
+    standing = [wish for wish in found if wish.kind != DROPPED and table in (None, wish.table)]
     if standing:
         keys = [_key(pipeline, wish) for wish in standing]
         for batch in _encode(keys, [None] * len(keys), now_ms=now_ms):

@@ -7,14 +7,20 @@ import orjson
 import pyarrow as pa
 
 from core_log import records
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, LogRejected
 from core_log.log import TopicPartition
 from pipelines.journal.commits import commits_home
 from pipelines.journal.control import COMMITS_FROM, DROPPED, Wish, forget_control, write_control
-from pipelines.journal.generations import Generations, load_generations
+from pipelines.journal.generations import (
+    FILLING,
+    GENERATION,
+    Generations,
+    load_generations,
+)
 from pipelines.journal.inventory import GROUP_PREFIX, Leavings, every_schema_of, leavings_of
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import read_schemas, schemas_home
+from pipelines.letters.letters import dead_letter_home, encode_removals, read_letters
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -52,6 +58,57 @@ async def drop_from_log(
     for topic in await every_schema_of(log, pipeline):
         if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
             yield f"schemas of {topic}, {count} of them"
+
+
+async def drop_table_from_log(
+    log: "KafkaLog", pipeline: str, table: str, *, parts: Collection[str], now_ms: int
+) -> AsyncIterator[str]:
+    """The same for one table, in the same order; the pipeline's next run reads it anew. `parts`
+    are those of the source's position that are its own."""
+    every = await every_schema_of(log, pipeline)
+    topics = [topic for topic, stored in every.items() if str(stored.schema.table) == table]
+    writer = await log.writer(f"headwater.{pipeline}")  # fences one that runs all the same
+    positions = await load_positions(log, pipeline)
+    generations = Generations.of(positions)
+    firsts = {generations.first(topic) for topic in topics}
+    own = {*parts, *(f"{kind}{first}" for kind in (GENERATION, FILLING) for first in firsts)}
+    gone = dict.fromkeys(sorted(own & positions.keys()))
+    if gone:
+        async with writer.transaction() as transaction:
+            await transaction.append(
+                positions_home(pipeline), encode_positions(pipeline, gone, now_ms=now_ms)
+            )
+        yield f"position of {table}, {len(gone)} parts"
+    if count := await forget_control(log, pipeline, now_ms=now_ms, table=table):
+        yield f"wishes, {count} of them"
+    if count := await _forget_letters(log, pipeline, topics, table, now_ms=now_ms):
+        yield f"dead letters, {count} of them"
+    left = await leavings_of(log, pipeline)
+    for group in left.groups:
+        offsets = await log.committed_offsets(group)
+        if mine := [each for each in offsets if each.topic in topics]:
+            await log.groups.forget(group, mine)
+    for topic in topics:
+        if topic in left.topics:
+            await log.topics.delete(topic)
+            yield f"topic {topic}"
+    for topic in topics:
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+
+
+async def _forget_letters(
+    log: "KafkaLog", pipeline: str, topics: Collection[str], table: str, *, now_ms: int
+) -> int:
+    try:
+        stored = await read_letters(log, pipeline)
+    except LogRejected:
+        return 0  # there is no topic of dead letters
+    letters = [each.letter for each in stored]
+    mine = [each for each in letters if each.topic in topics or each.table == table]
+    for batch in encode_removals(mine, now_ms=now_ms) if mine else ():
+        await log.append(dead_letter_home(pipeline), batch)
+    return len(mine)
 
 
 async def drop_former(

@@ -262,6 +262,7 @@ class KeptTable:
                 "a table of that name is there, and no pipeline made it",
                 table=str(self.table),
                 place=self.place.root,
+                owner="nobody",
                 hint="move it away, or give ours another name with `route` or `table:`",
             )
         is_ours = state.owner[:2] == self.owner[:2]

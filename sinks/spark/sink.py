@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.errors import ConfigError, Cure, Fenced, HeadwaterError, SinkUnavailable
+from core_log.errors import ConfigError, Cure, Fenced, HeadwaterError, SinkRejected, SinkUnavailable
 from core_log.finding import Finding
 from core_log.log import TopicPartition
 from core_log.table_failures import failure_of, failures_named
@@ -121,6 +121,9 @@ class SparkSink:
 
     async def drop(self) -> Sequence[str]:
         return await in_thread(self._drop)
+
+    async def drop_table(self, table: TableId, topics: Collection[str]) -> Sequence[str]:
+        return await in_thread(partial(self._drop_table, table, frozenset(topics)))
 
     async def shadow(self, recipe: Recipe) -> "SparkSink":
         from sinks.spark.rebuilding import shadow_of
@@ -401,6 +404,30 @@ class SparkSink:
         state, chosen = kept.newest, self._settings.of(str(kept.table))
         if state is not None:
             self._context.report(health_of(kept.table, state, file_rows=chosen.file_rows))
+
+    def _drop_table(self, table: TableId, topics: frozenset[str]) -> list[str]:
+        """Also one that nobody can read any more, where the ledger says that it is ours."""
+        kept, head, said = self._lake.table(table), self._ledger.head(), list[str]()
+        is_known = not topics.isdisjoint(head.feeds)
+        try:
+            is_there = kept.load() is not None
+        except SinkRejected as error:
+            if not is_known or "owner" in error.facts:
+                raise
+            is_there = True
+        if is_there:
+            kept.lake.drop()
+            said.append(f"table {table} under {kept.place.root}")
+        for _ in range(ATTEMPTS_MAX):
+            head = self._ledger.head()
+            feeds = {topic: each for topic, each in head.feeds.items() if topic not in topics}
+            passed = {part: each for part, each in head.passed.items() if part.topic not in topics}
+            versions = {name: each for name, each in head.versions.items() if name != table}
+            entry = next_entry(head, writer=self._writer)
+            entry = replace(entry, feeds=feeds, passed=passed, versions=versions)
+            if (feeds, passed) == (head.feeds, head.passed) or self._ledger.add(entry):
+                return said
+        raise SinkUnavailable("others keep writing beside the tables", table=str(table))
 
     def _drop(self) -> list[str]:
         said, failures = list[str](), list[HeadwaterError]()

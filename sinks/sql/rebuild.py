@@ -1,5 +1,6 @@
 """A second copy of a table beside the live one, and the step in which they change places."""
 
+from collections.abc import Collection
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,31 @@ def _columns(connection: "sa.Connection", table: TableId) -> list[str]:
 
     found = sa.inspect(connection).get_columns(table.name, schema=table.namespace or None)
     return [each["name"].replace("``", "`") for each in found]
+
+
+def drop_table(target: "Target", table: TableId, topics: Collection[str]) -> list[str]:
+    """With its copies, and the offsets of its topics. Raises where it is another sink's."""
+    said: list[str] = []
+    live = target.tables.live(table)
+    with translated(target.dialect, table=str(table)), _changing_tables(target) as connection:
+        for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
+            found = target.dialect.find(connection, place)
+            if found is None or found.mark is None:
+                continue
+            if not _is_ours(target, found.mark):
+                raise SinkRejected(
+                    "the table belongs to another pipeline or sink",
+                    table=str(table),
+                    target=str(place),
+                    owner=f"{found.mark.pipeline}/{found.mark.sink}",
+                )
+            run(connection, f"DROP TABLE {qualified(target.dialect, place)}")
+            said.append(f"table {place}")
+        if target.offsets.is_there(connection):
+            rows = target.offsets.read(connection, topics)
+            target.offsets.delete(connection, rows)
+            said += [f"{len(rows)} stored offsets"] if rows else []
+    return said
 
 
 def drop(target: "Target") -> list[str]:

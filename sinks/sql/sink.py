@@ -80,6 +80,11 @@ class SqlSink:
 
         return await self._ask(drop)
 
+    async def drop_table(self, table: TableId, topics: Collection[str]) -> Sequence[str]:
+        from sinks.sql.rebuild import drop_table
+
+        return await self._ask(lambda target: drop_table(target, table, topics))
+
     async def shadow(self, recipe: Recipe) -> "SqlSink":
         from sinks.sql.rebuild import shadow_of
 

@@ -1,0 +1,118 @@
+"""One table is reset, and read anew by the next run, while the others stay as they are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.letters.letters import read_letters
+from pipelines.terminal import exit_codes
+from tests.databases import Guest
+from tests.pipelines.proving_world import World, tell
+from tests.pipelines.test_failed_tables import CAST, TABLES, make_tables, pipeline
+from tests.pipelines.test_verify import execute, rows
+
+
+async def told(world: World) -> dict[str, Any]:
+    ids = {table: await world.log.topic_id(f"copy.{table}") for table in TABLES}
+    letters = [each.letter.table for each in await read_letters(world.log, "copy")]
+    return {"ids": ids, "letters": letters}
+
+
+@pytest.mark.parametrize("kind", ["sql", "spark"])
+def test_a_table_that_is_dropped_is_read_anew_and_the_others_go_on(
+    kind: str, tmp_path: Path, headwater: Any
+) -> None:
+    source, file = tmp_path / "source.db", tmp_path / "pipeline.yaml"
+
+    async def first(world: World) -> Any:
+        make_tables(source)
+        execute(source, "INSERT INTO a VALUES (4, 'x')", "INSERT INTO b VALUES (4, 'y')")
+        await world.run()
+        return await told(world)
+
+    before = tell(tmp_path, pipeline(kind) + CAST, first)
+    asked = headwater("drop", "copy/a", "-f", file)
+    ran = headwater("drop", "copy/a", "--data", "--yes", "--json", "-f", file)
+    execute(source, "DELETE FROM a WHERE id = 4", "UPDATE c SET v = 'late' WHERE id = 1")
+
+    async def again(world: World) -> Any:
+        await world.run()
+        return await told(world), await world.verified()
+
+    after, verdicts = tell(tmp_path, pipeline(kind) + CAST, again)
+
+    assert asked.code == exit_codes.INVALID and "add --yes" in asked.remarks
+    assert ran.code == exit_codes.OK and ran.envelope["data"]["table"] == "a"
+    assert "topic copy.a" in ran.envelope["data"]["removed"]
+    assert before["letters"] == ["a"] and after["letters"] == []
+    assert [table for table in TABLES if before["ids"][table] != after["ids"][table]] == ["a"]
+    assert all(each.is_equal for each in verdicts.values()), verdicts
+    assert verdicts["a", kind].compared.rows == 3
+
+
+def test_without_its_data_a_target_asks_for_a_rebuild_that_makes_it_equal(
+    tmp_path: Path, headwater: Any
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+
+    async def first(world: World) -> None:
+        make_tables(tmp_path / "source.db")
+        await world.run()
+
+    async def again(world: World) -> Any:
+        await world.run()
+
+    tell(tmp_path, pipeline(), first)
+    ran = headwater("drop", "copy/a", "--yes", "-f", file)
+    execute(tmp_path / "source.db", "DELETE FROM a WHERE id = 1")
+    tell(tmp_path, pipeline(), again)
+    rebuilt = headwater("rebuild", "copy/a", "--verify", "--swap", "-f", file)
+
+    async def verified(world: World) -> Any:
+        return await world.verified()
+
+    verdicts = tell(tmp_path, pipeline(), verified)
+
+    assert "headwater rebuild copy/a --swap" in ran.remarks
+    assert rebuilt.code == exit_codes.OK
+    assert all(each.is_equal for each in verdicts.values()), verdicts
+
+
+POSTGRES = """
+pipeline: shop
+source: {{type: postgres, url: "{url}", tables: [public.*]}}
+sink: {{type: sql, url: "sqlite:///target.db", commit_every: 0s}}
+"""
+
+
+def test_a_table_of_postgresql_that_is_dropped_is_read_anew_beside_the_stream(
+    guest: Guest, tmp_path: Path, headwater: Any
+) -> None:
+    text, file = POSTGRES.format(url=guest.owner), tmp_path / "pipeline.yaml"
+    for table in ("orders", "items"):
+        guest.execute(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, note text)",
+            f"INSERT INTO {table} SELECT g, 'old' FROM generate_series(1, 30) g",
+        )
+
+    async def run(world: World) -> Any:
+        await world.run()
+        return await world.log.topic_id("shop.public.items")
+
+    before = tell(tmp_path, text, run)
+    guest.until_nobody_streams()
+    ran = headwater("drop", "shop/orders", "--data", "--yes", "-f", file)
+    guest.execute(
+        "UPDATE orders SET note = 'new' WHERE id < 10",
+        "DELETE FROM orders WHERE id = 30",
+        "INSERT INTO items VALUES (31, 'new')",
+    )
+    after = tell(tmp_path, text, run)
+    guest.until_nobody_streams()
+
+    assert ran.code == exit_codes.OK and "topic shop.public.orders" in ran.data
+    assert before == after
+    for table in ("orders", "items"):
+        question = f"SELECT id, note FROM {table} ORDER BY id"
+        assert rows(tmp_path / "target.db", question) == guest.rows(question)

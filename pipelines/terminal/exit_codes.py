@@ -19,6 +19,7 @@ from core_log.errors import (
     SourceRejected,
     SourceUnavailable,
     StorageFailed,
+    TableFailed,
     TransformFailed,
 )
 from pipelines.terminal.output import DependencyMissing, DifferencesFound
@@ -62,6 +63,7 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     DependencyMissing: UNREACHABLE,
     CorruptLog: DIFFERENT,
     PositionLost: DIFFERENT,
+    TableFailed: DIFFERENT,
 }
 
 

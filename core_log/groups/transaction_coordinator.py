@@ -1,6 +1,6 @@
 """The transactional ids of this broker: found, recovered, timed out, and asked by the handlers."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -109,6 +109,13 @@ class TransactionCoordinator:
     def check(self, transactional_id: str) -> ErrorCode:
         """Whether this broker looks after the id, and is ready to."""
         return self._shards.check(transactional_id)
+
+    def find(self, transactional_id: str) -> TransactionalId | None:
+        """One that `check` lets through, where it is known."""
+        return self._shards.find(transactional_id)
+
+    def served(self) -> Iterator[TransactionalId]:
+        return self._shards.served()
 
     async def init_producer_id(
         self,

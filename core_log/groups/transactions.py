@@ -32,6 +32,11 @@ class TransactionState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
     @property
+    def title(self) -> str:
+        """As Kafka's tools show it."""
+        return self.name.title().replace("_", "")
+
+    @property
     def is_prepared(self) -> bool:
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 

@@ -1,0 +1,48 @@
+"""DescribeProducers (key 61), version 0: who writes to a partition, and what each has open."""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(DescribeProducersRequest)
+async def handle_describe_producers(
+    broker: "Broker", request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    topics = tuple(
+        TopicResponse(
+            name=topic.name,
+            partitions=tuple(answer(broker, topic.name, each) for each in topic.partition_indexes),
+        )
+        for topic in request.topics
+    )
+    return DescribeProducersResponse(topics=topics)
+
+
+def answer(broker: "Broker", topic: str, index: int) -> PartitionResponse:
+    partition = broker.led(topic, index)
+    if partition is None:
+        code = broker.why_not_led(topic, index)
+        return PartitionResponse(partition_index=index, error_code=code)
+    states = tuple(
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+            last_timestamp=producer.timestamp_ms,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.transaction_from,
+        )
+        for producer_id, producer in partition.log.producers
+    )
+    return PartitionResponse(partition_index=index, active_producers=states)

@@ -1,0 +1,47 @@
+"""DescribeTransactions (key 65), version 0: what is known of transactional ids."""
+
+from typing import TYPE_CHECKING
+
+from core_log.broker.dispatch import RequestContext, handles
+from core_log.groups import transactions
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+
+@handles(DescribeTransactionsRequest)
+async def handle_describe_transactions(
+    broker: "Broker", request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    found = tuple(describe(broker, name) for name in request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=found)
+
+
+def describe(broker: "Broker", name: str) -> TransactionState:
+    error = broker.transactions.check(name) if name else ErrorCode.INVALID_REQUEST
+    if error is not ErrorCode.NONE:
+        return TransactionState(error_code=error, transactional_id=name)
+    each = broker.transactions.find(name)
+    if each is None or each.current.state is transactions.TransactionState.DEAD:
+        unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        return TransactionState(error_code=unknown, transactional_id=name)
+    current = each.current
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(current.partitions):
+        topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        transactional_id=name,
+        transaction_state=current.state.title,
+        transaction_timeout_ms=current.timeout_ms,
+        transaction_start_time_ms=current.started_ms,
+        producer_id=current.producer_id,
+        producer_epoch=current.producer_epoch,
+        topics=tuple(TopicData(topic=topic, partitions=each) for topic, each in topics.items()),
+    )

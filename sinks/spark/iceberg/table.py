@@ -306,7 +306,8 @@ def _change_columns(transaction: "Transaction", held: pa.Schema, wanted: pa.Sche
         raise SchemaRefused(
             "Iceberg cannot change a column so in place",
             why=str(error).splitlines()[0],
-            hint="`headwater drop --data`, and run again",
+            hint="drop this table with its data, and it is read anew:"
+            " headwater drop PIPELINE/TABLE --data",
         ) from error
 
 

@@ -12,6 +12,7 @@ import pytest
 from core_log.errors import SchemaRefused, SinkRejected
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import applied, bench_of, many
+from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, changes_of, schema_of
 
 WIDE = schema_of("public.orders", id=pa.int64(), note=pa.string(), total=pa.int32())
@@ -70,6 +71,25 @@ async def test_a_type_that_becomes_another_is_refused_and_nothing_moves(tmp_path
         await applied(bench, topic)
 
     assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
+
+
+async def test_a_column_that_iceberg_cannot_change_names_its_table_and_how_it_is_made_anew(
+    tmp_path: Path,
+) -> None:
+    bench, topic = LakeBench(str(tmp_path / "lake"), chosen={"format": "iceberg"}), ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    await applied(bench, topic)
+    topic.append(schema_of("public.orders", id=pa.int64()), ("c", {"id": 2}))
+    other = schema_of("public.orders", id=pa.int64(), note=pa.int64())
+    topic.append(other, ("c", {"id": 3, "note": 5}))
+
+    with pytest.raises(SchemaRefused, match="Iceberg") as refused:
+        await applied(bench, topic)
+    removed = await bench.sink().drop_table(ORDERS.table, [topic.name])
+
+    assert refused.value.facts["table"] == "public.orders"
+    assert "headwater drop PIPELINE/TABLE --data" in refused.value.hint
+    assert len(removed) == 1 and bench.table("public.orders") is None
 
 
 async def test_values_of_every_type_come_back_as_they_were(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ LONG = r"^[+-]?[0-9]{16,}$"
 """A whole number that would lose its last digits where no integer holds it."""
 WHOLE = r"^\s*[+-]?[0-9]{8,}\s*$"
 """A number that a column of floats may not keep."""
+ENCODING_HINT = "csv.encoding says what it is"
 HEADERS_MAX = 64
 """First lines that are remembered."""
 
@@ -38,7 +39,7 @@ class CsvLines:
         header: bytes | None,
         key: tuple[str, ...],
     ) -> None:
-        self._parse = parse_options(settings, delimiter)
+        self._parse, self._encoding = parse_options(settings, delimiter), settings.encoding
         self._nulls = list(settings.nulls)
         self._single_line_quote = b"" if settings.multiline else settings.quote.encode()
         self._names = None if header is None else names_in(header, settings, delimiter)
@@ -47,6 +48,7 @@ class CsvLines:
 
     def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
         """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
+        block = as_utf8(bytes(block), self._encoding)
         names = self._names or list(shape.types)
         fresh = [] if shape.is_closed else [name for name in names if name not in shape.types]
         if fresh:
@@ -56,7 +58,6 @@ class CsvLines:
         if large:
             texts = self._read(block, names, dict.fromkeys(large, pa.string()), large)
             check_whole_numbers(texts, shape.types)
-        block = bytes(block)
         if self._single_line_quote and self._single_line_quote in block:
             # Where every row ends with the only kind of line end, their number tells as well,
             # but for the last one.
@@ -64,11 +65,16 @@ class CsvLines:
         return rows
 
     def _inferred(
-        self, block: bytes | memoryview, names: Sequence[str], fresh: Sequence[str]
+        self, block: bytes, names: Sequence[str], fresh: Sequence[str]
     ) -> dict[str, pa.DataType]:
         sample = self._read(block, names, {}, fresh)
         types = {field.name: settled_type(field.type) for field in sample.schema}
-        types |= {name: pa.string() for name, kind in types.items() if pa.types.is_time(kind)}
+        # What is not UTF-8 is bytes to the parser, and a mistake to us.
+        types |= {
+            name: pa.string()
+            for name, kind in types.items()
+            if pa.types.is_time(kind) or pa.types.is_binary(kind)
+        }
         numbers = [
             name
             for name, kind in types.items()
@@ -80,7 +86,7 @@ class CsvLines:
 
     def _read(
         self,
-        block: bytes | memoryview,
+        block: bytes,
         names: Sequence[str],
         types: Mapping[str, pa.DataType],
         wanted: Sequence[str],
@@ -124,12 +130,17 @@ def parse_options(settings: CsvSettings, delimiter: str) -> csv.ParseOptions:
 def names_in(header: bytes, settings: CsvSettings, delimiter: str) -> tuple[str, ...]:
     """Remembered, since a file that grows is opened again and again."""
     try:
+        text = as_utf8(header.removeprefix(BOM), settings.encoding)
+        text.decode()
+    except (NoRow, UnicodeDecodeError):
+        raise BrokenFile(f"the first line is not {settings.encoding}: {ENCODING_HINT}") from None
+    try:
         head = csv.read_csv(
-            pa.BufferReader(header.removeprefix(BOM)),
+            pa.BufferReader(text),
             read_options=csv.ReadOptions(use_threads=False),
             parse_options=parse_options(settings, delimiter),
         )
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+    except pa.ArrowInvalid as error:
         raise BrokenFile("the first line is no header") from error
     names = tuple(head.schema.names)
     if len(set(names)) < len(names) or not all(names):
@@ -137,12 +148,22 @@ def names_in(header: bytes, settings: CsvSettings, delimiter: str) -> tuple[str,
     return names
 
 
+def as_utf8(text: bytes, encoding: str) -> bytes:
+    if encoding == "utf-8":
+        return text
+    try:
+        return text.decode(encoding).encode()
+    except UnicodeDecodeError:
+        raise NoRow(f"the line is not {encoding}: {ENCODING_HINT}") from None
+
+
 def problem_of(told: str, names: Sequence[str]) -> str:
     """Without the values that the parser quotes."""
     if found := WIDTH.search(told):
         return f"the line has {found[2]} values, not {found[1]}"
     if "UTF8" in told:
-        return "the line is not UTF-8"
+        column = f"column {names[int(found[1])]}" if (found := UNFIT.search(told)) else "the line"
+        return f"{column} is not utf-8: {ENCODING_HINT}"
     if found := UNFIT.search(told):
         return f"column {names[int(found[1])]} holds no {found[2]}"
     return "the line is not CSV"

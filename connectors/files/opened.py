@@ -12,7 +12,13 @@ from connectors.files.contents import BOM, BrokenFile, CutShort, Unpacked, conte
 from connectors.files.csv_lines import CsvLines
 from connectors.files.json_lines import JsonLines
 from connectors.files.place import Entry, RawFile
-from connectors.files.portions import Origin, Portion, reject_of, rejects_of
+from connectors.files.portions import (
+    Origin,
+    Portion,
+    reject_of_line,
+    rejects_of_lines,
+    rejects_of_rows,
+)
 from connectors.files.settings import Compression, FilesSettings, Format
 from connectors.files.shapes import Shape
 from connectors.files.sifting import (
@@ -25,6 +31,7 @@ from connectors.files.sifting import (
 )
 from connectors.files.states import FileState, Verdict, verdict
 from connectors.files.text_lines import TextLines
+from core_log.changes import Reject
 from core_log.errors import SourceRejected
 
 NOTHING = b""
@@ -72,10 +79,14 @@ class OpenedFile:
                 # One that is flushed now and then ends in the middle again and again.
                 is_said = isinstance(broken, CutShort) and state.problem == str(broken)
                 state = replace(state.opened(self.entry), problem=str(broken), is_done=True)
-                reject = reject_of(
-                    self._shape.table, self.entry, state.rows, problem=str(broken), content=NOTHING
-                )
+                reject = self._reject_of_rest(str(broken), before=state)
                 yield Portion(None, [] if is_said else [reject], state, 0)
+
+    def _reject_of_rest(self, problem: str, *, before: FileState) -> Reject:
+        table, entry = self._shape.table, self.entry
+        if self._format == "parquet":
+            return Reject(table, NOTHING, problem, f"{entry.name}#{before.rows}")
+        return reject_of_line(table, entry, before.lines, problem=problem, content=NOTHING)
 
     def _resumed(self, state: FileState) -> FileState:
         if not state.position:
@@ -174,14 +185,16 @@ class OpenedFile:
             ),
         )
         changes = self._origin.changes(sifted, self._shape, self.entry, before=state)
-        rejects = rejects_of(sifted, self._shape, self.entry, before=state)
+        rejects = rejects_of_lines(
+            sifted, self._shape, self.entry, before=state, block=content, quote=self._quote
+        )
         after = state.taken(block.content, line_count, is_open=block.is_open)
         return Portion(changes, rejects, after, len(block.content))
 
     def _too_long(self, block: Block, state: FileState) -> Portion:
         problem = f"the line is longer than {self._settings.line_bytes_max} bytes"
-        reject = reject_of(
-            self._shape.table, self.entry, state.rows, problem=problem, content=NOTHING
+        reject = reject_of_line(
+            self._shape.table, self.entry, state.lines, problem=problem, content=NOTHING
         )
         after = state.taken(block.content, 1, is_open=block.is_open)
         return Portion(None, [reject], after, len(block.content))
@@ -217,7 +230,7 @@ class OpenedFile:
         for batch in rows.batches(from_row=state.rows, batch_bytes=self._settings.batch_bytes):
             sifted = with_keys(Sifted(batch, np.arange(batch.num_rows), []), self._shape)
             changes = self._origin.changes(sifted, self._shape, self.entry, before=state)
-            rejects = rejects_of(sifted, self._shape, self.entry, before=state)
+            rejects = rejects_of_rows(sifted, self._shape, self.entry, before=state)
             state = replace(state, rows=state.rows + batch.num_rows)
             yield Portion(changes, rejects, state, batch.nbytes)
         assert state.rows == rows.row_count, "all rows of the file have been taken"

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from connectors.files.place import Entry
 from connectors.files.shapes import Shape
-from connectors.files.sifting import Sifted
+from connectors.files.sifting import Sifted, line_ends
 from connectors.files.states import FileState
 from core_log.changes import Operation, Reject, TableChanges, source_times
 from core_log.table_schema import TableId
@@ -62,14 +62,38 @@ class Origin(NamedTuple):
         )
 
 
-def reject_of(table: TableId, entry: Entry, row: int, *, problem: str, content: bytes) -> Reject:
-    return Reject(table, content, problem, f"{entry.name}#{row}")
-
-
-def rejects_of(sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState) -> list[Reject]:
+def rejects_of_rows(
+    sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState
+) -> list[Reject]:
+    """Of a file without lines, by the numbers of its rows."""
     return [
-        reject_of(
-            shape.table, entry, before.rows + bad.row, problem=bad.problem, content=bad.content
+        Reject(shape.table, bad.content, bad.problem, f"{entry.name}#{before.rows + bad.row}")
+        for bad in sifted.bad
+    ]
+
+
+def rejects_of_lines(
+    sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState, block: bytes, quote: str
+) -> list[Reject]:
+    """Of a stretch of lines; `quote` is what may enclose line ends."""
+    if not sifted.bad:
+        return []
+    starts = np.concatenate([[0], line_ends(block, quote)])
+    ends = line_ends(block, "")
+    return [
+        reject_of_line(
+            shape.table,
+            entry,
+            before.lines + int(np.searchsorted(ends, starts[bad.row], side="right")),
+            problem=bad.problem,
+            content=bad.content,
         )
         for bad in sifted.bad
     ]
+
+
+def reject_of_line(
+    table: TableId, entry: Entry, lines_before: int, *, problem: str, content: bytes
+) -> Reject:
+    """Its place as editors and compilers write it: `orders.csv:19`, counted from 1."""
+    return Reject(table, content, problem, f"{entry.name}:{lines_before + 1}")

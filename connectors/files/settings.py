@@ -32,6 +32,22 @@ def check_character(text: str) -> str:
 
 
 TypeText = Annotated[str, AfterValidator(check_type)]
+def check_encoding(text: str) -> str:
+    """Lines, quotes and delimiters are found in the bytes as they are."""
+    try:
+        is_like_ascii = all(bytes([code]).decode(text) == chr(code) for code in range(128))
+    except (LookupError, ValueError):
+        is_like_ascii = False
+    if not is_like_ascii:
+        raise ValueError(
+            "this is an encoding that Python knows and that contains ASCII, such as utf-8,"
+            " iso-8859-1, windows-1252 or shift_jis; convert files of others, such as UTF-16: iconv"
+            " -f UTF-16 -t UTF-8"
+        )
+    return text
+
+
+Encoding = Annotated[str, AfterValidator(check_encoding)]
 Character = Annotated[str, AfterValidator(check_character)]
 
 
@@ -40,6 +56,9 @@ class CsvSettings(YamlSettings):
 
     delimiter: Character = ""
     """What stands between values; by default a comma, and a tab in files called `.tsv`."""
+    encoding: Encoding = Field("utf-8", examples=["windows-1252", "iso-8859-1", "shift_jis"])
+    """The encoding of the text, by a name that Python knows. Lines that are not in it are set
+    aside, with the column."""
     header: bool = True
     """Whether the first line of every file names its columns. Without one, `columns` does."""
     quote: Character = '"'
@@ -79,8 +98,8 @@ class FilesSettings(YamlSettings):
     - It was deleted: its rows stay.
 
     A line that is no row of its table goes to the dead-letter topic with its place
-    (`orders.csv#17`: the 18th line after the header, counted from 0), and the good lines around
-    it go on. A compressed file is resumed by reading it from its start without parsing it, a
+    (`orders.csv:19`: line 19 of the file, as editors count; `orders.parquet#17`: row 17, counted
+    from 0), and the good lines around it go on. A compressed file is resumed by reading it from its start without parsing it, a
     Parquet file at its row group. A compressed file that ends within its stream is waited for;
     when it has settled so, its whole lines are rows, and one dead letter says where it ends.
     Reading goes on there when the rest comes. A log that is compressed after it was rotated is

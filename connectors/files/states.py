@@ -28,6 +28,8 @@ class FileState:
     """As the file was when it was last opened."""
     position: int = 0
     rows: int = 0
+    lines: int = 0
+    """Line ends taken, as editors count them: the header's and those inside of values too."""
     crc: int = 0
     """Of all bytes taken."""
     head: int = 0
@@ -82,6 +84,7 @@ class FileState:
             self,
             position=self.position + len(block),
             rows=self.rows + rows,
+            lines=self.lines + block.count(b"\n"),
             crc=crc32c(block, self.crc),
             head=crc32c(block[:head_left], self.head) if head_left else self.head,
             tail=crc32c(tail) if tail else self.tail,

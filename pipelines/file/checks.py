@@ -13,6 +13,9 @@ from pipelines.file.log_settings import LogSettings
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline
 
+SALT_CHARACTERS_MIN = 16
+"""Shorter ones can be found by trying, and with them every hashed value."""
+
 Problem = tuple[tuple[str | int, ...], str, str]
 """The keys that lead to it in the file, what is so, and what to do."""
 
@@ -32,6 +35,12 @@ def problems_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
         )
     if spec.verify is not None and bool(spec.verify.every_ms) == bool(spec.verify.cron):
         yield ("verify",), "a time is given by either `every` or `cron`", "keep one of them"
+    if 0 < len(spec.pipeline.salt.get_secret_value()) < SALT_CHARACTERS_MIN:
+        yield (
+            ("pipeline", "salt"),
+            f"a salt has at least {SALT_CHARACTERS_MIN} characters",
+            "make one: openssl rand -hex 32",
+        )
     for at, rule in enumerate(spec.transform):
         both = sorted(set(rule.mask) & set(rule.drop))
         if both:

@@ -60,8 +60,8 @@ def test_another_mask_needs_another_topic_even_where_the_type_stays(
 
 
 def test_hashes_of_another_salt_are_another_mask_and_do_not_show_the_salt(tmp_path: Path) -> None:
-    before = loaded_with(tmp_path, "hash", salt="pepper-and-salt")
-    after = loaded_with(tmp_path, "hash", salt="thyme-and-salt")
+    before = loaded_with(tmp_path, "hash", salt="pepper-and-some-salt")
+    after = loaded_with(tmp_path, "hash", salt="thyme-and-some-salt")
 
     [difference] = asyncio.run(found_after(before, after))
 

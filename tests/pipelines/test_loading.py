@@ -26,7 +26,8 @@ def test_the_smallest_file_is_a_whole_pipeline(write: Write) -> None:
 def test_every_key_of_the_file_may_be_set(write: Write) -> None:
     text = SMALLEST.replace(
         "pipeline: shop\n",
-        "pipeline: {name: shop, schema_changes: {'*': lenient, drop_column: fail}, salt: x}\n",
+        "pipeline: {name: shop, schema_changes: {'*': lenient, drop_column: fail},"
+        " salt: a-salt-for-tests}\n",
     )
 
     spec = one(write(text + FURTHER_KEYS)).spec

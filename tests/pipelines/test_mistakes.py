@@ -208,6 +208,19 @@ def test_what_is_seldom_meant_is_remarked_upon(write: Write, line: str, problem:
     assert remark.place is not None and remark.place.line == 8
 
 
+def test_a_salt_that_can_be_tried_out_is_refused(write: Write) -> None:
+    short = SMALLEST.replace("pipeline: shop", "pipeline: {name: shop, salt: fifteen-letters}", 1)
+    assert short != SMALLEST, "the file has a salt"
+
+    with pytest.raises(MistakesFound) as found:
+        check(write(short), environment={})
+    loaded = check(write(short.replace("letters}", "characters}")), environment={})
+
+    assert [each.problem for each in found.value.mistakes] == ["a salt has at least 16 characters"]
+    assert "fifteen" not in str(found.value)
+    assert not loaded.remarks
+
+
 def test_comparing_regularly_is_nothing_to_remark_upon(write: Write) -> None:
     assert not check(write(f"{SMALLEST}verify: {{every: 1h}}"), environment={}).remarks
 

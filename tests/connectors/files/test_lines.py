@@ -51,10 +51,10 @@ def test_bad_lines_of_csv_are_named_and_the_others_are_rows(tmp_path: Path) -> N
     reader = read(tmp_path, "a.csv", b"id,name,total\n" + b"".join(good), key="id")
 
     assert told(reader) == [
-        ("a.csv#17", "the line has 4 values, not 3"),
-        ("a.csv#400", "column id holds no int64"),
-        ("a.csv#401", "the line has 1 values, not 3"),
-        ("a.csv#999", "the line is not UTF-8"),
+        ("a.csv:19", "the line has 4 values, not 3"),
+        ("a.csv:402", "column id holds no int64"),
+        ("a.csv:403", "the line has 1 values, not 3"),
+        ("a.csv:1001", "column name is not utf-8: csv.encoding says what it is"),
     ]
     assert reader.rejects()[1].content == b"canary-7f3a,x,1"
     bad = {17, 400, 401, 999}
@@ -78,15 +78,15 @@ def test_bad_lines_of_json_are_named_and_the_others_are_rows(tmp_path: Path) -> 
     reader = read(tmp_path, "a.jsonl", b"".join(lines), key="id")
 
     assert told(reader) == [
-        ("a.jsonl#0", "the line is no object"),
-        ("a.jsonl#5", "field /id holds string where the table has number"),
-        ("a.jsonl#6", "the line is not exactly one row"),
-        ("a.jsonl#7", "the line is no object"),
-        ("a.jsonl#8", "the line is not JSON"),
-        ("a.jsonl#9", "the line is not UTF-8"),
-        ("a.jsonl#10", "the object is nested more than 60 deep"),
-        ("a.jsonl#11", "the line is no object"),
-        ("a.jsonl#12", "a column of the key is null"),
+        ("a.jsonl:1", "the line is no object"),
+        ("a.jsonl:6", "field /id holds string where the table has number"),
+        ("a.jsonl:7", "the line is not exactly one row"),
+        ("a.jsonl:8", "the line is no object"),
+        ("a.jsonl:9", "the line is not JSON"),
+        ("a.jsonl:10", "the line is not UTF-8"),
+        ("a.jsonl:11", "the object is nested more than 60 deep"),
+        ("a.jsonl:12", "the line is no object"),
+        ("a.jsonl:13", "a column of the key is null"),
     ]
     assert [row["id"] for row in reader.rows()] == [*range(1, 5), *range(13, 200)]
 
@@ -167,7 +167,7 @@ def test_columns_that_are_given_are_kept_to(tmp_path: Path) -> None:
         },
         {"id": 2, "total": Decimal("0.10"), "at": None, "day": None, "tags": None, "part": None},
     ]
-    assert [at for at, _ in told(reader)] == [f"a.jsonl#{row}" for row in range(2, 6)]
+    assert [at for at, _ in told(reader)] == [f"a.jsonl:{line}" for line in range(3, 7)]
     assert told(reader)[2][1] == "field /day holds no date"
 
 
@@ -233,7 +233,7 @@ def test_a_stray_quote_spoils_one_line(tmp_path: Path) -> None:
 
     kept = {row["id"] for row in reader.rows()}
     assert kept >= set(range(100)) - {10, 50}
-    assert "a.csv#10" in [at for at, _ in told(reader)]
+    assert "a.csv:12" in [at for at, _ in told(reader)]
 
 
 def test_a_line_that_is_too_long_is_set_aside_without_its_content(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_line_that_is_too_long_is_set_aside_without_its_content(tmp_path: Path
     reader = read(tmp_path, "a.log", content, batch="1KiB", line_max="4KiB")
 
     assert reader.lines() == ["short", "last"]
-    assert told(reader) == [("a.log#1", "the line is longer than 4096 bytes")]
+    assert told(reader) == [("a.log:2", "the line is longer than 4096 bytes")]
     assert reader.places() == ["a.log#0", "a.log#2"]
 
 
@@ -252,8 +252,8 @@ def test_a_file_without_a_usable_header_is_set_aside(tmp_path: Path) -> None:
     twice = read(tmp_path, "a.csv", b"id,id\n1,2\n", key="id")
     keyless = read(tmp_path, "a.csv", b"name\nx\n", key="id")
 
-    assert told(twice) == [("a.csv#0", "the header has an empty name, or one twice")]
-    assert told(keyless) == [("a.csv#0", "columns of the key are missing: id")]
+    assert told(twice) == [("a.csv:1", "the header has an empty name, or one twice")]
+    assert told(keyless) == [("a.csv:1", "columns of the key are missing: id")]
     assert twice.rows() == keyless.rows() == [{"id": 1, "x": "a"}]
 
 
@@ -419,8 +419,8 @@ def test_whole_numbers_of_json_that_no_integer_holds_are_decimals(tmp_path: Path
     assert [row["id"] for row in reader.rows()] == [12345678901234567890, -1, 10**38 - 1]
     assert reader.rows()[0]["in"] == [{"n": Decimal(18446744073709551617)}, {"n": None}]
     assert told(reader) == [
-        ("b.jsonl#0", "a field holds no decimal128(38, 0)"),
-        ("b.jsonl#1", "a field holds no decimal128(38, 0)"),
+        ("b.jsonl:1", "a field holds no decimal128(38, 0)"),
+        ("b.jsonl:2", "a field holds no decimal128(38, 0)"),
     ]
 
 
@@ -439,9 +439,9 @@ def test_a_whole_number_of_which_a_float_would_lose_digits_is_named(tmp_path: Pa
 
     assert [row["x"] for row in mixed.rows()] == [0.5, 9007199254740992, 123456789012345680000.0]
     assert told(mixed) == [
-        ("a.jsonl#1", "field /x holds a whole number of which float64 loses digits"),
-        ("a.jsonl#3", "field /x holds a whole number of which float64 loses digits"),
-        ("a.jsonl#5", "field /in/y holds a whole number of which float64 loses digits"),
+        ("a.jsonl:2", "field /x holds a whole number of which float64 loses digits"),
+        ("a.jsonl:4", "field /x holds a whole number of which float64 loses digits"),
+        ("a.jsonl:6", "field /in/y holds a whole number of which float64 loses digits"),
     ]
     assert short.rows() == [{"x": 16777218, "n": None}]
 
@@ -454,7 +454,7 @@ def test_a_whole_number_that_a_later_line_of_csv_has_is_named(tmp_path: Path) ->
 
     assert [row["id"] for row in reader.rows()] == [1, 3, 4]
     problem = "column x holds a whole number of which float64 loses digits"
-    assert told(reader) == [("b.csv#0", problem)]
+    assert told(reader) == [("b.csv:2", problem)]
 
 
 def test_a_parquet_file_of_other_columns_is_set_aside(tmp_path: Path) -> None:
@@ -464,3 +464,63 @@ def test_a_parquet_file_of_other_columns_is_set_aside(tmp_path: Path) -> None:
     reader.read_all(is_last=True)
 
     assert told(reader) == [("a.parquet#0", "the file has none of the columns of the table")]
+
+
+@pytest.mark.parametrize("encoding", ["windows-1252", "iso-8859-15", "shift_jis"])
+def test_csv_of_another_encoding_is_read_as_what_it_says(tmp_path: Path, encoding: str) -> None:
+    word = {"shift_jis": "表,示\n"}.get(encoding, 'Größe, "ä"\n')
+    quoted = '"' + word.replace('"', '""') + '"'
+    text = f"id,größe\n1,{quoted}\n2,b\n".replace("größe", "b" if "表" in word else "größe")
+    chosen = {"csv": {"encoding": encoding, "multiline": True}}
+
+    reader = read(tmp_path, "a.csv", text.encode(encoding), **chosen)
+
+    assert [tuple(row.values()) for row in reader.rows()] == [(1, word), (2, "b")]
+    assert told(reader) == []
+
+
+def test_a_column_that_is_not_utf8_is_said_and_never_becomes_bytes(tmp_path: Path) -> None:
+    content = "id,name\n1,Müller\n2,Meier\n3,Größe\n".encode("iso-8859-1")
+
+    reader = read(tmp_path, "a.csv", content)
+    renamed = read(tmp_path, "a.csv", "id,größe\n1,2\n".encode("iso-8859-1"))
+
+    problem = "column name is not utf-8: csv.encoding says what it is"
+    assert told(reader) == [("a.csv:2", problem), ("a.csv:4", problem)]
+    assert [row["name"] for row in reader.rows()] == ["Meier"]
+    assert types_of(reader)["name"] == "string"
+    assert told(renamed) == [
+        ("a.csv:1", "the first line is not utf-8: csv.encoding says what it is")
+    ]
+
+
+def test_a_line_that_is_not_of_its_encoding_is_set_aside(tmp_path: Path) -> None:
+    content = b"id,name\n1,\x81\x20\n2,b\n"
+
+    reader = read(tmp_path, "a.csv", content, csv={"encoding": "shift_jis"})
+
+    assert told(reader) == [("a.csv:2", "the line is not shift_jis: csv.encoding says what it is")]
+    assert [row["name"] for row in reader.rows()] == ["b"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "no-such", "base64", "iso2022_jp", ""])
+def test_an_encoding_without_ascii_is_refused(encoding: str) -> None:
+    with pytest.raises(ValueError, match="contains ASCII"):
+        FilesSettings.model_validate({"path": "a.csv", "csv": {"encoding": encoding}})
+
+
+@pytest.mark.parametrize("batch_bytes", [1 << 10, 2 << 20])
+def test_lines_are_counted_as_editors_do(tmp_path: Path, batch_bytes: int) -> None:
+    values = [
+        f"{n},x" if n % 7 == 0 else f'{n},"two\nlines of {n}"' if n % 3 else f"\n{n},y"
+        for n in range(300)
+    ]
+    values[::50] = ["spoilt"] * 6
+    text = "\n".join(["id,name", *values, ""])
+
+    reader = read(
+        tmp_path, "a.csv", text.encode(), csv={"multiline": True}, batch_bytes=batch_bytes
+    )
+
+    expected = [f"a.csv:{at}" for at, line in enumerate(text.split("\n"), 1) if line == "spoilt"]
+    assert [at for at, _ in told(reader)] == expected

@@ -1,5 +1,7 @@
 """An expression of a pipeline file computes one value from one row, and can reach nothing else."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -206,3 +208,25 @@ def test_many_rows_come_back_in_their_order(expressions: Expressions) -> None:
     [answers] = prepared.evaluate(batch)
 
     assert answers.to_pylist() == [number + 1 for number in numbers]
+
+
+ENDING = """
+import gc
+import pyarrow as pa
+from core_log.table_schema import Column, TableId, TableSchema
+from pipelines.transforms.expressions import Expressions
+
+schema = TableSchema(TableId("", "t"), (Column("x", pa.int64(), is_nullable=False),), ("x",))
+expressions = Expressions()
+prepared = expressions.prepare({"f": "x > 1"}, schema)
+gc.freeze()
+prepared.evaluate(pa.RecordBatch.from_pylist([{"x": 1}], schema=schema.arrow))
+"""
+
+
+def test_a_program_that_used_expressions_ends_without_a_word() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

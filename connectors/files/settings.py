@@ -32,6 +32,8 @@ def check_character(text: str) -> str:
 
 
 TypeText = Annotated[str, AfterValidator(check_type)]
+
+
 def check_encoding(text: str) -> str:
     """Lines, quotes and delimiters are found in the bytes as they are."""
     try:

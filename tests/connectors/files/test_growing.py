@@ -469,7 +469,9 @@ def test_an_archive_that_was_cut_is_said_and_read_on_when_the_rest_comes(
 
     assert not early + told_again
     name = "gzip" if ending == "gz" else "zstd"
-    assert told == [(f"a.log.{ending}:{len(so_far) + 1}", f"the file ends within its {name} stream")]
+    assert told == [
+        (f"a.log.{ending}:{len(so_far) + 1}", f"the file ends within its {name} stream")
+    ]
     assert so_far == lines[: len(so_far)] and len(so_far) < len(lines)
     assert reader.lines() == lines
     assert len(reader.rejects()) == 1

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check unit sim crash fuzz compat bench docs
+.PHONY: help venv demo test check unit sim crash fuzz compat lowest constraints bench docs
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -53,6 +53,15 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL, and Apache K
 	    HEADWATER_POSTGRES=$$(scripts/fetch_postgres.sh $$version) \
 	        $(PYTEST) -q tests/connectors/postgres || exit 1; done
 	HEADWATER_BUDGET=long $$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
+
+lowest: venv ## the core's tests with the lowest versions that pyproject.toml allows
+	$$(scripts/lowest.sh) -m pytest -q -n $(PROCESSES) -m "not crash and not compat and not kafka" \
+	    tests/config tests/core_log tests/connectors/files tests/connectors/generator tests/pipelines/transforms \
+	    tests/sinks/sql tests/pipelines/test_loading.py tests/pipelines/test_mistakes.py tests/pipelines/test_cli.py
+
+constraints: venv ## write constraints.txt again, from what is installed
+	@(sed '/^[^#]/,$$d' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable) >.venv/constraints.txt
+	@mv .venv/constraints.txt constraints.txt
 
 bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.log

@@ -1,7 +1,8 @@
 """From the address of a database, as a pipeline file has it, to an engine of SQLAlchemy."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core_log.errors import ConfigError
 
@@ -18,6 +19,37 @@ DRIVERS = {
 """Which driver is meant where an address names none."""
 TIMEOUTS = {"psycopg": "connect_timeout", "pymysql": "connect_timeout", "pysqlite": "timeout"}
 """How the drivers call, in seconds, the time they wait for a connection or a lock."""
+DIALECT = re.compile(r"[A-Za-z][\w.]*(\+\w+)?:/")
+CONNINFO = re.compile(r"\s*\w+\s*=")
+"""How a connection string of libpq begins that is no address."""
+POSTGRES = ("postgres://", "postgresql://")
+
+
+class Secret(Protocol):
+    def get_secret_value(self) -> str: ...
+
+
+S = TypeVar("S", bound=Secret)
+
+
+def check_address(url: S) -> S:
+    """Refuses what no dialect of SQLAlchemy can be meant by. It is not loaded for that."""
+    address = url.get_secret_value()
+    if address.startswith("jdbc:"):
+        raise ValueError("this is an address for Java: take `jdbc:` off, name user and password")
+    if not DIALECT.match(address):
+        raise ValueError("this is no address of a database: dialect://user:password@host/name")
+    return url
+
+
+def check_postgres_address(url: S) -> S:
+    """Refuses what libpq would take for something else, such as the name of a database."""
+    address = url.get_secret_value()
+    if not address.startswith(POSTGRES) and ("://" in address or not CONNINFO.match(address)):
+        raise ValueError(
+            "this is no address of a PostgreSQL: postgresql://user:password@host:port/name"
+        )
+    return url
 
 
 def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":

@@ -21,6 +21,7 @@ from pipelines.terminal.output import (
     default_color,
     envelope,
     error_facts,
+    shared_options,
 )
 
 COMMANDS = (
@@ -123,6 +124,7 @@ class CommandTable(click.Group):
 @click.command(
     "headwater", cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]}
 )
+@shared_options
 def cli() -> None:
     """Headwater: what changes in your databases, through a durable log, into your tables."""
 

@@ -47,6 +47,8 @@ per line, so that `jq` reads both alike:
 
 ## Options of every command
 
+They may stand before the name of the command, too: `headwater --json status`.
+
 {shared}
 """
 

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 source scripts/system.sh
 
 stamp=.venv/.headwater-installed
-wanted=$(sha256sum pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(sha256sum pyproject.toml constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1)
 
 find_python() {
     local candidate
@@ -44,5 +44,5 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
 fi
 say "installing Headwater and its development tools into .venv"
 PIP_CACHE_DIR=${PIP_CACHE_DIR:-$cache/pip} .venv/bin/python -m pip install \
-    --quiet --disable-pip-version-check --no-input --editable '.[dev]'
+    --quiet --disable-pip-version-check --no-input --constraint constraints.txt --editable '.[dev]'
 echo "$wanted" >"$stamp"

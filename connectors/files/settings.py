@@ -101,11 +101,11 @@ class FilesSettings(YamlSettings):
 
     A line that is no row of its table goes to the dead-letter topic with its place
     (`orders.csv:19`: line 19 of the file, as editors count; `orders.parquet#17`: row 17, counted
-    from 0), and the good lines around it go on. A compressed file is resumed by reading it from its start without parsing it, a
-    Parquet file at its row group. A compressed file that ends within its stream is waited for;
-    when it has settled so, its whole lines are rows, and one dead letter says where it ends.
-    Reading goes on there when the rest comes. A log that is compressed after it was rotated is
-    another file: leave it outside `path`.
+    from 0), and the good lines around it go on. A compressed file is resumed by reading it from its
+    start without parsing it, a Parquet file at its row group. A compressed file that ends within
+    its stream is waited for; when it has settled so, its whole lines are rows, and one dead letter
+    says where it ends. Reading goes on there when the rest comes. A log that is compressed after it
+    was rotated is another file: leave it outside `path`.
 
     Types of columns that are not given are inferred from the first block that is read of a table,
     and stay: lines that do not fit them go to the dead-letter topic, columns that show up later

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from core_log.database_address import check_postgres_address
 from core_log.measures import parse_size_bytes
 from core_log.schedule import WINDOW
 from core_log.settings import (
@@ -69,7 +70,9 @@ class PostgresSettings(YamlSettings):
     """Streams every committed change of rows from PostgreSQL 14 or newer, after reading the rows
     that are there, into the log exactly once."""
 
-    url: SecretStr = Field(examples=["${env:SHOP_PG_URL}"])
+    url: Annotated[SecretStr, AfterValidator(check_postgres_address)] = Field(
+        examples=["${env:SHOP_PG_URL}"]
+    )
     """Where the database is: `postgresql://user:password@host:port/name`, or any connection string
     of libpq. The role needs REPLICATION and SELECT on the tables."""
     tables: PatternTexts = Field(min_length=1, examples=[["public.*", "!public.tmp_*"]])

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
+from core_log.database_address import check_address
 from core_log.patterns import Pattern
 from core_log.schedule import Schedule
 from core_log.settings import DurationMs, PatternTexts, Texts
@@ -22,7 +23,7 @@ class SqlSourceSettings(Schedule):
     between two questions is not seen, and a row that was being committed late can be read twice.
     """
 
-    url: SecretStr = Field(examples=["${env:SHOP_URL}"])
+    url: Annotated[SecretStr, AfterValidator(check_address)] = Field(examples=["${env:SHOP_URL}"])
     """Where the database is, as SQLAlchemy writes it: `postgresql://user:password@host/name`,
     `mysql://...`, `mariadb://...`, `sqlite:///file.db` (relative to the pipeline file)."""
     tables: PatternTexts = Field(min_length=1, examples=[["public.orders", "public.customers"]])

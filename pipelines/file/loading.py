@@ -204,7 +204,9 @@ class _Reading:
         if self.reads_expressions:
             from pipelines.transforms.mistakes import mistakes_in
 
-            for keys, problem, hint in mistakes_in(spec.transform):
+            for keys, problem, hint in mistakes_in(
+                spec.transform, directory=self.pipeline.directory
+            ):
                 validator.tell_at(keys, problem, hint)
         remarks = Validator(document, self.remarks)
         for keys, problem, hint in remarks_within(self.pipeline):

@@ -108,8 +108,9 @@ class PipelineHead(YamlSettings):
     per kind of change: add_column, drop_column, widen_type, change_type, drop_not_null, and `*`
     for those that are not named."""
     salt: SecretStr = SecretStr("")
-    """Secret of at least 16 characters that is mixed into every `mask: hash`. Without one, whoever can guess a value can
-    check the guess; with another one, the same value gets another hash."""
+    """Secret of at least 16 characters that is mixed into every `mask: hash`. Without one,
+    whoever can guess a value can check the guess; with another one, the same value gets another
+    hash."""
 
 
 class TransformRule(YamlSettings):

@@ -43,6 +43,7 @@ MEANINGS = {
 }
 
 BY_ERROR: dict[type[HeadwaterError], int] = {
+    TableFailed: INTERNAL,
     ConfigError: INVALID,
     LogRejected: INVALID,
     BatchRejected: INVALID,

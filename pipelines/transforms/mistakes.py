@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 from core_log.errors import ConfigError
 from pipelines.file.spec import TransformRule
 from pipelines.transforms.columns import parsed_type
 from pipelines.transforms.expressions import Expressions
+from pipelines.transforms.functions import UserFunction
 
 Problem = tuple[tuple[str | int, ...], str, str]
 """The keys that lead to it in the file, what is so, and what to do."""
 
 
-def mistakes_in(rules: Sequence[TransformRule]) -> Iterator[Problem]:
-    """Expressions that cannot be read and types that do not exist. Loads DuckDB where there are
+def mistakes_in(rules: Sequence[TransformRule], *, directory: Path) -> Iterator[Problem]:
+    """Expressions that cannot be read, types that do not exist, and functions that cannot be
+    imported, which are looked for in `directory` as well. Loads DuckDB where there are
     expressions, so this is for a process that runs no broker."""
     expressions = cache(Expressions)
     for at, rule in enumerate(rules):
@@ -27,6 +30,14 @@ def mistakes_in(rules: Sequence[TransformRule]) -> Iterator[Problem]:
                 parsed_type(text)
             except ConfigError as error:
                 yield ("transform", at, "cast", name), error.problem, error.hint
+
+        if rule.python:
+            try:
+                UserFunction(rule.python, directory=directory)
+            except ConfigError as error:
+                raised = error.facts.get("raised")
+                told = f"{error.problem}: {raised}" if raised else error.problem
+                yield ("transform", at, "python"), told, error.hint
 
 
 def _expressions_of(rule: TransformRule) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from core_log.database_address import check_address
 from core_log.patterns import Pattern
 from core_log.settings import DurationMs, SizeBytes, YamlSettings
 
@@ -33,7 +34,9 @@ class TableSettings(YamlSettings):
 class SqlSettings(YamlSettings):
     """Keeps tables of a database equal to the source's, through any driver of SQLAlchemy."""
 
-    url: SecretStr = Field(examples=["${env:REPORTING_URL}"])
+    url: Annotated[SecretStr, AfterValidator(check_address)] = Field(
+        examples=["${env:REPORTING_URL}"]
+    )
     """Where the database is, as SQLAlchemy writes it: `postgresql://user:password@host/name`,
     `mysql://...`, `mariadb://...`, `sqlite:///file.db` (relative to the pipeline file)."""
     namespace: str = Field("", examples=["{schema}", "reporting"])

@@ -84,7 +84,7 @@ def test_a_mistyped_option_ends_in_an_envelope_where_one_was_asked_for(
 
 
 def test_an_option_in_the_wrong_place_ends_in_the_same_form(headwater: Headwater) -> None:
-    ran = headwater("--json", "status")
+    ran = headwater("--once", "status", "--json")
 
     assert ran.code == exit_codes.INVALID
     assert ran.envelope["error"]["kind"] == "UsageError"
@@ -259,3 +259,12 @@ def test_numpy_starts_no_threads_that_multiply_matrices() -> None:
     )
 
     assert done.stdout.splitlines()[-1] == "1"
+
+
+def test_the_options_of_every_command_may_stand_before_its_name(headwater: Headwater) -> None:
+    before, after = headwater("--json", "-q", "version"), headwater("version", "--json", "-q")
+    refused = headwater("--json", "version", "--nonsense")
+
+    assert before == after
+    assert before.envelope["ok"]
+    assert refused.envelope["error"]["kind"] == "UsageError"

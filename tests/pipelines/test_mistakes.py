@@ -208,6 +208,73 @@ def test_what_is_seldom_meant_is_remarked_upon(write: Write, line: str, problem:
     assert remark.place is not None and remark.place.line == 8
 
 
+@pytest.mark.parametrize(
+    ("part", "url"),
+    [
+        ("postgres", "postgres//x"),
+        ("postgres", "mysql://u:canary@h/x"),
+        ("postgres", "jdbc:postgresql://h/x?password=canary"),
+        ("postgres", "canary"),
+        ("sql", "postgres//x"),
+        ("sql", "jdbc:mysql://h/x?password=canary"),
+        ("sql", "h:5432/canary"),
+        ("sink", "//u:canary@h/x"),
+    ],
+)
+def test_an_address_that_cannot_be_right_is_refused(write: Write, part: str, url: str) -> None:
+    kind, tables = ("sql", "") if part == "sink" else (part, ", tables: [a]")
+    given = f"{{type: {kind}, url: '{url}'{tables}}}"
+    text = f"pipeline: shop\nsource: {given}\nsink: {{type: console}}\n"
+    if part == "sink":
+        text = f"pipeline: shop\nsource: {{type: generator}}\nsink: {given}\n"
+
+    with pytest.raises(MistakesFound) as found:
+        check(write(text), environment={})
+
+    (mistake,) = found.value.mistakes
+    assert "address" in mistake.problem and "canary" not in str(found.value)
+    assert mistake.place is not None and mistake.place.line == (3 if part == "sink" else 2)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://h/x", "postgresql://u:p@h:5432/x", "host=/tmp dbname=x", "service = shop",
+    ],
+)  # fmt: skip
+def test_an_address_of_libpq_is_taken_as_it_is(write: Write, url: str) -> None:
+    given = f"{{type: postgres, url: '{url}', tables: [a]}}"
+
+    assert check(
+        write(f"pipeline: shop\nsource: {given}\nsink: {{type: console}}\n"), environment={}
+    ).pipelines
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        ("shop_module:clean", ""),
+        ("shop_module:claen", "the python transform cannot be imported: AttributeError"),
+        ("no_such_module:clean", "the python transform cannot be imported: ModuleNotFoundError"),
+        ("shop_module:NUMBER", "the python transform is no function"),
+    ],
+)
+def test_a_function_that_is_not_there_is_found_before_a_run(
+    write: Write, function: str, problem: str
+) -> None:
+    file = write(f"{SMALLEST}transform: [{{table: a, python: '{function}'}}]\n")
+    (file.parent / "shop_module.py").write_text("NUMBER = 1\ndef clean(rows): return rows\n")
+    found: list[str] = []
+
+    try:
+        check(file, environment={}, reads_expressions=True)
+    except MistakesFound as error:
+        found = [each.problem for each in error.mistakes]
+
+    assert len(found) == bool(problem)
+    assert "".join(found).startswith(problem)
+
+
 def test_a_salt_that_can_be_tried_out_is_refused(write: Write) -> None:
     short = SMALLEST.replace("pipeline: shop", "pipeline: {name: shop, salt: fifteen-letters}", 1)
     assert short != SMALLEST, "the file has a salt"

@@ -53,8 +53,13 @@ class Registry:
             error.close()
             raise self._refusal(error.code, facts) from None
         except (OSError, HTTPException, ValueError) as error:
-            problem = "the schema registry does not answer"
-            raise RegistryUnavailable(problem, registry=self.host) from error
+            cause = getattr(error, "reason", error)
+            raise RegistryUnavailable(
+                "the schema registry does not answer",
+                registry=self.host,
+                reason=(getattr(cause, "strerror", None) or type(cause).__name__).lower(),
+                hint="start it, or correct `log.registry`",
+            ) from error
         if not isinstance(answer, dict) or not {"id", "schema"} & answer.keys():
             raise RegistryUnavailable("this is no schema registry", registry=self.host)
         return answer
@@ -90,4 +95,5 @@ class Registry:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.address).hostname or ""
+        """With its port, and without a user."""
+        return urlsplit(self.address).netloc.rpartition("@")[2]

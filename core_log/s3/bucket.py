@@ -163,9 +163,13 @@ class Bucket:
             ) from error
         except (BotoCoreError, OSError) as error:
             reason = type(error).__name__
-            raise self._failure("the bucket's store cannot be reached", reason, passes=True) from (
-                error
-            )
+            raise self._unavailable(
+                "the bucket's store cannot be reached",
+                hint="start it, or correct `endpoint` and `region` of `s3`",
+                bucket=self.name,
+                reason=reason,
+                endpoint=self._settings.endpoint or "Amazon's",
+            ) from error
 
     def _failure(self, problem: str, reason: str, *, passes: bool) -> HeadwaterError:
         kind = self._unavailable if passes else self._rejected

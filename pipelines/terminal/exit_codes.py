@@ -43,7 +43,6 @@ MEANINGS = {
 }
 
 BY_ERROR: dict[type[HeadwaterError], int] = {
-    TableFailed: INTERNAL,
     ConfigError: INVALID,
     LogRejected: INVALID,
     BatchRejected: INVALID,

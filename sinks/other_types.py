@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks import far_clocks, far_moments
+
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -19,6 +21,12 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     elif pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
         # Arrow's own cast is off by a bit now and then; text becomes the nearest number.
         column = column.cast(pa.string())
+    elif pa.types.is_string(kind) and pa.types.is_time(column.type):
+        return far_clocks.written(column)
+    elif (
+        pa.types.is_string(kind) and _is_moment(column.type) and not pa.types.is_date64(column.type)
+    ):
+        return far_moments.written(column)
     return column.cast(kind, safe=True)
 
 

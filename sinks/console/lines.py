@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
-from sinks import far_moments
+from sinks import far_clocks, far_moments
 
 WORDS = pa.array([operation.name.lower() for operation in Operation])
 WORD_WIDTH = 8
@@ -86,7 +86,9 @@ def cell_texts(column: pa.Array) -> pa.Array:
         return _quoted_column(pc.replace_substring(written, " ", "T", max_replacements=1))
     if pa.types.is_date32(kind):
         return _quoted_column(far_moments.written(column))
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
+    if pa.types.is_time(kind):
+        return _quoted_column(far_clocks.written(column))
+    if pa.types.is_date(kind):
         return _quoted_column(column.cast(pa.string()))
     return pa.array([_dumped(far_moments.plain(value)) for value in column], pa.string())
 

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks import far_clocks, far_moments
 from sinks.other_types import cast
 
 DIGITS_MAX = 38
@@ -91,8 +92,6 @@ def put(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
-    if pa.types.is_timestamp(column.type) and pa.types.is_string(kind):
-        return _moment_text(column)
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
         return _put_struct(column, kind)
     if pa.types.is_list(column.type) and pa.types.is_list(kind):
@@ -105,11 +104,9 @@ def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_string(column.type) and pa.types.is_timestamp(kind):
-        naive = pc.replace_substring_regex(column, pattern="Z$", replacement="")
-        return naive.cast(pa.timestamp(kind.unit)).cast(kind)
+        return far_moments.read(column, pa.timestamp(kind.unit)).cast(kind)
     if pa.types.is_string(column.type) and pa.types.is_time(kind):
-        moments = pc.binary_join_element_wise("1970-01-01 ", column, "")
-        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+        return far_clocks.read(column, kind)
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
         children = [
             take_back(each, field.type) for each, field in zip(column.flatten(), kind, strict=True)
@@ -118,11 +115,6 @@ def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(column.type) and pa.types.is_list(kind):
         return _with_items(column, take_back(column.flatten(), kind.value_type), kind)
     return column.cast(kind, safe=True)
-
-
-def _moment_text(column: pa.Array) -> pa.Array:
-    naive = column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
-    return naive if column.type.tz is None else pc.binary_join_element_wise(naive, "Z", "")
 
 
 def _put_struct(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ from core_log.table_schema import TableId, TableSchema
 from sinks.sink import DELETED_AT, DeletedRows, Stands
 from sinks.sql.dialects.dialect import Dialect, qualified, run
 from sinks.sql.failures import translated
-from sinks.sql.parsing import column_of, is_parsed
+from sinks.sql.parsing import column_of
 from sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, Layout
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _columns(connection: "sa.Connection", place: TableId) -> set[str]:
 def _comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
     """MySQL writes its JSON anew, in an order of its own."""
     fit = dialect.fit(schema.column(name), is_key=name in schema.key)
-    is_rewritten = dialect.name == "mysql" and fit.sql == "JSON"
-    return is_parsed(schema.column(name).type) and not is_rewritten
+    return not (dialect.name == "mysql" and fit.sql == "JSON")
 
 
 def _question(

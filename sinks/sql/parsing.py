@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import SinkRejected
-from sinks import far_moments
+from sinks import far_clocks, far_moments
+from sinks.sql import nested_json
 
 TRUE = pa.array(["t", "1", "true"])
 ZONE = r"(Z|[+]00(:?00)?)$"
@@ -18,7 +18,7 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
     """Texts, or Python's own values where a driver has them, as values of `kind`."""
     try:
         return _typed(values if isinstance(values, pa.Array) else _plain(values, kind), kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError, TypeError):
         raise SinkRejected(
             "a column of the target holds values that are none of its type",
             table=table,
@@ -26,16 +26,6 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
             type=str(kind),
             hint="somebody else has written to the table: `headwater rebuild` makes it anew",
         ) from None
-
-
-def is_parsed(kind: pa.DataType) -> bool:
-    """Whether values of that type come back as they were; of nested ones only plain lists do."""
-    if pa.types.is_list(kind):
-        inner = kind.value_type
-        return bool(
-            pa.types.is_integer(inner) or pa.types.is_string(inner) or pa.types.is_boolean(inner)
-        )
-    return not pa.types.is_nested(kind)
 
 
 def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -71,14 +61,21 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         return _moments(values, kind)
     if pa.types.is_time(kind):  # there is no cast of its own
-        unit = "ns" if kind == pa.time64("ns") else "us"
-        dated = pc.binary_join_element_wise("1970-01-01", values, " ")
-        return dated.cast(pa.timestamp(unit)).cast(pa.time64(unit)).cast(kind)
-    if pa.types.is_list(kind):
-        return pa.array([None if v is None else orjson.loads(v) for v in values.to_pylist()], kind)
+        return _clocks(values, kind)
+    if pa.types.is_nested(kind):
+        return nested_json.read(values, kind, _typed)
     if pa.types.is_duration(kind):
         return values.cast(pa.int64()).cast(kind)
     return values.cast(kind)
+
+
+def _clocks(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    unit = "ns" if kind == pa.time64("ns") else "us"
+    dated = pc.binary_join_element_wise("1970-01-01", texts, " ")
+    try:
+        return dated.cast(pa.timestamp(unit)).cast(pa.time64(unit)).cast(kind)
+    except pa.ArrowInvalid:
+        return far_clocks.read(texts, kind)
 
 
 def _moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks import far_moments
+from sinks import far_clocks, far_moments
+from sinks.sql import nested_json
 
 Rows = list[tuple[Any, ...]]
 
@@ -25,18 +25,17 @@ def text_of(column: pa.Array) -> pa.StringArray:
     kind = column.type
     if pa.types.is_string(kind):
         return column
-    if pa.types.is_timestamp(kind):
-        return far_moments.written(column.cast(pa.timestamp(kind.unit)))
-    if pa.types.is_date32(kind):
-        return far_moments.written(column)
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        bare = column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else column
+        return far_moments.written(bare)
     if pa.types.is_decimal(kind):
         return _plain_decimals(column)
-    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return _hex(column.cast(pa.binary()))
-    if pa.types.is_large_binary(kind):
+    if _is_binary(kind):
         return _hex(column.cast(pa.binary()))
     if pa.types.is_nested(kind):
-        return pa.array([_json(value) for value in column], pa.string())
+        return nested_json.written(column)
+    if pa.types.is_time(kind):
+        return far_clocks.written(column)
     if pa.types.is_duration(kind):
         return column.cast(pa.int64()).cast(pa.string())
     if pa.types.is_dictionary(kind):
@@ -184,13 +183,6 @@ def _hex(column: pa.BinaryArray) -> pa.StringArray:
     cuts = pa.py_buffer(((ends - ends[0]) * 2).astype(np.int32))
     text = pa.StringArray.from_buffers(len(column), cuts, pa.py_buffer(digits))
     return pc.if_else(column.is_valid(), text, None) if column.null_count else text
-
-
-def _json(value: pa.Scalar) -> str | None:
-    plain = far_moments.plain(value)
-    if plain is None:
-        return None
-    return orjson.dumps(plain, default=str, option=orjson.OPT_UTC_Z).decode()
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from core_log.table_schema import Column, TableId
+from sinks import far_clocks, far_moments
 from sinks.sql.dialects.dialect import Fit, Found, Mask, Match, Problem, column_list, qualified
 from sinks.sql.mark import Mark, read_mark
 from sinks.sql.rendering import text_of
@@ -147,7 +149,13 @@ class GenericDialect:
             )
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        return {}
+        """Drivers take Python's times, which end with the day and with the year 9999."""
+        found: dict[int, str] = {}
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
+                places = pc.indices_nonzero(pc.invert(_are_pythons(column))).to_pylist()
+                found |= dict.fromkeys(places, f"no driver takes such a time, as in column {name}")
+        return found
 
     def problem(self, error: BaseException) -> tuple[Problem, str]:
         """By the kinds of errors that every driver has."""
@@ -180,6 +188,14 @@ def _values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
         columns, names=rows.schema.names
     ).to_pylist()
     return found
+
+
+def _are_pythons(column: pa.Array) -> pa.BooleanArray:
+    if pa.types.is_time(column.type):
+        return far_clocks.are_within(column)
+    if far_moments.are_near(column):
+        return pa.repeat(True, len(column))
+    return pa.array([far_moments.are_near(column.slice(row, 1)) for row in range(len(column))])
 
 
 def _plain(column: pa.Array) -> pa.Array:

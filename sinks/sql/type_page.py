@@ -49,6 +49,9 @@ Text in MySQL compares letter by letter, spaces at its end included, so that eve
 source is a key of its own. Any other database of SQLAlchemy gets the nearest type of the SQL
 standard.
 
+Lists and structures are JSON: bytes in base64, decimals, moments and times as text, and `"NaN"`,
+`"Infinity"` and `"-Infinity"` for what JSON has no number for.
+
 A view over a table of PostgreSQL goes on reading the old copy after `headwater rebuild --swap`;
 make it anew.
 """

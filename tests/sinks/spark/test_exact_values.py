@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ async def test_a_value_of_any_type_is_exact_in_the_lake_or_refused(
     assert refused == {"timestamp[ms]", "timestamp[ms, tz=UTC]"}, "beyond 64 bits of microseconds"
     assert not await differing(sink, topic, kept), "verify calls it equal"
     await sink.close()
-    table = bench.table("public.exact") if format != "parquet" else None
+    table: Any = bench.table("public.exact") if format != "parquet" else None
     places = {} if table is None else {key: at for at, key in enumerate(table["id"].to_pylist())}
     for row in given:
         [(name, value)] = [(name, value) for name, value in row.items() if name != "id"]

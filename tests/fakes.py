@@ -156,6 +156,9 @@ class MemoryFiles:
         if self.files.pop(path, None) is not None:
             self._changed(path.parent)
 
+    def free_bytes(self, path: Path) -> int:
+        return 1 << 30
+
     def make_directory(self, path: Path) -> None:
         for directory in (path, *path.parents):
             if directory not in self.directories:
@@ -368,6 +371,9 @@ class FaultyFiles:
     def remove(self, path: Path) -> None:
         self.before("remove", path)
         self._files.remove(path)
+
+    def free_bytes(self, path: Path) -> int:
+        return self._files.free_bytes(path)
 
     def make_directory(self, path: Path) -> None:
         self.before("make_directory", path)

@@ -45,6 +45,8 @@ class GeneratorSource:
         last = None if settings.total is None else end_of(history, settings.total)
         if last is None and self._context.until_end:
             last = history.opening  # what comes after it is made when it is asked for
+        if at >= history.opening:
+            self._tell(history.opening)  # an earlier life has read what is there at first
         pace = Pace(self._context.clock, settings.rate)
         while last is None or at < last:
             room = settings.batch_rows

@@ -46,7 +46,7 @@ from connectors.postgres.unfit import SetAside
 from connectors.postgres.wal.starting import check_origin
 from connectors.postgres.wal.stream import WalStream
 from connectors.postgres.watching import NEW_TABLES, Watch
-from connectors.source import Control, Remark, SourceContext
+from connectors.source import Control, Progress, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.client.together import let_go, together
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected
@@ -98,10 +98,9 @@ class Reading:
             )
             await watch.look_at_first(connection, before)
             reader = self._reader(standing)
-            start, positions = standing.start, dict(self._resume_from)
-            keys = Keys.begun(positions, tables)
+            positions, keys = dict(self._resume_from), Keys.begun(self._resume_from, tables)
             await self._keep_failover(line, standing)
-            if start is None:
+            if (start := standing.start) is None:
                 created = await self._new_slot(line, connection, standing, reader)
                 tables, catalog = await self._as_they_are_now(connection, tables)
                 keys = Keys.begun({}, tables)
@@ -124,6 +123,7 @@ class Reading:
                 changed[published.PART] = entries
                 positions |= changed
                 yield ChangeBatch(self._emptied(back, reader, start), changed)
+            self._say_read(tables, positions)
             names = Names.begun(
                 {} if standing.start is None else self._resume_from,
                 tables,
@@ -232,6 +232,15 @@ class Reading:
             )
             logger.warning("%s: %s", found.problem, found.cure)
         self._context.report(Remark(NEW_TABLES, found))
+
+    def _say_read(self, tables: Sequence[CapturedTable], positions: Positions) -> None:
+        """What earlier lives have read is done, whoever looks at this one."""
+        for each in tables:
+            said = positions.get(part_of(each.table))
+            ledger = None if said is None else Ledger.parse(said)
+            if ledger is not None and ledger.is_done and part_of(each.table) in self._resume_from:
+                rows = ledger.rows
+                self._context.report(Progress(each.table, rows, rows or None, is_done=True))
 
     async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
         name = slots.reader_name(self._context.pipeline)

@@ -36,6 +36,8 @@ class TableState:
     remembered: Remembered = field(default_factory=Remembered)
     is_read: bool = False
     """Whether it was read whole since the start."""
+    is_told: bool = False
+    """Whether it was said that what was there at first has been read."""
     compared_ms: int = 0
 
 
@@ -105,9 +107,13 @@ class Rounds:
             if fresh.num_rows:
                 operations = self._operations(table, state, fresh, is_first=is_first)
                 yield self._batch(table, fresh, operations, state)
-            self._context.report(Progress(table.id, count))
+            if is_first:
+                self._context.report(Progress(table.id, count))
             if page.num_rows < self._settings.batch_rows:
                 break
+        if not state.is_told:  # what an earlier life has read of it nobody counts any more
+            state.is_told = True
+            self._context.report(Progress(table.id, count if is_first else 0, is_done=True))
         if self._settings.deletes == "compare":
             self._learn(state, keys, rows, key_values)
         elif self._has_lag and sum(map(len, keys)) <= WINDOW_ROWS_MAX:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from core_log.client.retrying import TryAgain, UnknownTopic
+from core_log.client.retrying import DiskRefuses, TryAgain, UnknownTopic
 from core_log.errors import (
     BatchRejected,
     BatchTooLarge,
@@ -84,6 +84,8 @@ def refusal(code: int, *, message: str | None = None, **facts: object) -> Except
     known = ErrorCode(code)
     if known in UNKNOWN_TOPIC:
         return UnknownTopic("topic or partition does not exist", **facts)
+    if known == E.KAFKA_STORAGE_ERROR:
+        return DiskRefuses(message or known.meaning, **facts)
     if known in _KINDS:
         kind, problem, hint = _KINDS[known]
         return kind(problem, hint=hint, **facts)

@@ -10,6 +10,9 @@ from core_log.errors import HeadwaterError, LogRejected, LogUnavailable
 
 T = TypeVar("T")
 
+DISK_S = 3.0
+"""How long a disk that refuses may be a hiccup of which nobody need hear."""
+
 
 class TryAgain(Exception):
     """This attempt is over, but a later one may succeed."""
@@ -21,6 +24,10 @@ class TryAgain(Exception):
 
 class UnknownTopic(TryAgain):
     """The cluster does not know the topic, or does not know it yet."""
+
+
+class DiskRefuses(TryAgain):
+    """The disk of the log takes nothing just now: whoever waits shall hear of it soon."""
 
 
 class Patience:
@@ -42,9 +49,11 @@ class Patience:
             try:
                 return await attempt()
             except TryAgain as again:
-                bound_s = (
-                    min(patience_s, topic_s) if isinstance(again, UnknownTopic) else patience_s
-                )
+                bound_s = patience_s
+                if isinstance(again, UnknownTopic):
+                    bound_s = min(patience_s, topic_s)
+                elif isinstance(again, DiskRefuses):
+                    bound_s = min(patience_s, DISK_S)
                 if loop.time() - started + delay_s > bound_s:
                     raise given_up(again, settings) from again
             # Jitter keeps clients that lost the same broker from coming back all at once.
@@ -55,5 +64,8 @@ class Patience:
 def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
     if isinstance(again, UnknownTopic):
         return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
+    if isinstance(again, DiskRefuses):
+        hint = "free some space on the disk of the log, or see to it; everything then goes on"
+        return LogUnavailable(again.reason, hint=hint, **again.facts)
     hint = f"is the cluster at {', '.join(settings.bootstrap)} up?"
     return LogUnavailable(again.reason, hint=hint, **again.facts)

@@ -55,6 +55,10 @@ class Files(Protocol):
     def rename(self, old: Path, new: Path) -> None: ...
     def remove(self, path: Path) -> None: ...
     def make_directory(self, path: Path) -> None: ...
+    def free_bytes(self, path: Path) -> int:
+        """What the disk below it still takes of this user."""
+        ...
+
     def remove_directory(self, path: Path) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
     def lock(self, path: Path) -> File | None:
@@ -75,6 +79,16 @@ class FileRange(NamedTuple):
 
     def read(self) -> bytes:
         return self.file.read(self.position, self.size)
+
+
+def refusal_of(files: Files, directory: Path, error: OSError) -> str:
+    """What the disk has refused, where, and what room it has."""
+    reason = (error.strerror or str(error)).lower()
+    try:
+        room = f", {files.free_bytes(directory):,} bytes free"
+    except OSError:
+        room = ""
+    return f"the disk refused a write: {reason}{room} at {directory}"
 
 
 def write_all(file: File, position: int, data: Bytes) -> None:
@@ -175,6 +189,10 @@ class OsFiles:
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def remove_directory(self, path: Path) -> None:
         path.rmdir()

@@ -1,5 +1,6 @@
 """One partition on this broker: appended to at its end, read anywhere, shortened at its start."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.checkpoints import PartitionMarks
 from core_log.storage.durability import Durability, RemovalJob
 from core_log.storage.durability import SyncJob as SyncJob
-from core_log.storage.files import Bytes, File, FileRange, Files
+from core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
 from core_log.storage.growth import Growth
 from core_log.storage.leader_epochs import UNDEFINED, EpochCache
 from core_log.storage.log_config import LogConfig
@@ -24,6 +25,8 @@ from core_log.storage.segments import Segments
 from core_log.storage.snapshots import SPACING_BYTES, Snapshots
 from core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
 from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
+
+logger = logging.getLogger(__name__)
 
 RANGES_MAX = 16
 """Files that one answer is read from: each stays open until it is sent."""
@@ -62,6 +65,8 @@ class PartitionLog:
         self.start_offset = min(max(marks.start, segments.first.base_offset), end_offset)
         self._durability = Durability(files, end_offset)
         self._failure: str | None = None
+        self.refused = ""
+        """What the disk refused last; empty once it has taken something again."""
         self._config = config
         segments.may_skip = config.is_compacted or marks.cleaned_to > 0
         self._growth = Growth(segments.active, config, snapshot_size=segments.active.size)
@@ -317,6 +322,7 @@ class PartitionLog:
 
     def synced(self, job: SyncJob) -> None:
         """The job ran to its end."""
+        self.refused = ""
         self._durability.on_synced(job)
 
     def sync_failed(self, error: Exception) -> None:
@@ -560,10 +566,13 @@ class PartitionLog:
         return self._refusal(error)
 
     def _refusal(self, error: OSError) -> StorageFailed:
+        refused = refusal_of(self._files, self.directory, error)
+        if not self.refused:
+            logger.error("%s", refused)
+        self.refused = refused
         return StorageFailed(
-            "the disk refused a write",
+            refused,
             topic=self.topic,
             partition=self.partition,
-            reason=error.strerror or str(error),
             hint="free some space, or see to the disk; appends go on as soon as it lets them",
         )

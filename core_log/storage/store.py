@@ -92,6 +92,11 @@ class Store:
         return self._partitions
 
     @property
+    def refused(self) -> str:
+        """What the disk refused last; empty while it takes everything."""
+        return next((log.refused for log in self._partitions.values() if log.refused), "")
+
+    @property
     def found(self) -> frozenset[TopicPartition]:
         """Those that lie in the directory, open or not."""
         return frozenset(self._found)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.journal.schemas import StoredSchema
 
 TARGET = click.argument("target", metavar="PIPELINE/TABLE")
-HEAD = ("ID", "SINCE", "COLUMNS", "KEY", "CHANGE")
+HEAD = ("ID", "SINCE", "POSITION", "COLUMNS", "KEY", "CHANGE")
 
 
 @click.group()
@@ -41,6 +41,7 @@ def history(output: Output, target: str, data: Path | None, bootstrap: str | Non
         (
             str(each.id),
             time_text(each.recorded_ms),
+            ", ".join(each.positions.values()) or None,
             len(each.schema.columns),
             ", ".join(each.schema.key) or None,
             "; ".join(_words(change) for change in changed) or None,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WATCH_MS = 2_000
 PIPED_WIDTH = 120
+TABLES_SHOWN = 20
 
 
 @click.command()
@@ -29,6 +30,7 @@ PIPED_WIDTH = 120
     is_flag=True,
     help="Show where source and sinks stand, and which moment of the source that is.",
 )
+@click.option("--all", "shows_all", is_flag=True, help="Show every table, however many there are.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -37,22 +39,24 @@ def status(
     pipeline: str | None,
     watch: bool,
     positions: bool,
+    shows_all: bool,
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
     """Show the running pipelines, or only PIPELINE.
 
     Answers on one screen whether it is running, how far behind it is, how much of the snapshot is
-    left, and what is quarantined. With --json the fields of docs/status.md.
+    left, and what is quarantined. Of more than 30 tables the states are counted, and the 20 that
+    need somebody most are shown; --all shows the rest. With --json the fields of docs/status.md.
     """
     address = LogAddress(data, bootstrap)
     owner = address.owner()
     if watch:
-        run_until_signal(_watch(output, owner, pipeline))
+        run_until_signal(_watch(output, owner, pipeline, shows_all=shows_all))
     found = chosen(owner.status(), pipeline)
     if positions:
         found = {**found, "positions": run_until_signal(_positions(output, address, found))}
-    output.result(found, _lines(output, found, with_positions=positions))
+    output.result(found, _lines(output, found, with_positions=positions, shows_all=shows_all))
 
 
 def chosen(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, Any]:
@@ -69,12 +73,20 @@ def chosen(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, An
     return {**snapshot, "pipelines": {pipeline: found[pipeline]}}
 
 
-def _lines(output: Output, snapshot: Mapping[str, Any], *, with_positions: bool) -> Iterator[str]:
+def _lines(
+    output: Output, snapshot: Mapping[str, Any], *, with_positions: bool, shows_all: bool
+) -> Iterator[str]:
     from pipelines.watching.progress import speaks_unicode
-    from pipelines.watching.status_screen import screen
+    from pipelines.watching.status_screen import SUMMED_FROM, screen
 
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
-    for line in screen(snapshot, width=width, has_unicode=speaks_unicode(sys.stdout.encoding)):
+    most = max((len(each["tables"]) for each in snapshot["pipelines"].values()), default=0)
+    for line in screen(
+        snapshot,
+        width=width,
+        tables_max=None if shows_all or most <= SUMMED_FROM else TABLES_SHOWN,
+        has_unicode=speaks_unicode(sys.stdout.encoding),
+    ):
         yield "".join(
             output.styled(span.text, fg=span.style) if _is_color(span.style) else span.text
             for span in line
@@ -123,7 +135,7 @@ async def _positions(
     return found
 
 
-async def _watch(output: Output, owner: "Owner", pipeline: str | None) -> None:
+async def _watch(output: Output, owner: "Owner", pipeline: str | None, *, shows_all: bool) -> None:
     """On a terminal drawn in place; elsewhere one answer after the other."""
     from pipelines.watching.progress import ProgressView, is_drawable
 
@@ -137,5 +149,6 @@ async def _watch(output: Output, owner: "Owner", pipeline: str | None) -> None:
         if output.as_json:
             output.write(envelope(found))
         else:
-            output.result(found, [*_lines(output, found, with_positions=False), ""])
+            lines = _lines(output, found, with_positions=False, shows_all=shows_all)
+            output.result(found, [*lines, ""])
         await asyncio.sleep(WATCH_MS / 1_000)

@@ -1,6 +1,6 @@
 """The history of every topic's table schema, in `__headwater_schemas`: written once, read by id."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -30,7 +30,8 @@ class StoredSchema:
     schema: TableSchema
     wire: WireSettings
     positions: Positions
-    """Where the source stood when the schema was first seen."""
+    """Where in the source's history the first change of this form stands: what the header
+    `headwater.at` of its record says. Empty in logs of before that was kept."""
     recorded_ms: int
 
 
@@ -133,7 +134,7 @@ class SchemaBook:
         schema: TableSchema,
         wire: WireSettings,
         *,
-        positions: Positions,
+        positions: Callable[[], Positions],
         now_ms: int,
     ) -> tuple[StoredSchema, bool]:
         """The schema under its number, and whether that is new and has to be appended."""
@@ -153,7 +154,7 @@ class SchemaBook:
             id=1 if newest is None else newest.id + 1,
             schema=schema,
             wire=wire,
-            positions=positions,
+            positions=positions(),
             recorded_ms=now_ms,
         )
         self._newest[topic] = stored

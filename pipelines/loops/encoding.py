@@ -146,7 +146,6 @@ class Encoder:
         self,
         changes: TableChanges,
         *,
-        positions: Positions,
         now_ms: int,
         is_from_log: bool = False,
     ) -> AsyncGenerator[Sequence[Portion], None]:
@@ -163,7 +162,11 @@ class Encoder:
             if begun is None and (newest := await self._book.newest(route.topic)) is not None:
                 self._before_log.check(changes.schema, newest.schema)
             stored, is_new = await self._book.current(
-                route.topic, declared(kept.schema), self._wire, positions=positions, now_ms=now_ms
+                route.topic,
+                declared(kept.schema),
+                self._wire,
+                positions=partial(_positions_of, kept),
+                now_ms=now_ms,
             )
             self._stored[kept.schema.table] = stored
             if is_new:
@@ -374,6 +377,13 @@ def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryA
         others = firsts[others.clip(0, len(changes) - 1)]
         columns[name] = encoded.keys.take(pa.array(others, mask=~chosen))
     return columns
+
+
+def _positions_of(changes: TableChanges) -> Positions:
+    """Where in the source's history the first of them stands, as its record says it."""
+    at = _at(changes.slice(0, 1))
+    first: bytes = at if isinstance(at, bytes) else at[0].as_py()
+    return {AT_HEADER: first.decode()}
 
 
 def _at(changes: TableChanges) -> pa.BinaryArray | bytes:

@@ -327,7 +327,6 @@ class _Filling:
         tally.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
         encoded = self.encoder.encode(
             changes,
-            positions=self.positions,
             now_ms=self.clock.now_ms(),
             is_from_log=is_from_log,
         )

@@ -241,7 +241,7 @@ async def _append(
     )
     touched: dict[TopicPartition, Stretch] = {}
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
-    async with aclosing(encoder.encode(changes, positions={}, now_ms=now_ms)) as pieces:
+    async with aclosing(encoder.encode(changes, now_ms=now_ms)) as pieces:
         async for portions in pieces:
             for portion in portions:
                 assert portion.is_data, "only rows under a schema that the log has are written"

@@ -35,6 +35,8 @@ class Claim:
     tell_http: Callable[[str], None] | None
     """Tells everybody else where the console is; None where another process says where it is."""
     close: Callable[[], Awaitable[None]]
+    problem: Callable[[], str] = str
+    """What is wrong with the disk of the log, where this process has it; empty where nothing is."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
@@ -63,6 +65,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
         log.running.token,
         log.running.write_endpoint,
         log.close,
+        lambda: log.running.broker.store.refused,
     )
 
 

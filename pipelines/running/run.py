@@ -155,6 +155,7 @@ class _Run:
             self._around,
             prepare=_prepare_here,
         )
+        self._board.log_problem = claimed.problem
         self._pipelines.run_in(processes=self._processes, units=units, bootstrap=claimed.bootstrap)
         watching = self._tasks.create_task(self._watch(claimed))
         try:

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 
 from pipelines.terminal.output import Output
 
+PROGRESS = "headwater.progress"
+"""Where sinks log how far their long work is."""
+
 
 class Remarks(logging.Handler):
     """Errors always, warnings unless quiet, the rest as `-v` and `-vv` ask for it."""
@@ -17,6 +20,8 @@ class Remarks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             self._output.note(f"{record.levelname.lower()}: {record.getMessage()}")
+        elif record.name == PROGRESS:
+            self._output.note(record.getMessage())
         else:
             self._output.detail(f"{record.name}: {record.getMessage()}")
 
@@ -28,8 +33,10 @@ def remarks_from_logs(output: Output) -> Iterator[None]:
     level = root.level
     root.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(output.verbosity, 2)])
     root.addHandler(remarks)
+    logging.getLogger(PROGRESS).setLevel(logging.INFO)
     try:
         yield
     finally:
         root.removeHandler(remarks)
         root.setLevel(level)
+        logging.getLogger(PROGRESS).setLevel(logging.NOTSET)

@@ -66,7 +66,9 @@ class ProgressView:
 
 
 def log_lines(snapshot: Facts) -> list[str]:
-    return [log_line(name, pipeline) for name, pipeline in snapshot["pipelines"].items()]
+    problem = [f"the log: {snapshot['log_problem']}"] if snapshot["log_problem"] else []
+    lines = [log_line(name, pipeline) for name, pipeline in snapshot["pipelines"].items()]
+    return [*problem, *lines]
 
 
 def drawn(snapshot: Facts, console: "Console") -> "Text":

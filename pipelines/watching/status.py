@@ -1,6 +1,6 @@
 """What is known of running pipelines: reports come in, one picture of them goes out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from core_log.clock import Clock
 from pipelines.reports import (
@@ -42,6 +42,7 @@ class StatusBoard:
         self._pipelines: dict[str, dict[str, UnitStatus]] = {}
         self._ends: Mapping[str, int] = {}
         self._verified: dict[str, dict[str, Verified]] = {}
+        self.log_problem: Callable[[], str] = str
         self.is_stopping = False
         """Whether everything is about to stop because somebody stops this process."""
 
@@ -111,6 +112,7 @@ class StatusBoard:
             "at_ms": self._clock.now_ms(),
             "started_ms": self._started_ms,
             "is_stopping": self.is_stopping,
+            "log_problem": self.log_problem(),
             "pipelines": {name: self._pipeline(name) for name in self._pipelines},
         }
 

@@ -2,6 +2,7 @@
 wrong."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ REASON_LINES_MAX = 3
 SINCE_MS_MIN = 1_000
 GAP = "  "
 TABLE_CELLS_MIN, TABLE_CELLS_MAX = 12, 48
+SUMMED_FROM = 30
+"""With more tables than this their states are counted first, where there is room for it."""
+SUMMED_LINES_MIN = 12
 
 
 class Span(NamedTuple):
@@ -67,18 +71,35 @@ VERIFIED = Column("VERIFIED", 22)
 """Only there where something was verified, and the screen is wide."""
 
 
+class Room(NamedTuple):
+    """How much of all tables is shown; of too many those that need somebody come first."""
+
+    lines: int | None = None
+    tables: int | None = None
+    rest_hint: str = "a higher window or --json shows them"
+    """How the others are seen."""
+
+
 def screen(
-    snapshot: Facts, *, width: int, lines_max: int | None = None, has_unicode: bool = True
+    snapshot: Facts,
+    *,
+    width: int,
+    lines_max: int | None = None,
+    tables_max: int | None = None,
+    has_unicode: bool = True,
 ) -> list[Line]:
-    """Lines of at most `width` cells. Of too many tables those that need somebody come first."""
+    """Lines of at most `width` cells, and lines of at most `tables_max` tables of a pipeline."""
     found = snapshot["pipelines"]
-    if not found:
-        return [[Span("no pipeline is running here", "dim")]]
     lines: list[Line] = []
+    if problem := snapshot["log_problem"]:
+        wrapped = textwrap.wrap(f"LOG {printable(problem)}", max(width, 20))
+        lines += [[Span(part, "red")] for part in wrapped]
+    if not found:
+        return [*lines, [Span("no pipeline is running here", "dim")]]
     for index, (name, pipeline) in enumerate(found.items()):
-        rest = None
+        rest = Room(tables=tables_max, rest_hint="--all shows them") if tables_max else Room()
         if lines_max is not None:
-            rest = max((lines_max - len(lines)) // (len(found) - index), 1)
+            rest = Room(max((lines_max - len(lines)) // (len(found) - index), 1))
         block = list(_block(name, pipeline, snapshot["at_ms"], width, rest, has_unicode))
         lines += ([[]] if lines else []) + block
     return [cut(line, width) for line in lines]
@@ -122,7 +143,7 @@ def _reading_text(readings: Sequence[Facts]) -> str:
 
 
 def _block(
-    name: str, pipeline: Facts, at_ms: int, width: int, lines_max: int | None, has_unicode: bool
+    name: str, pipeline: Facts, at_ms: int, width: int, whole: Room, has_unicode: bool
 ) -> Iterator[Line]:
     tables = pipeline["tables"]
     state = pipeline["state"]
@@ -139,7 +160,12 @@ def _block(
     yield from [head, *units]
     if tables:
         told = {unit["reason"] for unit in pipeline["units"].values()}
-        room = None if lines_max is None else max(lines_max - len(units) - 2, 3)
+        room, is_summed = whole, len(tables) > SUMMED_FROM
+        if whole.lines is not None:
+            is_summed = is_summed and whole.lines >= SUMMED_LINES_MIN
+            room = whole._replace(lines=max(whole.lines - len(units) - 2 - is_summed, 3))
+        if is_summed:
+            yield _summary(tables)
         yield from _table_lines(tables, told, at_ms, width, room, has_unicode)
 
 
@@ -182,7 +208,7 @@ def _table_lines(
     told: Collection[str],
     at_ms: int,
     width: int,
-    lines_max: int | None,
+    whole: Room,
     has_unicode: bool,
 ) -> Iterator[Line]:
     """`told` are reasons that stand above already."""
@@ -196,6 +222,8 @@ def _table_lines(
     heads += [_aligned(column.head, column) for column in columns]
     yield [Span(GAP.join(heads), "dim")]
     order = sorted(tables, key=lambda table: _urgency(tables[table]))
+    left_out = 0 if whole.tables is None else max(len(order) - whole.tables, 0)
+    order = order[: len(order) - left_out]
     lines = [
         [
             _table(table, tables[table], cells, at_ms if is_verified else None, has_unicode),
@@ -203,12 +231,20 @@ def _table_lines(
         ]
         for table in order
     ]
-    shown = _as_many_as_fit(lines, lines_max)
+    shown = _as_many_as_fit(lines, whole.lines)
     for block in lines[:shown]:
         yield from block
-    if shown < len(lines):
-        left = counted(len(lines) - shown, "more table")
-        yield [Span(f"and {left}; a higher window or --json shows them", "dim")]
+    if left_out := left_out + len(lines) - shown:
+        yield [Span(f"and {counted(left_out, 'more table')}; {whole.rest_hint}", "dim")]
+
+
+def _summary(tables: Facts) -> Line:
+    """How many tables are in which state, the worst first."""
+    counts = Counter(table["state"] for table in tables.values())
+    line: Line = [Span("TABLES   ", "dim")]
+    for state in sorted(counts, key=WORST_FIRST.index):
+        line += [Span(f"{count_text(counts[state])} {state}", STYLES[state]), Span("   ")]
+    return line[:-1]
 
 
 def _as_many_as_fit(blocks: Sequence[Sequence[Line]], lines_max: int | None) -> int:
@@ -265,7 +301,7 @@ def _snapshot_text(reading: Facts | None, has_unicode: bool) -> str:
     if reading is None:
         return UNKNOWN
     if reading["is_done"]:
-        return f"done {count_text(reading['rows'])}"
+        return f"done {count_text(reading['rows'])}" if reading["rows"] else "done"
     if reading["fraction"] is None:
         return f"{count_text(reading['rows'])} rows"
     bar = progress_bar(reading["fraction"], has_unicode=has_unicode)

@@ -65,25 +65,31 @@ class TableStatus:
     """Commit time of the oldest change known to be in the log and not in the target."""
     dead_letters: int = 0
     problem: str = ""
+    has_set_aside: bool = False
+    """Whether records of the slice that is being applied went to the dead letters."""
     reading: Reading | None = None
     row_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
     byte_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
 
-    def lag_ms(self, unit_state: State, *, is_at_rest: bool, now_ms: int) -> int | None:
+    def lag_ms(
+        self, unit_state: State, *, is_at_rest: bool, is_at_end: bool, now_ms: int
+    ) -> int | None:
         """How old the oldest change is that has not passed; where everything known has, how long
         the last one took, and nothing once that was a while ago."""
         if self.committed_ms is None or self.moved_ms is None:
             return None
-        waiting_since = self.behind_since_ms
+        waiting_since = None if is_at_end else self.behind_since_ms
         if waiting_since is None and unit_state in (State.RETRYING, State.QUARANTINED):
             waiting_since = self.committed_ms
         if waiting_since is not None:
             return max(now_ms - waiting_since, 0)
         return 0 if is_at_rest else max(self.moved_ms - self.committed_ms, 0)
 
-    def json(self, unit_state: State, *, may_rest: bool, now_ms: int, monotonic_ms: int) -> Json:
+    def json(
+        self, unit_state: State, *, lag_records: int | None, now_ms: int, monotonic_ms: int
+    ) -> Json:
         rows_per_s = self.row_rate.per_s(now_ms=monotonic_ms)
-        is_at_rest = may_rest and not rows_per_s
+        is_at_rest = not lag_records and not rows_per_s
         return {
             "state": (self.state or unit_state).value,
             "reason": self.reason,
@@ -92,7 +98,9 @@ class TableStatus:
             "bytes": self.bytes,
             "rows_per_s": round(rows_per_s, 1),
             "bytes_per_s": round(self.byte_rate.per_s(now_ms=monotonic_ms), 1),
-            "lag_ms": self.lag_ms(unit_state, is_at_rest=is_at_rest, now_ms=now_ms),
+            "lag_ms": self.lag_ms(
+                unit_state, is_at_rest=is_at_rest, is_at_end=lag_records == 0, now_ms=now_ms
+            ),
             "committed_ms": self.committed_ms,
             "moved_ms": self.moved_ms,
             "dead_letters": self.dead_letters,
@@ -160,10 +168,14 @@ class UnitStatus:
             del self.positions[next(iter(self.positions))]
         self.positions_ms = now_ms
         self.waiting_since_ms = None
+        for table in self.tables.values():
+            if table.has_set_aside:  # what was set aside has passed with the rest of its slice
+                table.has_set_aside, table.behind_since_ms = False, None
 
     def set_aside(self, report: SetAside) -> None:
         table = self._table(report.table)
         table.dead_letters += report.records
+        table.has_set_aside = True
         table.problem = report.problem
 
     def remark(self, report: Remarked) -> None:
@@ -174,10 +186,10 @@ class UnitStatus:
     def tables_json(
         self, ends: Mapping[str, int], *, now_ms: int, monotonic_ms: int
     ) -> dict[str, Json]:
-        may_rest = not self._lag_records(ends)
+        lag_records = self._lag_records(ends)
         return {
             name: table.json(
-                self.state, may_rest=may_rest, now_ms=now_ms, monotonic_ms=monotonic_ms
+                self.state, lag_records=lag_records, now_ms=now_ms, monotonic_ms=monotonic_ms
             )
             for name, table in self.tables.items()
         }

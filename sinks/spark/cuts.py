@@ -7,8 +7,10 @@ from pathlib import Path
 from core_log.errors import SinkRejected
 from core_log.s3.settings import S3Settings
 from core_log.table_schema import TableId
+from sinks.files.stores import Store
 from sinks.sink import Cut
-from sinks.spark.ledger import Ledger
+from sinks.spark.ledger import DIRECTORY, Ledger
+from sinks.spark.naming import safe
 from sinks.spark.place import place_of
 
 
@@ -25,13 +27,15 @@ def tables_at(
     path: str,
     *,
     pipeline: str,
-    sink: str = "spark",
+    sink: str = "",
     cut: int | None = None,
     s3: S3Settings | None = None,
 ) -> TablesAt:
     """The newest cut that all tables have, or the newest one that is no later than `cut`, an
-    offset in the log's `__headwater_commits`. The sink has to have `consistent_cut: true`."""
+    offset in the log's `__headwater_commits`. The sink has to have `consistent_cut: true`; its name
+    is only needed where several sinks of the pipeline share the place."""
     place = place_of(path, s3 or S3Settings(), directory=Path.cwd())
+    sink = sink or _only_sink(place.store, pipeline, path)
     for entry in reversed(Ledger(place.store, pipeline=pipeline, sink=sink).entries()):
         held = entry.cut
         if held is not None and entry.versions and (cut is None or held.offset <= cut):
@@ -42,3 +46,22 @@ def tables_at(
         path=path,
         pipeline=pipeline,
     )
+
+
+def _only_sink(store: Store, pipeline: str, path: str) -> str:
+    """The one of this pipeline that keeps its tables there."""
+    start = f"{DIRECTORY}/{safe(pipeline)}."
+    found = {
+        name.removeprefix(start).partition("/")[0]
+        for name in store.names(DIRECTORY)
+        if name.startswith(start)
+    }
+    ledgers = {each: Ledger(store, pipeline=pipeline, sink=each) for each in sorted(found)}
+    sinks = [name for name, ledger in ledgers.items() if not ledger.head().recipe]
+    if len(sinks) > 1:
+        raise SinkRejected(
+            "several sinks of the pipeline keep their tables there",
+            hint=f'name one of them: sink="{sinks[0]}"',
+            sinks=", ".join(sinks),
+        )
+    return sinks[0] if sinks else ""

@@ -13,7 +13,7 @@ from sinks.spark.naming import safe
 
 ENTRIES_KEPT = 1_000
 """So many cuts can be opened, as long as the tables still have those versions."""
-HEAD = "head.json"
+DIRECTORY, HEAD = "_headwater", "head.json"
 
 
 class Passed(NamedTuple):
@@ -51,7 +51,7 @@ class Ledger:
 
     def __init__(self, store: Store, *, pipeline: str, sink: str) -> None:
         self._store = store
-        self._directory = f"_headwater/{safe(pipeline)}.{safe(sink)}"
+        self._directory = f"{DIRECTORY}/{safe(pipeline)}.{safe(sink)}"
         self._head: Entry | None = None
 
     def head(self) -> Entry:

@@ -9,6 +9,7 @@ from core_log.changes import TableChanges
 from core_log.log import Bounds, TopicPartition
 from core_log.table_schema import TableId
 from sinks.sink import Slice
+from sinks.spark.job_group import join_current
 from sinks.spark.kept_table import GatheredWork, Stretch, Work
 from sinks.spark.ledger import Entry
 from sinks.spark.settings import SparkSettings
@@ -137,7 +138,7 @@ class Portions:
         from sinks.spark.session import SessionChoices, open_session
 
         chosen = self.settings
-        return open_session(
+        session = open_session(
             SessionChoices(
                 master=chosen.master,
                 memory_bytes=chosen.memory_bytes,
@@ -146,6 +147,7 @@ class Portions:
                 config=dict(chosen.spark),
             )
         )
+        return join_current(session)
 
 
 def _topics_of(pieces: Iterable[TableChanges]) -> frozenset[str]:

@@ -37,6 +37,7 @@ from sinks.sink import (
     TableVersion,
 )
 from sinks.spark.column_types import spark_type
+from sinks.spark.job_group import PROGRESS, JobGroup
 from sinks.spark.kept_table import (
     ATTEMPTS_MAX,
     KeptTable,
@@ -54,8 +55,11 @@ from sinks.spark.spark_work import BadRecords
 from sinks.spark.table import TableState
 
 logger = logging.getLogger(__name__)
+progress = logging.getLogger(PROGRESS)
 
 Result = TypeVar("Result")
+
+CANCEL_AGAIN_S, PROGRESS_S = 0.2, 10.0
 
 
 class SparkSink:
@@ -495,11 +499,19 @@ async def _in_threads(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Rec
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Waits for the thread even when cancelled, so that no write goes on behind our back."""
-    running = asyncio.get_running_loop().run_in_executor(None, work)
+    """Waits for the thread even when cancelled, so that no write goes on behind our back; what it
+    has Spark do is cancelled, and done again by the next start."""
+    loop, group = asyncio.get_running_loop(), JobGroup()
+    began_s = loop.time()
+    running = loop.run_in_executor(None, partial(group.run, work))
     try:
-        return await asyncio.shield(running)
+        while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
+            if told := await loop.run_in_executor(None, group.told):
+                progress.info("%s, after %.0f s", told, loop.time() - began_s)
+        return running.result()
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():
+            await loop.run_in_executor(None, group.cancel)
+            await asyncio.wait([running], timeout=CANCEL_AGAIN_S)
         running.exception()  # nobody is left to be told of it
         raise

@@ -1,6 +1,7 @@
 """Changes that are encoded before their turn go into the log as they would have gone then."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -43,7 +44,7 @@ def batch(*tables: TableChanges) -> ChangeBatch:
 
 
 async def portions(encoder: Encoder, what: TableChanges) -> list[Portion]:
-    found = encoder.encode(what, positions={}, now_ms=NOW_MS)
+    found = encoder.encode(what, now_ms=NOW_MS)
     return [each async for together in found for each in together]
 
 
@@ -171,3 +172,13 @@ async def test_who_ends_early_leaves_nothing_running() -> None:
     assert closed
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert keys(await portions(encoder, last.tables[0])) == keys_of(last.tables[0])
+
+
+async def test_a_schema_says_where_in_the_source_its_first_record_stands() -> None:
+    encoder = World([]).encoder()
+
+    found = [await portions(encoder, each) for each in (changes(7), changes(8), changes(9, WIDER))]
+
+    stored = [decoded(each) for some in found for each in some if not each.is_data]
+    said = [json.loads(columns.values[0].as_py())["positions"] for columns in stored]
+    assert said == [{"headwater.at": "7"}, {"headwater.at": "9"}]

@@ -62,7 +62,7 @@ async def write(made: World, estimates: Estimates, *tables: TableId) -> None:
     )
     for table in tables:
         changes = changes_of(table.name, [(table.name, "c", 1, "x")], commit=1)
-        async for portions in encoder.encode(changes, positions={}, now_ms=0):
+        async for portions in encoder.encode(changes, now_ms=0):
             for portion in portions:
                 await made.log.append(portion.partition, portion.batch)
 
@@ -156,6 +156,6 @@ async def made_before(log: MemoryLog, loaded: LoadedPipeline, *, partitions: int
     topic = topic_rules(loaded).name_of(schema.table)
     await log.ensure_topic(TopicSettings(name=topic, partitions=partitions))
     stored, _ = await SchemaBook(log, loaded.name).current(
-        topic, schema, wire_of(loaded), positions={}, now_ms=0
+        topic, schema, wire_of(loaded), positions=dict, now_ms=0
     )
     await log.append(schemas_home(topic), encode_schema(stored))

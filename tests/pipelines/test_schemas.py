@@ -33,7 +33,7 @@ async def record(
 ) -> int:
     """As a new run of the pipeline would."""
     book, wire = SchemaBook(log, pipeline), wire or WireSettings()
-    stored, is_new = await book.current(TOPIC, schema, wire, positions={}, now_ms=1)
+    stored, is_new = await book.current(TOPIC, schema, wire, positions=dict, now_ms=1)
     if is_new:
         await log.append(schemas_home(TOPIC), encode_schema(stored))
     return stored.id

@@ -82,6 +82,7 @@ def test_nothing_is_claimed_of_pipelines_that_have_said_nothing() -> None:
         "at_ms": START_MS,
         "started_ms": START_MS,
         "is_stopping": False,
+        "log_problem": "",
         "pipelines": {},
     }
 
@@ -386,3 +387,53 @@ def test_a_pipeline_is_as_well_as_its_worst_unit(source: State, sink: State, bot
     watched.unit_is("sql", sink)
 
     assert watched.pipeline["state"] == both
+
+
+@pytest.mark.parametrize("other_ends_at", [20, 90])
+def test_a_newest_record_that_became_a_dead_letter_leaves_no_lag_behind(
+    watched: Watched, other_ends_at: int
+) -> None:
+    """Also where another table of the sink is behind."""
+    watched.unit_is("source", State.RUNNING)
+    watched.unit_is("sql", State.RUNNING)
+    watched.moved("source", committed_ms=START_MS)
+    watched.moved("sql", committed_ms=START_MS)
+    watched.moved("source", committed_ms=START_MS + 1)
+
+    watched.say(
+        SetAside("shop", "sql", ORDERS, 1, "it is no number"),
+        Stood("shop", "sql", {"shop.orders-0": "10", "shop.users-0": "19"}),
+    )
+    watched.board.know_ends({"shop.orders-0": 11, "shop.users-0": other_ends_at})
+    watched.clock.advance(60_000)
+
+    assert watched.pipeline["tables"][ORDERS]["lag_ms"] == 0
+
+
+def test_a_disk_that_refuses_stands_above_everything_else(watched: Watched) -> None:
+    watched.unit_is("source", State.RUNNING)
+
+    watched.board.log_problem = lambda: "the disk refused a write: no space left on device at /data"
+    lines = [plain(line) for line in screen(watched.board.snapshot(), width=120)]
+
+    assert lines[0] == "LOG the disk refused a write: no space left on device at /data"
+
+
+def test_of_hundreds_of_tables_states_are_counted_and_the_worst_come_first(
+    watched: Watched,
+) -> None:
+    watched.unit_is("source", State.RUNNING)
+    for number in range(300):
+        watched.moved("source", committed_ms=START_MS, table=f"public.t{number}")
+    held = StateChanged("shop", "source", "public.t250", State.QUARANTINED, "it is damaged")
+    watched.say(held)
+
+    snapshot = watched.board.snapshot()
+    few = [plain(line) for line in screen(snapshot, width=120, tables_max=20)]
+    every = [plain(line) for line in screen(snapshot, width=120)]
+
+    assert "TABLES   1 quarantined   299 streaming" in few
+    rows = [line for line in few if line.startswith("public.")]
+    assert rows[0].startswith("public.t250") and len(rows) == 20
+    assert few[-1] == "and 280 more tables; --all shows them"
+    assert sum(line.startswith("public.") for line in every) == 300

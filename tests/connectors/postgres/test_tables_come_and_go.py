@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.source import Progress, SourceReport
 from tests.connectors.postgres.snapshot.folding import (
     Folded,
     differing,
@@ -136,3 +137,20 @@ async def test_what_a_table_missed_under_a_name_that_is_left_out_is_read_again(
     await until_equal(folded, guest)
 
     assert not differing(folded, guest, "orders")
+
+
+async def test_what_was_read_before_a_restart_is_told_as_done(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT g, 'first' FROM generate_series(1, 9) g",
+    )
+    guest.publish()
+    folded, said = Folded(), list[SourceReport]()
+    await until_equal(folded, guest)
+
+    await until_equal(folded, guest, report=said.append)
+
+    done = [each for each in said if isinstance(each, Progress)]
+    assert [(str(each.table), each.rows, each.is_done) for each in done] == [
+        ("public.orders", 9, True)
+    ]

@@ -188,7 +188,7 @@ async def test_all_tables_can_be_opened_at_one_cut(tmp_path: Path) -> None:
     items.append(shape, ("c", {"id": 2, "price": 2}), ("c", {"id": 3, "price": 3}))
     await applied(bench, items)
 
-    newest = tables_at(bench.path, pipeline="shop", sink="sink")
+    newest = tables_at(bench.path, pipeline="shop")
     first = tables_at(bench.path, pipeline="shop", sink="sink", cut=2)
 
     of_items = TableId("public", "items")

@@ -52,8 +52,10 @@ def recover_transaction(
     last record tells everything. After an unclean start a transaction may also have begun of
     which no record is left: a client of version 2 that goes from one transaction straight to the
     next saves a disk round by not recording the second's beginning. Its epoch tells the two
-    apart, and is raised so that the client cannot commit what was lost. Partitions that could not
-    be looked into are `unseen`; a decision, or an abort, is due to them too.
+    apart, and is raised so that the client cannot commit what was lost. A client of version 1 would
+    be fenced by that: it keeps its epoch, and the record says that it has to abort first.
+
+    Partitions that could not be looked into are `unseen`; a decision, or an abort, is due to them.
     """
     recovery = Recovery()
     if was_clean and stored.state is TransactionState.ONGOING:
@@ -75,14 +77,19 @@ def recover_transaction(
             asked_by = ProducerIdentity(stored.producer_id, stored.last_epoch)
             recovery.earlier = (asked_by, stored.state.is_commit)
         raised = ProducerIdentity(finished.producer_id, finished.producer_epoch + 1)
+        keeps_epoch = stored.state is TransactionState.ONGOING and not stored.bumps_epoch
+        ender = stored.identity if keeps_epoch else raised
         for producer_id in sorted({each.producer.producer_id for each in undecided}):
             of_producer = [each for each in undecided if each.producer.producer_id == producer_id]
-            marker = raised if producer_id == raised.producer_id else of_producer[0].producer
+            marker = ender if producer_id == ender.producer_id else of_producer[0].producer
             partitions = frozenset(each.partition for each in of_producer)
             _mark(recovery, marker, partitions, commit=False)
         if stored.state is TransactionState.ONGOING:
-            _mark(recovery, raised, unseen, commit=False)
-        recovery.state = _aborted(finished, raised, fresh_producer_id, now_ms)
+            _mark(recovery, ender, unseen, commit=False)
+        if keeps_epoch:
+            recovery.state = _aborted_unheard(stored, now_ms)
+        else:
+            recovery.state = _aborted(finished, raised, fresh_producer_id, now_ms)
     return recovery
 
 
@@ -95,6 +102,12 @@ def _mark(
 ) -> None:
     if partitions:
         recovery.markers.append(MarkerBatch(producer, commit, partitions))
+
+
+def _aborted_unheard(stored: StoredTransaction, now_ms: int) -> StoredTransaction:
+    """Its client keeps the epoch, so the record must say until the client has ended it that nothing
+    of the transaction may be committed."""
+    return replace(stored, partitions=frozenset(), started_ms=now_ms, updated_ms=now_ms)
 
 
 def _aborted(

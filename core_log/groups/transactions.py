@@ -89,6 +89,13 @@ class StoredTransaction:
     def bumps_epoch(self) -> bool:
         return self.client_version >= VERSION_2
 
+    @property
+    def is_aborted_unheard(self) -> bool:
+        """Recovery has aborted it, and its client of version 1, who keeps the epoch, has still to
+        hear of it: open, and nowhere any more. Nobody opens a transaction without partitions.
+        """
+        return self.state is TransactionState.ONGOING and not self.partitions
+
     def with_last_epoch(self, epoch: int) -> "StoredTransaction":
         return replace(self, last_epoch=epoch)
 
@@ -226,7 +233,9 @@ class Transaction:
             return error
         current, is_open = self.current, self.current.state is TransactionState.ONGOING
         wanted = frozenset(partitions)
-        if is_open and wanted <= current.partitions:
+        if current.is_aborted_unheard:
+            return ErrorCode.TRANSACTION_ABORTABLE
+        if not wanted or (is_open and wanted <= current.partitions):
             return ErrorCode.NONE
         return replace(
             current,
@@ -254,6 +263,8 @@ class Transaction:
             error = self._check_end_version_1(producer, commit=commit)
         if error is not None:
             return error
+        if commit and self.current.is_aborted_unheard:
+            return ErrorCode.TRANSACTION_ABORTABLE
         return self._ended(
             commit=commit, version=version, fresh_producer_id=fresh_producer_id, now_ms=now_ms
         )

@@ -33,4 +33,6 @@ async def handle_add_offsets_to_txn(
     )
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE:
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     return AddOffsetsToTxnResponse(error_code=error)

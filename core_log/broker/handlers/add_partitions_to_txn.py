@@ -51,6 +51,8 @@ async def handle_add_partitions_to_txn(
     if context.api_version < FENCED_FROM:
         fenced, older = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
         errors = {at: older if error is fenced else error for at, error in errors.items()}
+    abortable, known = ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    errors = {at: known if error is abortable else error for at, error in errors.items()}
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=by_topic(transaction.topics, errors)
     )

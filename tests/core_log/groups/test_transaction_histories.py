@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from core_log.errors import LogUnavailable
 from core_log.groups.transaction_coordinator import TransactionCoordinator, TransactionLimits
+from core_log.groups.transactions import StoredTransaction
 from core_log.log import TopicPartition
 from tests.core_log.groups.simulated_world import SimulatedPartition, SimulatedPartitions, World
 from tests.core_log.groups.transaction_clients import TIMEOUT_MS, Client, Outcome
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.simulation
 
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 LIMITS = TransactionLimits(save_after_ms=50, retry_ms=1)
+UNMARKED_HISTORIES = 20
 HISTORIES = max(25, settings().max_examples // 4)
 
 
@@ -134,3 +136,21 @@ def check_what_was_told(world: World, clients: list[Client], *, is_settled: bool
 def test_no_history_tears_a_transaction(fails: float, seed: int) -> None:
     with suppress(asyncio.CancelledError):
         asyncio.run(history(seed, fails=fails))
+
+
+def test_without_the_mark_of_recovery_clients_of_version_1_tear_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StoredTransaction, "is_aborted_unheard", property(lambda _: False))
+
+    torn = [seed for seed in range(UNMARKED_HISTORIES) if is_torn(seed)]
+
+    assert torn
+
+
+def is_torn(seed: int) -> bool:
+    try:
+        asyncio.run(history(seed, fails=0.0))
+    except AssertionError as error:
+        return str(error).startswith(("torn", "committed and lost", "never committed"))
+    return False

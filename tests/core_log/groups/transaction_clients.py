@@ -27,6 +27,7 @@ class Told:
     acknowledged: dict[TopicPartition, list[str]] = field(default_factory=dict)
     outcome: Outcome = Outcome.OPEN
     wants_commit: bool = True
+    must_abort: bool = False
     announced: set[TopicPartition] = field(default_factory=set)
     """What a client of version 1 has added, which it does once per transaction and partition."""
 
@@ -57,12 +58,17 @@ class Client:
                     await self.start(coordinator)
                 elif self.now is None:
                     self.begin()
-                elif self.now.outcome is Outcome.OPEN and self.world.random.random() < 0.7:
+                elif self._may_write and self.world.random.random() < 0.7:
                     await self.produce(coordinator)
                 else:
                     await self.end(coordinator)
             except Fatal:
                 self.identity, self.now = None, None
+
+    @property
+    def _may_write(self) -> bool:
+        now = self.now
+        return now is not None and now.outcome is Outcome.OPEN and not now.must_abort
 
     async def start(self, coordinator: TransactionCoordinator) -> None:
         answer = await coordinator.init_producer_id(self.name, timeout_ms=TIMEOUT_MS)
@@ -106,6 +112,9 @@ class Client:
         if error is ErrorCode.NONE:
             return True
         self.now.outcome = Outcome.OPEN  # refused, so nothing was written
+        if error is ErrorCode.TRANSACTION_ABORTABLE:
+            self.now.must_abort, self.now.wants_commit = True, False
+            return False
         if not error.is_retriable:
             await self.give_up(coordinator)
             raise Fatal
@@ -121,7 +130,8 @@ class Client:
     async def end(self, coordinator: TransactionCoordinator) -> None:
         assert self.identity is not None and self.now is not None, "only within a transaction"
         now, identity = self.now, self.identity
-        if self.version == VERSION_1 and not now.announced and now.outcome is Outcome.OPEN:
+        is_untold = now.outcome is Outcome.OPEN and not now.must_abort
+        if self.version == VERSION_1 and not now.announced and is_untold:
             self.now = None  # such a client does not ask where it has announced nothing
             return
         now.outcome = Outcome.UNKNOWN
@@ -137,7 +147,7 @@ class Client:
             if self.version == VERSION_2:
                 self.identity = answer.producer
         elif answer.error is ErrorCode.TRANSACTION_ABORTABLE:
-            now.wants_commit = False
+            now.wants_commit, now.must_abort = False, True
         elif not answer.error.is_retriable:
             raise Fatal
 

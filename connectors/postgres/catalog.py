@@ -95,6 +95,8 @@ class CatalogColumn(NamedTuple):
     is_nullable: bool
     is_generated: bool
     """Computed from others. Neither captured nor read: the stream does not have it."""
+    number: int = 0
+    """Which it keeps for ever, whatever it is called, and no other column of the table gets."""
 
 
 class Partition(NamedTuple):
@@ -245,10 +247,10 @@ def _captured(
 ) -> CapturedTable:
     table = TableId(row.namespace, row.name)
     columns = tuple(
-        CatalogColumn(name, type_oid, modifier, dimensions, not required, bool(generated))
-        for name, type_oid, modifier, dimensions, required, generated in zip(
+        CatalogColumn(name, type_oid, modifier, dimensions, not required, bool(generated), number)
+        for name, type_oid, modifier, dimensions, required, generated, number in zip(
             row.names or (), row.types or (), row.modifiers or (), row.dimensions or (),
-            row.required or (), row.generated or (), strict=True,
+            row.required or (), row.generated or (), row.numbers or (), strict=True,
         )
     )  # fmt: skip
     by_number = dict(zip(row.numbers or (), row.names or (), strict=True))

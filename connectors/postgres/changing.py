@@ -33,6 +33,8 @@ OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Oper
 
 RESELECTED_HEADER = "headwater.reselected"
 """Names of the columns, with commas between, that come from a later look at the row."""
+UNAVAILABLE_HEADER = "headwater.unavailable"
+"""The same of columns that are null because they are gone at the source, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Filled:
     """Per column the values that were read anew."""
     placeholders: Mapping[int, Mask] = field(default_factory=dict)
     """Per column the values in whose place Debezium's word is wanted."""
+    unavailable: Mapping[int, Mask] = field(default_factory=dict)
+    """Per column that is gone at the source the values that nobody can read any more."""
 
 
 def fill_from_old(part: RowChanges) -> RowChanges:
@@ -258,17 +262,27 @@ class _Halves:
 
 
 def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
-    """Which columns were read anew, by name."""
-    if not filled.refilled:
-        return {}
-    columns = filled.part.relation.columns
+    """Which columns were read anew, and which could not be, by name."""
+    return {
+        header: _names(filled.part, masks)
+        for header, masks in (
+            (RESELECTED_HEADER, filled.refilled),
+            (UNAVAILABLE_HEADER, filled.unavailable),
+        )
+        if masks
+    }
+
+
+def _names(part: RowChanges, masks: Mapping[int, Mask]) -> pa.BinaryArray:
+    """Of the columns of each change's row, with commas between; null where there are none."""
+    columns = part.relation.columns
     names = [
         pc.if_else(pa.array(mask), f"{columns[place].name},", "")
-        for place, mask in sorted(filled.refilled.items())
+        for place, mask in sorted(masks.items())
     ]
     joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*names, EMPTY), 0, -1)
-    has_any = np.logical_or.reduce(list(filled.refilled.values()))
-    return {RESELECTED_HEADER: pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())}
+    has_any = np.logical_or.reduce(list(masks.values()))
+    return pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())
 
 
 def _check_keys(

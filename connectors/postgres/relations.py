@@ -43,6 +43,8 @@ class Capture:
     """Partitions whose identity is not of the key, so that it can change unseen."""
     has_unique_keys: bool = True
     """Whether no two rows have one key at any moment, as far as the catalogue says."""
+    numbers: tuple[int | None, ...] = ()
+    """Of the relation's columns, as long as the catalogue had them under their names."""
 
     def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
         columns = [
@@ -278,7 +280,14 @@ def capture_of(
         ),
         keyless_parts=() if table is None else tuple(table.partitions_without(_now(key, table))),
         has_unique_keys=table is not None and table.has_unique_keys,
+        numbers=_numbers(relation, table),
     )
+
+
+def _numbers(relation: Relation, table: CapturedTable | None) -> tuple[int | None, ...]:
+    columns = () if table is None else table.columns
+    known = {(each.name, each.type_oid): each.number for each in columns}
+    return tuple(known.get((each.name, each.type_oid)) for each in relation.columns)
 
 
 def _now(key: Key, table: CapturedTable) -> Key:

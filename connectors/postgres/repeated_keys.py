@@ -260,6 +260,7 @@ def _with_rows(
         whole,
         masks([source.refilled for source in sources]),
         masks([source.placeholders for source in sources]),
+        masks([source.unavailable for source in sources]),
     )
 
 

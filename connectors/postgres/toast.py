@@ -124,12 +124,15 @@ class Toast:
         rows_found = wanted.to_numpy()[read.keys]
         is_there[rows_found], picks[rows_found] = True, np.arange(len(rows_found))
         rows, left, refilled = list(part.rows), dict[int, Mask](), dict[int, Mask]()
+        unavailable = dict[int, Mask]()
         for place in places:
             mask = part.unchanged[place]
             if place in found:
                 values = found[place].take(pa.array(picks, mask=~is_there))
                 rows[place] = pc.if_else(pa.array(mask & is_there), values, rows[place])
                 refilled[place] = mask & is_there
+            elif (mask & is_there).any():  # a column that is gone, of a row that is not
+                unavailable[place] = mask & is_there
             lost = mask & ~is_there
             if lost.any():
                 left[place] = lost
@@ -143,7 +146,7 @@ class Toast:
             unchanged=left,
             has_unreadable=part.has_unreadable or read.has_unreadable,
         )
-        return Filled(filled, refilled=refilled)
+        return Filled(filled, refilled=refilled, unavailable=unavailable)
 
     async def _read(
         self,
@@ -197,7 +200,8 @@ class Toast:
         if not rows:
             return None
         columns = [_Column(*row[3:]) for row in rows if row[3] is not None]
-        now = _names_now(relation, [each.name for each in columns])
+        now = _names_now(capture, columns)
+        columns = [each for each in columns if each.is_there]
         now |= _renamed_key(capture, now, columns)
         if any(place not in now for place in capture.key_places):
             raise _of_another_key(capture)
@@ -215,11 +219,12 @@ class Toast:
 
 LOOK = """
 SELECT n.nspname, c.relname, c.relkind = 'r', a.attname, a.atttypid::int8,
-    coalesce(a.attnum = ANY ((k.indkey::int2[])[0:k.indnkeyatts - 1]), false)
+    coalesce(a.attnum = ANY ((k.indkey::int2[])[0:k.indnkeyatts - 1]), false),
+    a.attnum::int4, NOT a.attisdropped
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_attribute a
-    ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    ON a.attrelid = c.oid AND a.attnum > 0 AND a.attgenerated = ''
 LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
 WHERE c.oid = %s ORDER BY a.attnum
 """
@@ -246,6 +251,9 @@ class _Column(NamedTuple):
     name: str
     type_oid: int
     is_of_primary_key: bool
+    number: int
+    is_there: bool
+    """False once it was dropped: its number stays."""
 
 
 def _renamed_key(
@@ -272,15 +280,27 @@ def _of_another_key(capture: Capture) -> SourceRejected:
     )
 
 
-def _names_now(relation: Relation, names: Sequence[str]) -> dict[int, str]:
-    """What the relation's columns are called now, by their places; without those that are gone."""
-    now = {
-        place: column.name for place, column in enumerate(relation.columns) if column.name in names
-    }
-    has_kept_places = len(names) == len(relation.columns) and all(
-        names[place] == name for place, name in now.items()
+def _names_now(capture: Capture, columns: Sequence[_Column]) -> dict[int, str]:
+    """What the relation's columns are called now, by their places; without those that are gone. By
+    their numbers, where these are known; else by their places, where the table has never had
+    others; else by name and type, since a column of another name may be another one."""
+    relation = capture.relation
+    by_number = {each.number: each for each in columns}
+    by_name = {(each.name, each.type_oid): each for each in columns if each.is_there}
+    has_kept_places = len(columns) == len(relation.columns) and all(
+        each.is_there for each in columns
     )
-    return dict(enumerate(names)) if has_kept_places else now
+    now = {}
+    for place, (column, number) in enumerate(zip(relation.columns, capture.numbers, strict=True)):
+        if number is not None:
+            found = by_number.get(number)
+        elif has_kept_places:
+            found = columns[place]
+        else:
+            found = by_name.get((column.name, column.type_oid))
+        if found is not None and found.is_there:
+            now[place] = found.name
+    return now
 
 
 def _question(
@@ -343,7 +363,11 @@ def _of_read(read: Read, relation: Relation, capture: Capture) -> Filled:
         read.has_unreadable,
     )
     others = set(read.values) - set(capture.key_places)
-    return Filled(part, refilled={place: np.ones(count, np.bool_) for place in others})
+    gone = set(capture.places) - set(read.values)
+    every = np.ones(count, np.bool_)
+    return Filled(
+        part, refilled=dict.fromkeys(others, every), unavailable=dict.fromkeys(gone, every)
+    )
 
 
 def _captured_only(part: RowChanges, capture: Capture) -> RowChanges:

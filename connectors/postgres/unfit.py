@@ -196,4 +196,5 @@ def _kept(filled: Filled, keep: Mask) -> Filled:
         ),
         picked(filled.refilled),
         picked(filled.placeholders),
+        picked(filled.unavailable),
     )

@@ -1,14 +1,26 @@
 """A table that has been given another form since it was last asked for large values."""
 
+from collections.abc import Mapping
+from contextlib import aclosing
+
 import pytest
 
 from core_log.errors import SourceRejected
-from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
-from tests.connectors.postgres.stories import story
+from tests.connectors.postgres.snapshot.folding import (
+    Folded,
+    differing,
+    source_of,
+    until_equal,
+)
+from tests.connectors.postgres.stories import Event, events_of, story
 from tests.databases import Guest
 
 LARGE = "repeat('0123456789', 1000)"
 TEXT = "0123456789" * 1000
+PAGES = (
+    "CREATE TABLE pages (id int PRIMARY KEY, title text, body text)",
+    "ALTER TABLE pages ALTER body SET STORAGE EXTERNAL",
+)
 
 
 async def test_a_large_value_of_a_column_added_since_then_is_whole(guest: Guest) -> None:
@@ -103,3 +115,63 @@ async def test_where_the_key_is_another_one_by_now_that_is_said_and_cured(
 
     assert "take the table out of `tables` for one run" in refused.value.hint
     assert not differing(folded, guest, "pages")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["ALTER TABLE pages DROP body", "ALTER TABLE pages ADD other text DEFAULT 'wrong'"],
+        ["ALTER TABLE pages DROP body", "ALTER TABLE pages ADD other int DEFAULT 7"],
+        ["ALTER TABLE pages DROP body"],
+    ],
+)
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_value_of_a_column_that_is_gone_is_never_that_of_another(
+    guest: Guest, changes: list[str], is_running: bool
+) -> None:
+    guest.execute(*PAGES, f"INSERT INTO pages VALUES (1, 'a', {LARGE})")
+    guest.publish("pages")
+    behind = "; ".join(["BEGIN", "UPDATE pages SET title = 'b'", *changes, "COMMIT"])
+    async with story(guest) as told:
+        events = await told.tell(behind) if is_running else []
+    if not is_running:
+        guest.execute(behind)
+        events = await told_after(guest, told.positions)
+
+    [event] = [each for each in events if "body" in each.row]
+    assert event.row == {"id": 1, "title": "b", "body": None}
+    assert event.headers == {"headwater.unavailable": "body"}
+
+
+async def test_a_column_that_takes_the_name_of_one_that_is_gone_is_another(guest: Guest) -> None:
+    guest.execute(*PAGES, f"INSERT INTO pages VALUES (1, 'a', {LARGE})")
+    guest.publish("pages")
+    async with story(guest) as told:
+        [event] = await told.tell(
+            "BEGIN; UPDATE pages SET title = 'b'; ALTER TABLE pages DROP body;"
+            " ALTER TABLE pages ADD body text DEFAULT 'wrong'; COMMIT"
+        )
+
+    assert event.row == {"id": 1, "title": "b", "body": None}
+    assert event.headers == {"headwater.unavailable": "body"}
+
+
+async def test_a_renamed_column_of_a_table_that_lost_another_is_found(guest: Guest) -> None:
+    guest.execute(*PAGES, f"INSERT INTO pages VALUES (1, 'a', {LARGE})")
+    guest.publish("pages")
+    async with story(guest) as told:
+        [event] = await told.tell(
+            "BEGIN; UPDATE pages SET title = 'b'; ALTER TABLE pages DROP title;"
+            " ALTER TABLE pages RENAME body TO content; COMMIT"
+        )
+
+    assert event.row == {"id": 1, "title": "b", "body": TEXT}
+    assert event.headers == {"headwater.reselected": "body"}
+
+
+async def told_after(guest: Guest, positions: Mapping[str, str]) -> list[Event]:
+    source, found = source_of(guest, until_end=True), list[Event]()
+    async with aclosing(source.changes(dict(positions))) as batches:
+        async for batch in batches:
+            found += [event for changes in batch.tables for event in events_of(changes)]
+    return found

@@ -1,6 +1,6 @@
 """Debezium's `source` and `transaction` blocks, and where each change stands, as columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.lsn import lsn_text, lsn_texts
-from connectors.postgres.wal.burst import Int64s, Transactions
+from connectors.postgres.wal.burst import Int64s, Message, Transactions
 from core_log.changes import Cell, source_times
 from core_log.table_schema import TableId
 
@@ -58,13 +58,25 @@ class Origin:
 class Commits:
     """The transactions of one burst as cells: a constant where all changes are of one."""
 
-    def __init__(self, transactions: Transactions, *, last_end: int | None) -> None:
-        """`last_end`: where the transaction before them ended, where that is known."""
+    def __init__(
+        self, transactions: Transactions, *, last_end: int | None, alone: Sequence[Message] = ()
+    ) -> None:
+        """`last_end`: where the transaction before them ended, where that is known. `alone`:
+        messages outside of them, each of which ends something as well."""
         self._all = transactions
         ends = transactions.end_lsns
         known = -1 if last_end is None else last_end
-        self._before: Int64s = np.concatenate((np.array([known], np.int64), ends[:-1]))
+        ended: Int64s = np.concatenate((np.array([known], np.int64), ends))
+        for message in alone:
+            ended[message.behind + 1] = message.lsn
+        self._before = ended[:-1]
+        self.last_end = max(last_end or -1, int(ended.max()))
         self._texts: pa.StringArray | None = None
+
+    def ended_before(self, place: int) -> int | None:
+        """Where what came before this transaction ended, where that is known."""
+        end = int(self._before[place])
+        return None if end < 0 else end
 
     def names(self, places: Int64s) -> Cell:
         """The commit's place, as text: what `headwater.at` begins with."""

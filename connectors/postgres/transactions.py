@@ -54,6 +54,20 @@ class _Open:
         return sum(self.counts.values()) + self.messages
 
 
+class Events(NamedTuple):
+    """Of one table in their order: transaction, index in it, and place in the server's log."""
+
+    table: TableId
+    transactions: Int64s
+    indexes: Int64s
+    lsns: Int64s
+
+    @classmethod
+    def of(cls, placed: Placed) -> "Events":
+        changes = placed.changes
+        return cls(changes.schema.table, placed.transactions, _indexes(changes), placed.lsns)
+
+
 class Counted(NamedTuple):
     """What one burst brought, with its places in the transactions."""
 
@@ -72,14 +86,21 @@ class TransactionCounts:
         self._open: _Open | None = None
 
     def counted(
-        self, burst: Burst, placed: Sequence[Placed], told: Sequence[Message], *, now_ms: int
+        self,
+        burst: Burst,
+        placed: Sequence[Placed],
+        told: Sequence[Message],
+        left_out: Sequence[Events] = (),
     ) -> Counted:
-        sizes = [len(each.changes) for each in placed]
+        """`left_out`: events of rows that were set aside, which count as well."""
+        events_of_rows = [*(Events.of(each) for each in placed), *left_out]
+        sizes = [len(each.indexes) for each in events_of_rows]
         inside = [each for each in told if each.transaction is not None]
-        row_count, tables = sum(sizes), _tables(placed)
-        numbers = np.array([tables.index(each.changes.schema.table) for each in placed], np.int64)
+        row_count = sum(sizes)
+        tables = list(dict.fromkeys(each.table for each in events_of_rows))
+        numbers = np.array([tables.index(each.table) for each in events_of_rows], np.int64)
         of_table = np.repeat(numbers, np.array(sizes, np.int64))
-        of_transaction, indexes, lsns = _events(placed, inside)
+        of_transaction, indexes, lsns = _events(events_of_rows, inside)
         total = _ranks([of_transaction], indexes)
         within = _ranks([of_table, of_transaction[:row_count]], indexes[:row_count])
         if self._open is not None:
@@ -89,7 +110,7 @@ class TransactionCounts:
             within[goes_on[:row_count]] += known[of_table[goes_on[:row_count]]]
         ids = _ids(burst.transactions.xids[of_transaction], lsns)
         found, start = [], 0
-        for each, size in zip(placed, sizes, strict=True):
+        for each, size in zip(placed, sizes, strict=False):
             rows = slice(start, start + size)
             block: dict[str, Cell] = {
                 "id": ids[rows],
@@ -113,7 +134,7 @@ class TransactionCounts:
         of_messages = np.bincount(of_transaction[row_count:], minlength=width)
         order = np.lexsort((indexes, of_transaction))
         events = of_transaction[order], lsns[order]
-        return Counted(found, messages, self._told(burst, counts, of_messages, events, now_ms))
+        return Counted(found, messages, self._told(burst, counts, of_messages, events))
 
     def _told(
         self,
@@ -121,19 +142,19 @@ class TransactionCounts:
         counts: dict[TableId, Int64s],
         of_messages: Int64s,
         events: tuple[Int64s, Int64s],
-        now_ms: int,
     ) -> Notices | None:
         """`events`: of all in order their transactions, and their places in the server's log."""
         values: list[dict[str, Any]] = []
         transactions, (of_transaction, lsns) = burst.transactions, events
         firsts = np.searchsorted(of_transaction, np.arange(len(transactions.xids)))
         for number, xid in enumerate(transactions.xids.tolist()):
+            committed_ms = int(transactions.committed_us[number]) // 1_000
             here = {table: int(each[number]) for table, each in counts.items() if each[number]}
             is_open = number == 0 and self._open is not None
             if not is_open:
                 if not here and not of_messages[number]:
                     continue
-                values.append(_begin(f"{xid}:{lsns[firsts[number]]}", now_ms))
+                values.append(_begin(f"{xid}:{lsns[firsts[number]]}", committed_ms))
                 self._open = _Open(xid)
             opened = self._open
             assert opened is not None, "a transaction that has events has begun"
@@ -142,24 +163,20 @@ class TransactionCounts:
             opened.messages += int(of_messages[number])
             end = int(transactions.end_lsns[number])
             if end >= 0:
-                values.append(_end(f"{xid}:{end}", opened, now_ms))
+                values.append(_end(f"{xid}:{end}", opened, committed_ms))
                 self._open = None
         keys = [{"id": value["id"]} for value in values]
         return notices_of("transaction", keys, values)
 
 
-def _tables(placed: Sequence[Placed]) -> list[TableId]:
-    return list(dict.fromkeys(each.changes.schema.table for each in placed))
-
-
-def _events(placed: Sequence[Placed], inside: Sequence[Message]) -> tuple[Int64s, Int64s, Int64s]:
+def _events(rows: Sequence[Events], inside: Sequence[Message]) -> tuple[Int64s, Int64s, Int64s]:
     """Of all rows, and of the messages behind them: transaction, index in it, and place in the
     server's log."""
     told = [(each.transaction or 0, each.index, each.lsn) for each in inside]
     of_messages = np.array(told, np.int64).reshape(-1, 3).T
-    of_transaction = [*(each.transactions for each in placed), of_messages[0]]
-    indexes = [*(_indexes(each.changes) for each in placed), of_messages[1]]
-    lsns = [*(each.lsns for each in placed), of_messages[2]]
+    of_transaction = [*(each.transactions for each in rows), of_messages[0]]
+    indexes = [*(each.indexes for each in rows), of_messages[1]]
+    lsns = [*(each.lsns for each in rows), of_messages[2]]
     return np.concatenate(of_transaction), np.concatenate(indexes), np.concatenate(lsns)
 
 
@@ -169,17 +186,17 @@ def _ids(xids: Int64s, lsns: Int64s) -> pa.StringArray:
     return pc.binary_join_element_wise(*texts, ":")
 
 
-def _begin(name: str, now_ms: int) -> dict[str, Any]:
+def _begin(name: str, committed_ms: int) -> dict[str, Any]:
     return {
         "status": "BEGIN",
         "id": name,
         "event_count": None,
         "data_collections": None,
-        "ts_ms": now_ms,
+        "ts_ms": committed_ms,
     }
 
 
-def _end(name: str, opened: _Open, now_ms: int) -> dict[str, Any]:
+def _end(name: str, opened: _Open, committed_ms: int) -> dict[str, Any]:
     return {
         "status": "END",
         "id": name,
@@ -191,7 +208,7 @@ def _end(name: str, opened: _Open, now_ms: int) -> dict[str, Any]:
             ),
             *[{"data_collection": MESSAGE_COLLECTION, "event_count": 1}] * opened.messages,
         ],
-        "ts_ms": now_ms,
+        "ts_ms": committed_ms,
     }
 
 

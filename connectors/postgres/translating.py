@@ -3,10 +3,11 @@
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import numpy as np
 
-from connectors.postgres.changing import Filled, truncate, typed
+from connectors.postgres.changing import Filled, moved_keys, truncate, typed
 from connectors.postgres.heartbeat import OUR_PREFIXES
 from connectors.postgres.notices import Moment, messages
 from connectors.postgres.questions import Questions
@@ -14,9 +15,9 @@ from connectors.postgres.relations import Capture, Captures
 from connectors.postgres.repeated_keys import RepeatedKeys
 from connectors.postgres.source_block import Commits, Origin
 from connectors.postgres.toast import Toast
-from connectors.postgres.transactions import Block, Placed, TransactionCounts
+from connectors.postgres.transactions import Block, Events, Placed, TransactionCounts
 from connectors.postgres.unfit import SetAside, sifted
-from connectors.postgres.wal.burst import Burst, Message, RowChanges, Truncated
+from connectors.postgres.wal.burst import Burst, Event, Message, RowChanges, Truncated
 from core_log.changes import ChangeBatch, Notices, Positions
 from core_log.clock import Clock
 from core_log.errors import DecodeError
@@ -57,10 +58,13 @@ class Translator:
     _last_end: int | None = None
     _last_committed_us: int = 0
     _placed: list[Placed] = field(default_factory=list)
+    _left_out: list[Events] = field(default_factory=list)
+    """Rows that were set aside: they were events all the same."""
     _messages: list[tuple[Message, Moment]] = field(default_factory=list)
 
     async def translated(self, burst: Burst) -> AsyncGenerator[Translated, None]:
-        commits = Commits(burst.transactions, last_end=self._last_end)
+        alone = [each for each in burst.events if self._is_told(each) and each.transaction is None]
+        commits = Commits(burst.transactions, last_end=self._last_end, alone=alone)
         self.questions.told_of(burst.transactions.xids)
         size = 0
         for event in burst.events:
@@ -74,15 +78,13 @@ class Translator:
                             size = 0
             elif isinstance(event, Truncated):
                 await self._truncated(event, commits)
-            elif self.has_messages and event.prefix not in OUR_PREFIXES:
-                self._messages.append((event, self._moment(event, burst)))
+            elif self._is_told(event):
+                self._messages.append((event, self._moment(event, burst, commits)))
         last = self._batch(burst, is_last=True)
-        ends = burst.transactions.end_lsns
-        if len(ends):
+        if len(burst.transactions.xids):
             self._last_committed_us = int(burst.transactions.committed_us[-1])
-            known = ends[ends >= 0]
-            if len(known):
-                self._last_end = int(known[-1])
+        if commits.last_end >= 0:
+            self._last_end = commits.last_end
         if burst.position is not None:
             self.repeated_keys.forget()
         yield last
@@ -95,7 +97,8 @@ class Translator:
         ends: Notices | None = None
         if self.counts is not None:
             said = [message for message, _ in told]
-            changes, blocks, ends = self.counts.counted(burst, placed, said, now_ms=now_ms)
+            left_out, self._left_out = self._left_out, []
+            changes, blocks, ends = self.counts.counted(burst, placed, said, left_out)
             placed = [
                 Placed(each, before.transactions)
                 for each, before in zip(changes, placed, strict=True)
@@ -138,7 +141,12 @@ class Translator:
     def _sifted(self, filled: Filled, capture: Capture, commits: Commits) -> Filled:
         readable, rejects = sifted(filled, capture.with_nan(filled.part), commits)
         self.set_aside.add(rejects)
+        if rejects and self.counts is not None:
+            self._left_out.append(_left_out(filled.part, readable.part, capture))
         return readable
+
+    def _is_told(self, event: Event) -> TypeGuard[Message]:
+        return isinstance(event, Message) and self.has_messages and event.prefix not in OUR_PREFIXES
 
     async def _truncated(self, event: Truncated, commits: Commits) -> None:
         for relation in event.relations:
@@ -148,9 +156,22 @@ class Translator:
                 changes = truncate(event, capture, commits, self.origin)
                 self._placed.append(Placed(changes, np.array([event.transaction], np.int64)))
 
-    def _moment(self, message: Message, burst: Burst) -> Moment:
+    def _moment(self, message: Message, burst: Burst, commits: Commits) -> Moment:
+        """One outside of transactions has the time of the last one before it."""
         at, transactions = message.transaction, burst.transactions
-        if at is None:
-            return Moment(self._last_committed_us, self._last_end, None)
-        before = self._last_end if at == 0 else int(transactions.end_lsns[at - 1])
-        return Moment(int(transactions.committed_us[at]), before, int(transactions.xids[at]))
+        if at is not None:
+            committed_us, xid = int(transactions.committed_us[at]), int(transactions.xids[at])
+            return Moment(committed_us, commits.ended_before(at), xid)
+        if message.behind < 0:
+            return Moment(self._last_committed_us, None, None)
+        return Moment(int(transactions.committed_us[message.behind]), None, None)
+
+
+def _left_out(part: RowChanges, kept: RowChanges, capture: Capture) -> Events:
+    places = zip(kept.transactions.tolist(), kept.indexes.tolist(), strict=True)
+    known = set(places)
+    all_places = zip(part.transactions.tolist(), part.indexes.tolist(), strict=True)
+    is_lost = np.array([place not in known for place in all_places], np.bool_)
+    rows = np.repeat(np.flatnonzero(is_lost), 1 + moved_keys(part, capture)[is_lost])
+    table = capture.schema.table
+    return Events(table, part.transactions[rows], part.indexes[rows], part.lsns[rows])

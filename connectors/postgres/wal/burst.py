@@ -101,6 +101,8 @@ class Message:
     transaction: int | None
     """None for one outside of transactions, which is sent at once."""
     index: int
+    behind: int = -1
+    """The transaction of the burst that came before it, or that it is in; -1 where none did."""
 
 
 Event = RowChanges | Truncated | Message

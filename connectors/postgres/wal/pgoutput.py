@@ -306,6 +306,7 @@ def _message(body: bytes, transaction: int, index: int) -> Message:
         found.lsn,
         transaction if is_inside else None,
         index if is_inside else 0,
+        transaction,
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.postgres.lsn import parse_lsn
-from core_log.changes import Operation
+from core_log.changes import Operation, TableChanges
 from core_log.errors import SourceRejected
 from tests.connectors.postgres.stories import Story, short, story
 from tests.databases import Guest
@@ -231,6 +231,61 @@ async def test_messages_count_among_the_events_of_their_transaction(lines: Guest
     assert orders == [(1, 1), (3, 1), (1, 1), None]
     [row] = [each.transaction for each in told.tables if each.transaction is not None]
     assert [row["total_order"].to_pylist(), row["data_collection_order"].to_pylist()] == [[2], [1]]  # type: ignore[union-attr]
+
+
+async def test_a_transaction_has_the_time_of_its_commit(lines: Guest) -> None:
+    async with story(lines, transactions=True, messages=False) as told:
+        await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
+
+    [changes] = [each for each in told.tables if each.transaction is not None]
+    times = [each["ts_ms"] for each in said(told, "transaction")]
+    assert times == [changes.source["ts_ms"]] * 2
+
+
+async def test_a_message_outside_of_transactions_is_of_the_last_and_ends_something(
+    lines: Guest,
+) -> None:
+    beside = "SELECT pg_logical_emit_message(false, 'mine', 'said')"
+    rows = [f"INSERT INTO lines VALUES ({number}, 'x', 1)" for number in (1, 2, 3)]
+    async with story(lines) as told:
+        lines.execute("SELECT pg_logical_emit_message(true, 'begun', '')")
+        await told.tell(rows[0], beside, rows[1], beside, beside, rows[2])
+
+    inserts = [
+        (time, sequence, lsn)
+        for each in told.tables
+        for time, sequence, lsn in zip(
+            cells(each, "ts_us"), cells(each, "sequence"), cells(each, "lsn"), strict=True
+        )
+    ]
+    mine = [each["source"] for each in said(told, "message") if each["message"]["prefix"] == "mine"]
+    assert [each["ts_us"] for each in mine] == [inserts[0][0], inserts[1][0], inserts[1][0]]
+    assert [each["sequence"] for each in mine] == [
+        f'["{each["lsn"]}","{each["lsn"]}"]' for each in mine
+    ]
+    assert [sequence for _, sequence, _ in inserts[1:]] == [
+        f'["{mine[0]["lsn"]}","{inserts[1][2]}"]',
+        f'["{mine[2]["lsn"]}","{inserts[2][2]}"]',
+    ]
+
+
+def cells(changes: TableChanges, name: str) -> list[Any]:
+    cell = changes.source[name]
+    return cell.to_pylist() if isinstance(cell, pa.Array) else [cell] * len(changes)
+
+
+async def test_rows_that_are_set_aside_count_among_the_events(lines: Guest) -> None:
+    lines.execute("CREATE TABLE moments (id int PRIMARY KEY, at timestamp)")
+    async with story(lines, transactions=True, messages=False) as told:
+        await told.tell(
+            "BEGIN; INSERT INTO moments VALUES (1, '2020-01-01'), (2, '294276-12-31'),"
+            " (3, '2020-01-01'); COMMIT"
+        )
+
+    [changes] = [each for each in told.tables if each.transaction is not None]
+    [end] = [each for each in said(told, "transaction") if each["status"] == "END"]
+    assert len(changes) == 2 and end["event_count"] == 3
+    assert changes.transaction["total_order"].to_pylist() == [1, 3]  # type: ignore[index, union-attr]
 
 
 async def test_an_idle_stream_moves_its_position_with_a_heartbeat(lines: Guest) -> None:

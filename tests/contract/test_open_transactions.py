@@ -67,6 +67,10 @@ async def test_an_open_transaction_is_listed_described_and_found_at_its_partitio
         assert listed(wire, topic, version=0, state_filters=[ONGOING]) == [(producer_id, ONGOING)]
         assert listed(wire, topic, producer_id_filters=[producer_id + 1]) == []
         assert listed(wire, topic, duration_filter=HOUR_MS) == []
+        for pattern, hits in ((f"{topic[:3]}.*", 1), (topic[:3], 0), ("", 1), (None, 1)):
+            assert len(listed(wire, topic, version=2, transactional_id_pattern=pattern)) == hits
+        wrong = wire.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)
+        assert wrong.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
         odd = wire.ask(ListTransactionsRequest(state_filters=["Odd"]), 1)
         assert (odd.unknown_state_filters, odd.transaction_states) == (("Odd",), ())
         names = [topic, "nobody", ""]

@@ -1,4 +1,4 @@
-"""ListTransactions (key 66), versions 0 to 1: the transactional ids a broker looks after."""
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids a broker looks after."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from core_log.protocol.fields import Int16, Int32, Int64, Since
 from core_log.protocol.message import Request, request, response, struct
 
 
-@request(api_key=66, versions=(0, 1), flexible_from=0)
+@request(api_key=66, versions=(0, 2), flexible_from=0)
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     state_filters: Sequence[str] = ()
     producer_id_filters: Sequence[Int64] = ()
     duration_filter: Annotated[Int64, Since(1)] = -1
+    transactional_id_pattern: Annotated[str | None, Since(2)] = None
 
 
-@response(versions=(0, 1), flexible_from=0)
+@response(versions=(0, 2), flexible_from=0)
 class ListTransactionsResponse:
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -174,6 +174,15 @@ class Resuming(Protocol):
         ...
 
 
+@runtime_checkable
+class Replacing(Protocol):
+    """A source that finds out itself when a table has another key, and reads it again."""
+
+    def replaces_tables(self) -> bool:
+        """Whether its settings let it."""
+        ...
+
+
 class Snapshotable(Protocol):
     """A source whose tables can be read at one position, beside what is running, for `headwater
     verify`."""

@@ -173,6 +173,10 @@ class Catalog:
     """What it leaves out of tables is not captured; nothing while it is not there."""
     book: TypeBook
 
+    def chooses_key(self, table: TableId) -> bool:
+        """Whether the file says by what its rows are told apart."""
+        return any(Pattern(text).matches(str(table)) for text in self.keys)
+
     async def tables(self, connection: "AsyncConnection[Any]") -> list[CapturedTable]:
         """In the order of their names, but for those without any column to capture. Four
         statements, however many tables there are."""

@@ -11,11 +11,12 @@ from connectors.postgres.lsn import lsn_text
 from connectors.postgres.notices import heartbeat
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.standing import SERVER, STREAM
+from connectors.postgres.table_form import OTHER_KEY
 from connectors.postgres.translating import Translated, Translator
 from connectors.postgres.wal.burst import Burst, Message
 from connectors.postgres.wal.stream import WalStream
 from connectors.source import Control
-from core_log.changes import ChangeBatch, Notices, Positions
+from core_log.changes import ChangeBatch, Notices, Phase, Positions
 from core_log.client.together import let_go
 from core_log.clock import Clock
 
@@ -125,6 +126,9 @@ class Following:
         rows = await self._backfill.ready(self._reached)
         if rows is None:
             return None
+        for each in rows.replacements:
+            if each.phase is Phase.STARTED:
+                self._translator.captures.rekey(each.schema)
         return replace(rows, positions=self._translator.captures.kept(rows.positions))
 
     async def _keep_beating(self) -> None:
@@ -146,9 +150,12 @@ class Following:
                         positions = self._position() if is_boundary else {}
                         notices = (*part.notices, *self._beat()) if is_boundary else part.notices
                         yield part.batch(positions, notices)
-        if self._translator.captures.has_new_form:
-            self._translator.captures.has_new_form = False
+        captures = self._translator.captures
+        if captures.has_new_form:
+            captures.has_new_form = False
             self._heart.look_soon()
+        for table in captures.take_rekeyed():
+            self._backfill.read_again(table, OTHER_KEY, after=self._reached)
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from connectors.postgres import table_form
-from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection
 from connectors.postgres.looking import wal_end
 from connectors.postgres.snapshot import ledger
@@ -27,6 +27,8 @@ class NewForm:
     """Why its rows have to be read again; empty where the stream and targets follow."""
     after: int
     """The change is before this place in the write-ahead log."""
+    captured: CapturedTable | None = None
+    """As it is captured now, where it is to be read again."""
 
     @property
     def parts(self) -> dict[str, str]:
@@ -38,6 +40,7 @@ class FormWatch:
     """Over the tables that one life of the source captures."""
 
     tables: Sequence[CapturedTable]
+    catalog: Catalog
     known: dict[TableId, TableForm]
     """As it was told last."""
     may_read: bool
@@ -47,14 +50,19 @@ class FormWatch:
 
     @classmethod
     def of(
-        cls, positions: Positions, tables: Sequence[CapturedTable], *, may_read: bool
+        cls,
+        positions: Positions,
+        tables: Sequence[CapturedTable],
+        catalog: Catalog,
+        *,
+        may_read: bool,
     ) -> "FormWatch":
         known = {
             each.table: TableForm.parse(positions[part_of(each.table)])
             for each in tables
             if part_of(each.table) in positions
         }
-        return cls(tables, known, may_read)
+        return cls(tables, catalog, known, may_read)
 
     async def parts_at_start(self, positions: Positions, connection: Connection) -> dict[str, str]:
         """Parts of the position that say what changed while nobody looked, and which tables are
@@ -82,7 +90,9 @@ class FormWatch:
             why = "" if before is None else why_read_again(before, form)
             new.append(NewForm(table, form, self._allowed(table, why), after))
         self.known |= found
-        return new
+        oids = [each.form.oid for each in new if each.why]
+        now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}
+        return [replace(each, captured=now.get(each.form.oid)) for each in new]
 
     async def look_and_tell(self, connection: Connection) -> None:
         if self.told is not None and (new := await self.look(connection)):

@@ -92,7 +92,7 @@ class Reading:
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
             captured = {each.table: each.oid for each in tables}
-            forms = FormWatch.of(self._resume_from, tables, may_read=self._may_read)
+            forms = FormWatch.of(self._resume_from, tables, catalog, may_read=self._may_read)
             watch = Watch(
                 self._settings, self._context, self._publication, captured, entries, forms
             )
@@ -379,7 +379,7 @@ class Reading:
         return Translator(
             reader.origin,
             questions,
-            Captures(questions, catalog, tables, keys, names),
+            Captures(questions, catalog, tables, keys, names, may_replace=self._may_read),
             toast,
             RepeatedKeys(toast),
             self._context.clock,

@@ -12,6 +12,8 @@ from connectors.postgres.connecting import in_our_words
 from connectors.postgres.keys import Key, Keys, key_of
 from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
+from connectors.postgres.snapshot.ledger import Ledger, part_of
+from connectors.postgres.table_form import OTHER_KEY
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
@@ -119,7 +121,10 @@ class Captures:
         tables: Iterable[CapturedTable],
         keys: Keys,
         names: Names,
+        *,
+        may_replace: bool = True,
     ) -> None:
+        """`may_replace`: whether a table with another key can be read again."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names = keys, names
         self._chosen = Patterns(catalog.patterns)
@@ -130,12 +135,24 @@ class Captures:
         self._dropped: set[int] = set()
         """Tables that were looked up in vain; what was known of them before still is."""
         self._left_out: set[int] = set()
+        self.may_replace = may_replace
+        self.rekeyed: dict[int, TableId] = {}
+        self._told: dict[str, str] = {}
         self.has_new_form = False
         """The stream has told of a table in another form; whoever asks takes it back."""
 
+    def rekey(self, schema: TableSchema) -> None:
+        """From here on changes of the table go out under its key of now."""
+        for oid, table in [*self._tables.items()]:
+            if table.table == schema.table:
+                self._keys.learn(oid, schema.key)
+                del self._tables[oid]
+                self._known.pop(oid, None)
+
     def news(self) -> Positions:
         """What is to go along with the next position, so that nothing of it is forgotten."""
-        return {**self._keys.news(), **self._names.news()}
+        told, self._told = self._told, {}
+        return {**self._keys.news(), **self._names.news(), **told}
 
     def kept(self, positions: Positions) -> Positions:
         """What is written down of rows that were read beside the stream."""
@@ -159,9 +176,30 @@ class Captures:
         capture = self._remember(relation)
         if capture is None:
             self._leave_out(relation)
+        elif self._awaits_replacement(relation.oid, capture.schema):
+            self._known[relation.oid] = (relation, None)
+            return None
         else:
             self._keys.learn(relation.oid, capture.schema.key)
         return capture
+
+    def _awaits_replacement(self, oid: int, schema: TableSchema) -> bool:
+        """Whether changes are left out, as they have another key than the table's topic: all rows
+        are read after them, into another topic."""
+        before = self._keys.of(oid)
+        if before in (None, schema.key) or not (schema.key and self.may_replace):
+            return False
+        if self._catalog.chooses_key(schema.table):
+            return False
+        self.rekeyed[oid] = schema.table
+        self._told[part_of(schema.table)] = Ledger(oid=oid, reread=OTHER_KEY).text()
+        return True
+
+    def take_rekeyed(self) -> list[CapturedTable]:
+        """Tables whose changes are left out since this was asked last, as far as they are there."""
+        found = [self._tables[oid] for oid in self.rekeyed if oid in self._tables]
+        self.rekeyed.clear()
+        return found
 
     async def fitting(self, part: RowChanges) -> Capture | None:
         """The same for these very changes."""

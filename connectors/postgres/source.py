@@ -38,6 +38,9 @@ class PostgresSource:
         self._settings, self._context = settings, context
         self._reading: Reading | None = None
 
+    def replaces_tables(self) -> bool:
+        return self._settings.snapshot.mode != "never"
+
     def prepare(self) -> None:
         Thread(target=_load, name="load", daemon=True).start()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PREFIX = "form/"
 """Before a table's name, the part of the position that holds its form."""
 FORMAT_VERSION = 1
+OTHER_KEY = "the key of the table was changed"
 
 FORMS = """
 WITH RECURSIVE tree AS (
@@ -91,6 +92,7 @@ class TableForm:
     leaves: Mapping[int, Leaf]
     key: tuple[int, ...]
     """Its columns by their numbers."""
+    has_primary_key: bool
     attributes: tuple[Attribute, ...]
 
     def text(self) -> str:
@@ -102,6 +104,7 @@ class TableForm:
                 "persistence": self.persistence,
                 "leaves": {str(oid): list(leaf) for oid, leaf in self.leaves.items()},
                 "key": self.key,
+                "primary": self.has_primary_key,
                 "attributes": [list(each) for each in self.attributes],
             }
         ).decode()
@@ -121,6 +124,7 @@ class TableForm:
                 said["persistence"],
                 {int(oid): Leaf(*leaf) for oid, leaf in said["leaves"].items()},
                 tuple(said["key"]),
+                said["primary"],
                 tuple(Attribute(*each) for each in said["attributes"]),
             )
         except (KeyError, ValueError, TypeError):
@@ -162,17 +166,25 @@ def _form_of(
     }
     columns = tuple(Attribute(*each) for each in attributes or ())
     numbers = {each.name: each.number for each in columns}
-    key = key or [numbers[name] for name in chosen_key if name in numbers]
-    return TableForm(root, kind == "p", persistence, leaves, tuple(key), columns)
+    chosen = key or [numbers[name] for name in chosen_key if name in numbers]
+    return TableForm(root, kind == "p", persistence, leaves, tuple(chosen), bool(key), columns)
 
 
 def why_read_again(then: TableForm, now: TableForm) -> str:
     """What has become of the table that its stream does not bring; empty where it brings all."""
     if then.oid != now.oid:
         return ""  # another table, which is read in any case
-    if _key_of(then) != _key_of(now):
-        return ""  # its records have other keys, which the stream says
+    if _has_other_key(then, now):
+        return OTHER_KEY if now.key else ""
     return _leaves_differ(then, now) or _attributes_differ(then, now)
+
+
+def _has_other_key(then: TableForm, now: TableForm) -> bool:
+    """What the file chooses is an edit of it, and no change of the table."""
+    is_chosen = not (then.has_primary_key or now.has_primary_key)
+    if is_chosen and then.key != now.key:
+        return False
+    return _key_of(then) != _key_of(now)
 
 
 def _key_of(form: TableForm) -> list[tuple[str, int]]:

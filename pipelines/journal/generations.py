@@ -1,7 +1,7 @@
 """Which topic a table's changes go to now, where several have followed one another."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -34,6 +34,8 @@ class Switch:
     """Below is what was filled in from the former topic."""
     cleaned_to: Offsets
     """Of the new topic: compaction may have taken older values below this before they came here."""
+    is_filled: bool = True
+    """False where nothing went over: the source reads the table into the new topic as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,12 @@ class Generations:
     def first(self, topic: str) -> str:
         """What the first topic of a table was called, by any of its topics."""
         return next((each.first for each in self._steps() if each.switch.topic == topic), topic)
+
+    def switched(self, first: str, switch: Switch) -> "Generations":
+        """With one more topic of a table."""
+        line = self.lines.get(first, Line())
+        lines = {**self.lines, first: replace(line, switches=(*line.switches, switch))}
+        return replace(self, lines=lines)
 
     def next_topic(self, first: str) -> str:
         line = self.lines.get(first, Line())
@@ -175,6 +183,7 @@ def line_part(first: str, line: Line) -> dict[str, str | None]:
             "former_ends": _written(each.former_ends),
             "ends": _written(each.ends),
             "cleaned_to": _written(each.cleaned_to),
+            "filled": each.is_filled,
         }
         for each in line.switches
     ]
@@ -212,6 +221,7 @@ def _switch(said: Mapping[str, Any]) -> Switch:
         _read(said["former_ends"]),
         _read(said["ends"]),
         _read(said["cleaned_to"]),
+        said.get("filled", True),
     )
 
 

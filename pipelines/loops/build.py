@@ -255,9 +255,10 @@ def delivery_of(
         clock=clock,
         report=report,
     )
+    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     reader = SliceReader(
         log,
-        after_log=AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory),
+        after_log=after_log,
         fetch_bytes=limits.fetch_size_bytes,
         skipped=set_aside.skipped,
     )
@@ -289,8 +290,16 @@ def delivery_of(
         keeps_group=topics is None,
         clock=clock,
         report=report,
+        keeps_rows=lambda schema: keeps_rows(part, after_log.schema(schema).table),
         rebuilds=rebuilds or RebuildsNeeded(),
     )
+
+
+def keeps_rows(part: LoadedPart, target: TableId) -> bool:
+    """Whether a table of the target can be made anew from the log as it is now: it keeps rows, and
+    not every version of them."""
+    settings = part.settings
+    return hasattr(settings, "of") and settings.of(str(target)).mode in ("mirror", "soft_delete")
 
 
 def split_reader_of(

@@ -34,6 +34,11 @@ class Crossings:
                 for partition, end in switch.ends.items():
                     stands.setdefault(TopicPartition(switch.topic, partition), end)
 
+    def is_unfilled(self, topic: str) -> bool:
+        """Whether what a target holds of the former topic is no part of this one."""
+        switch = self._into.get(topic)
+        return switch is not None and not switch.is_filled
+
     def waits(self, topic: str, stands: Mapping[TopicPartition, int]) -> bool:
         """Whether the topic before this one has to come to its end first."""
         switch = self._into.get(topic)

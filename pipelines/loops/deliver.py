@@ -19,7 +19,7 @@ from core_log.errors import (
     TableFailed,
 )
 from core_log.log import Log
-from core_log.table_schema import TableId
+from core_log.table_schema import TableId, TableSchema
 from pipelines.journal.control import Desired
 from pipelines.journal.generations import load_generations
 from pipelines.journal.internal_topics import COMMITS
@@ -61,6 +61,8 @@ class Delivery:
     quarantine: Quarantine = field(default_factory=Quarantine)
     paused: frozenset[str] = frozenset()
     """Tables that were paused when this was last looked at."""
+    keeps_rows: Callable[[TableSchema], bool] = lambda _: False
+    """Whether the target of a table can be made anew, and keeps rows rather than their history."""
     rebuilds: RebuildsNeeded = field(default_factory=RebuildsNeeded)
     told_lost: set[str] = field(default_factory=set)
     """Topics of which it has been said that they are lost."""
@@ -105,7 +107,8 @@ async def _deliver_one(
     delivery: Delivery, part: Slice, offsets: GroupOffsets, *, waits: bool
 ) -> None:
     """`waits` until the log knows how far the target is, where nobody else does."""
-    applied = await _apply(delivery, part)
+    kept = await _without_replaced(delivery, part)
+    applied = None if kept is None else await _apply(delivery, kept)
     if applied is None:
         return
     delivery.slicer.applied(applied)
@@ -200,6 +203,21 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
             return part
         if all(each.topic == COMMITS for each in part.end):
             return None
+
+
+async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
+    """The same slice without tables that have another key from here on: of rows that a target keeps
+    none would stay as it is."""
+    found = delivery.slicer.replaced(part)
+    if not found:
+        return part
+    stored = await every_topic_of(delivery.log, delivery.pipeline)
+    found = {each for each in found if delivery.keeps_rows(stored[each].schema)}
+    if not found:
+        return part
+    error = RebuildNeeded("the table has another key at its source, and is read again as a whole")
+    part = _without_culprits(delivery, part, error, found)
+    return None if all(each.topic == COMMITS for each in part.end) else part
 
 
 def _tell_lost(delivery: Delivery) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ from core_log.rows.not_numbers import declared
 from core_log.rows.settings import WireSettings
 from core_log.settings import TopicSettings
 from core_log.table_schema import TableId, TableSchema
+from pipelines.journal.generations import Generations
 from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
 from pipelines.loops.busy_work import pieces_of, started
 from pipelines.loops.inexpressible import encoded_or_set_aside, sized
@@ -136,6 +137,29 @@ class Encoder:
                 route = self._routes[kept.schema.table]
                 makings = self._makings(route, kept, stored, now_ms)
                 self._begun.append(_Begun(changes, kept, stored, makings))
+
+    @property
+    def topics(self) -> TopicRules:
+        return self._topics
+
+    def stored_form(self, schema: TableSchema) -> TableSchema:
+        """As the log has it: masked, and without columns that are left out."""
+        return declared(self._before_log.apply(_no_changes(schema)).schema)
+
+    async def switch(
+        self, schema: TableSchema, generations: Generations, *, now_ms: int
+    ) -> Portion:
+        """The table's changes go to another topic from here on; returns its first schema."""
+        former = self._routes.pop(schema.table, None)
+        if former is not None:
+            self._owners.pop(former.topic, None)
+        self._stored.pop(schema.table, None)
+        self._topics = replace(self._topics, generations=generations)
+        route = await self._route(schema)
+        stored, _ = await self._book.current(
+            route.topic, self.stored_form(schema), self._wire, positions=dict, now_ms=now_ms
+        )
+        return Portion(schemas_home(route.topic), encode_schema(stored), is_data=False)
 
     async def partitions_of(self, schema: TableSchema) -> list[TopicPartition]:
         """Those of the table's topic, which is made where it is not there yet."""
@@ -306,6 +330,15 @@ class Encoder:
         if topic.keeps_partitions:  # a run that broke off can have made it for another estimate
             return await self._log.partition_count(topic.name)
         return topic.partitions
+
+
+def _no_changes(schema: TableSchema) -> TableChanges:
+    return TableChanges(
+        schema=schema,
+        rows=pa.RecordBatch.from_pylist([], schema=schema.arrow),
+        operations=pa.array([], pa.uint8()),
+        source={},
+    )
 
 
 async def begun_early(

@@ -76,7 +76,7 @@ async def ingest(
     report(StateChanged(pipeline, UNIT, "", State.RUNNING))
     encoder, spacing = new_encoder(Generations.of(positions)), Spacing(limits.batch_wait_ms)
     notices, topic_ids = NoticeTopics(log, pipeline), TopicIds(log)
-    replacements = Replacements.of(log, encoder, positions)
+    replacements = Replacements.of(pipeline, log, encoder, positions)
     begun = partial(
         _Filling,
         pipeline,
@@ -190,6 +190,7 @@ class _Filling:
     touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
     truncated: set[str] = field(default_factory=set)
+    switched: set[str] = field(default_factory=set)
     set_aside: list[SetAside] = field(default_factory=list)
     is_at_boundary: bool = False
     bytes: int = 0
@@ -224,7 +225,10 @@ class _Filling:
             self.keep_nothing()
             await self._set_out(transaction)
             await self._landed()
-            self.parts |= await self.replacements.take(batch, now_ms=self.clock.now_ms())
+            taken = await self.replacements.take(batch, self.touched, now_ms=self.clock.now_ms())
+            self.parts |= taken.parts
+            self.switched |= taken.switched
+            await self._hold(transaction, taken.schemas)
         for changes in batch.tables:
             if len(changes):
                 await self.append_table(transaction, changes)
@@ -308,6 +312,7 @@ class _Filling:
             touched=touched,
             topic_ids=await self.topic_ids.of({each.topic for each in touched}),
             truncated=frozenset(self.truncated),
+            switched=frozenset(self.switched),
         )
         return encode_commit(commit, now_ms=self.clock.now_ms())
 

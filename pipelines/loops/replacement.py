@@ -1,7 +1,9 @@
 """Deletes rows that the log has and the source has not, once a table was read again as a whole."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +16,16 @@ from core_log.rows.codec import TRUNCATE_KEY
 from core_log.rows.digests import Digests, digests_of
 from core_log.table_schema import TableId, TableSchema
 from core_log.varint import Int64s
+from pipelines.journal.commits import commits_home, decode_commits
 from pipelines.journal.decided import read_decided
+from pipelines.journal.generations import Generations, Switch, line_part
 from pipelines.journal.replacements import StoredReplacement, replacements_of
 from pipelines.journal.schemas import newest_schema
-from pipelines.loops.encoding import Encoder
+from pipelines.loops.encoding import Encoder, Portion
+from pipelines.loops.foreseeing import Touched
 from pipelines.loops.records_by_offset import changes_at
+
+logger = logging.getLogger(__name__)
 
 PASS_RECORDS = 4_000_000
 """Keys of about so many records are remembered at a time; a longer partition is read more often."""
@@ -27,30 +34,51 @@ DELETES_AT_ONCE = 5_000
 NO_OFFSET = -1
 
 
+class Taken(NamedTuple):
+    """What a transaction has to write for the replacements that it begins."""
+
+    parts: Mapping[str, str | None]
+    """Of the position."""
+    switched: frozenset[str] = frozenset()
+    """Topics that their tables' changes go to from here on."""
+    schemas: Sequence[Portion] = ()
+    """The first of these topics."""
+
+
 @dataclass(slots=True)
 class Replacements:
     """Of one pipeline, those that have not ended."""
 
+    pipeline: str
     log: Log
     encoder: Encoder
     stored: dict[TableId, StoredReplacement]
+    generations: Generations
 
     @classmethod
-    def of(cls, log: Log, encoder: Encoder, positions: Mapping[str, str]) -> "Replacements":
-        return cls(log, encoder, replacements_of(positions))
+    def of(
+        cls, pipeline: str, log: Log, encoder: Encoder, positions: Mapping[str, str]
+    ) -> "Replacements":
+        generations = Generations.of(positions)
+        return cls(pipeline, log, encoder, replacements_of(positions), generations)
 
     @property
     def complete(self) -> Sequence[StoredReplacement]:
         """Those that only lack their deletes."""
         return [each for each in self.stored.values() if each.phase is Phase.COMPLETE]
 
-    async def take(self, batch: ChangeBatch, *, now_ms: int) -> dict[str, str | None]:
-        """Parts of the position that say what a batch begins. Everything that was appended before
-        it has to be in the log already."""
-        found: dict[str, str | None] = {}
+    async def take(self, batch: ChangeBatch, touched: Touched, *, now_ms: int) -> Taken:
+        """What a batch begins. Everything that was appended before it has to be in the log already;
+        `touched` is what of that is in the same transaction."""
+        found, switched, schemas = dict[str, str | None](), set[str](), list[Portion]()
         for each in batch.replacements:
             if each.phase is Phase.COMPLETE:
                 continue
+            if each.phase is Phase.STARTED and await self._has_other_key(each.schema):
+                part, schema = await self._switch(each.schema, touched, now_ms=now_ms)
+                found |= part
+                switched.add(self.encoder.topics.name_of(each.schema.table))
+                schemas.append(schema)
             partitions = await self.encoder.partitions_of(each.schema)
             starts = {}
             if each.phase is Phase.STARTED:
@@ -67,7 +95,40 @@ class Replacements:
             )
             self.stored[stored.table] = stored
             found[stored.part] = stored.text()
-        return found
+        return Taken(found, frozenset(switched), schemas)
+
+    async def _has_other_key(self, schema: TableSchema) -> bool:
+        stored = await newest_schema(self.log, self.encoder.topics.name_of(schema.table))
+        return stored is not None and _key_of(stored) != _key_of(self.encoder.stored_form(schema))
+
+    async def _switch(
+        self, schema: TableSchema, touched: Touched, *, now_ms: int
+    ) -> tuple[dict[str, str | None], Portion]:
+        """Records of another key get another topic, which the source fills by itself."""
+        topics = self.encoder.topics
+        first, former = topics.first_name_of(schema.table), topics.name_of(schema.table)
+        count = await self.log.partition_count(former)
+        ends = await self._ends([TopicPartition(former, each) for each in range(count)])
+        ends |= {part.partition: each.end for part, each in touched.items() if part.topic == former}
+        next_topic = self.generations.next_topic(first)
+        switch = Switch(former, next_topic, ends, {}, {}, is_filled=False)
+        self.generations = self.generations.switched(first, switch)
+        stored = await self.encoder.switch(schema, self.generations, now_ms=now_ms)
+        logger.info("%s goes on in %s, since it has another key", schema.table, next_topic)
+        return line_part(first, self.generations.lines[first]), stored
+
+    async def _ends(self, partitions: Sequence[TopicPartition]) -> dict[int, int]:
+        """Where the committed records of partitions end. A marker stands behind the last."""
+        bounds = await self.log.bounds(partitions)
+        ends = {part.partition: max(held.end - 1, 0) for part, held in bounds.items()}
+        async for columns in read_decided(self.log, commits_home(self.pipeline)):
+            for _, commit in decode_commits(columns, self.pipeline):
+                ends |= {
+                    part.partition: each.end
+                    for part, each in commit.touched.items()
+                    if part in bounds
+                }
+        return ends
 
     def end(self, batch: ChangeBatch) -> dict[str, str | None]:
         """The same of what is complete after it."""
@@ -97,6 +158,10 @@ class Replacements:
                 for changes in await changes_at(self.log, found, None):
                     if len(deletes := _deletes_of(changes, schema, done)):
                         yield deletes
+
+
+def _key_of(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
+    return [(name, schema.column(name).type) for name in schema.key]
 
 
 def _deletes_of(

@@ -96,6 +96,16 @@ class Slicer:
         """Every topic that a table has had, by the name of the first."""
         return frozenset(self._generations.line_of([self._generations.present(first)]))
 
+    def replaced(self, part: Slice) -> set[str]:
+        """Topics of a slice that begin in it with the whole table, of which the target holds what
+        came from the topic before."""
+        begun = {place.topic for place, stand in part.start.items() if stand.next_offset}
+        return {
+            place.topic
+            for place in part.start
+            if place.topic not in begun and self._crossings.is_unfilled(place.topic)
+        }
+
     def lose(self, topic: str, error: PositionLost) -> None:
         """Raises the error where there is no other topic to go on with."""
         self._lost[topic] = error

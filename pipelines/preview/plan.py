@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from connectors.source import Planning
+from connectors.source import Planning, Replacing, Source
 from core_log.clock import Clock
 from core_log.errors import ConfigError, Cure, SchemaRefused
 from core_log.log import Log
+from core_log.patterns import Pattern
 from core_log.rows.settings import WireSettings
 from core_log.table_failures import failure_of
 from core_log.table_schema import TableId, TableSchema
@@ -117,7 +118,11 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
     for schema in in_log:
         with _failing_alone(schema.table, "transform", into=failures):
             targets.append(after_log.schema(schema))
-    found = [] if log is None else await differences(loaded, in_log, stored, log, generations)
+    found = (
+        []
+        if log is None
+        else await differences(loaded, in_log, stored, log, generations, source=source)
+    )
     is_rekeyed = any(each.what == KEY for each in found)
     statements: dict[str, Sequence[str]] = {}
     for part in loaded.sinks:
@@ -175,6 +180,8 @@ async def differences(
     stored: Mapping[str, StoredSchema],
     log: Log,
     generations: Generations = NONE,
+    *,
+    source: Source,
 ) -> list[Difference]:
     """What an edited file asks of topics that are there already."""
     rules, wire, found = topic_rules(loaded, generations), wire_of(loaded), []
@@ -196,14 +203,15 @@ async def differences(
                 )
             )
         if before.schema.key != schema.key:
+            is_followed = schema.key != () and replaces(source, loaded, schema.table)
             found.append(
                 Difference(
                     topic.name,
                     KEY,
                     ", ".join(before.schema.key) or "none",
                     ", ".join(schema.key) or "none",
-                    needs_migration=True,
-                    hindrance=_key_hindrance(before.schema, schema.key),
+                    needs_migration=not is_followed,
+                    hindrance="" if is_followed else _key_hindrance(before.schema, schema.key),
                 )
             )
         if before.wire != wire:
@@ -239,6 +247,14 @@ async def differences(
                 )
             )
     return found
+
+
+def replaces(source: Source, loaded: LoadedPipeline, table: TableId) -> bool:
+    """Whether the source reads the table again by itself when its key has changed there, which an
+    edit of the file did not do."""
+    chosen = getattr(loaded.source.settings, "keys", {})
+    is_chosen = any(Pattern(text).matches(str(table)) for text in chosen)
+    return not is_chosen and isinstance(source, Replacing) and source.replaces_tables()
 
 
 def _key_hindrance(before: TableSchema, key: Sequence[str]) -> str:

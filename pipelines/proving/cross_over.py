@@ -9,13 +9,8 @@ from core_log.log import Log
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import replacements_of
-from pipelines.proving.rebuild import (
-    Rebuilding,
-    Wanted,
-    find_rebuilding,
-    keeps_present_rows,
-    rebuild,
-)
+from pipelines.loops.build import keeps_rows
+from pipelines.proving.rebuild import Rebuilding, Wanted, find_rebuilding, rebuild
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +24,7 @@ async def cross_over(
     source has read the table again, where it does, and swapped in only when equal to the log."""
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
-        if not keeps_present_rows(rebuilding):
+        if not keeps_rows(part, rebuilding.target):
             return False  # a history is more than what the log still tells
         await _until_replaced(rebuilding, log)
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)

@@ -17,7 +17,7 @@ from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import beginnings_of
 from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.build import delivery_of, make_sink
+from pipelines.loops.build import delivery_of, keeps_rows, make_sink
 from pipelines.loops.deliver import deliver
 from pipelines.proving.alone import alone_with
 from pipelines.proving.moments import Moment, check_exact, newest_moment
@@ -249,7 +249,7 @@ async def _fill(
 async def _beginnings(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
     """A table that keeps no history needs nothing that is older than its source's last reading as a
     whole, whose values may have had other types. Its deleted rows are carried over."""
-    if not keeps_present_rows(rebuilding):
+    if not keeps_rows(rebuilding.part, rebuilding.target):
         return {}
     positions = await load_positions(log, rebuilding.loaded.name)
     wanted = set(await rebuilding.subject.partitions(log))
@@ -349,13 +349,6 @@ def _check_reached(rebuilding: Rebuilding, copy: Stands | None, live: Stands) ->
                 topic=partition.topic,
                 partition=partition.partition,
             )
-
-
-def keeps_present_rows(rebuilding: Rebuilding) -> bool:
-    """Whether the target keeps rows, and not every version of them."""
-    settings = rebuilding.part.settings
-    modes = ("mirror", "soft_delete")
-    return hasattr(settings, "of") and settings.of(str(rebuilding.target)).mode in modes
 
 
 def _part(loaded: LoadedPipeline, sink: str | None) -> LoadedPart:

@@ -119,9 +119,10 @@ async def asked_of_topics(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -
     if not stored:
         return Asked()
     generations = await load_generations(log, loaded.name, stored)
-    schemas = await make_source(loaded, clock=clock).discover()
+    source = make_source(loaded, clock=clock)
+    schemas = await source.discover()
     in_log = [before_log_of(loaded).schema(schema) for schema in schemas]
-    found = await differences(loaded, in_log, stored, log, generations)
+    found = await differences(loaded, in_log, stored, log, generations, source=source)
     return Asked(found, in_log, generations)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import SinkRejected
+from sinks.carry_over import warn_of_other_key
 from sinks.sink import DELETED_AT, CarryOver
 from sinks.spark import parquet_files
 from sinks.spark.column_types import MOMENT
@@ -29,6 +30,9 @@ def carried_over(
     modes = {live.mode, state.mode}
     is_unmarked = modes == {"mirror"} and kept.ignores_deletes
     if modes != {"soft_delete"} and (not is_unmarked or carry_over.until_us is not None):
+        return state
+    if not set(carry_over.key) <= set(live.schema.names):
+        warn_of_other_key(kept.table)
         return state
     layout = replace(
         layout_of(state, copy.table, carry_over.key),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from core_log.changes import TableChanges
-from core_log.errors import Fenced, SchemaRefused, SinkRejected
+from core_log.errors import Fenced, RebuildNeeded, SinkRejected
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.evolution import toward
@@ -207,7 +207,7 @@ class KeptTable:
         assert layout is not None, "there are no changes without a schema"
         if state is not None and state.key and layout.key[:1] != (state.key,):
             # The ranges of its files are of the former key.
-            raise SchemaRefused(
+            raise RebuildNeeded(
                 "the key is not the one that the target's table has",
                 table=str(self.table),
                 held=state.key,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from core_log.errors import SinkRejected
 from core_log.table_schema import TableId
+from sinks.carry_over import warn_of_other_key
 from sinks.sink import DELETED_AT, CarryOver, Recipe
 from sinks.sql.chunk import moment_literal
 from sinks.sql.dialects.dialect import qualified, run
@@ -135,6 +136,9 @@ def _carry_over(
         bytes_max=target.dialect.name_bytes_max,
         is_case_sensitive=target.dialect.is_case_sensitive,
     )
+    if not set(names.values()) <= set(there):
+        warn_of_other_key(table)
+        return
     by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
     place = qualified(target.dialect, copy)
     conditions.append(f"NOT EXISTS (SELECT 1 FROM {place} c WHERE {by_key})")

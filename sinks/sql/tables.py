@@ -386,7 +386,7 @@ class Tables:
                 hint=REBUILD,
             )
         if [self._fold(name) for name in key] != [self._fold(name) for name in layout.key]:
-            raise SchemaRefused(
+            raise RebuildNeeded(
                 "the key is not the one that the target's table has",
                 table=str(schema.table),
                 held=tuple(key),

@@ -43,7 +43,8 @@ async def found_after(before: LoadedPipeline, after: LoadedPipeline) -> list[Dif
         kept = before_log_of(before).schema(schema)
         stored[topic] = StoredSchema("shop", topic, 1, kept, wire_of(before), {}, 0)
         wanted.append(before_log_of(after).schema(schema))
-    return await differences(after, wanted, stored, log)
+    source = make_source(after, clock=clock)
+    return await differences(after, wanted, stored, log, source=source)
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ class Backfill:
         """Tables have other forms by now; some are to be read again for it."""
         for each in tables:
             self._outbox.notes |= each.parts
-            if each.why:
-                self.read_again(self._jobs.tables[str(each.table)], each.why, after=each.after)
+            if each.captured is not None:
+                self.read_again(each.captured, each.why, after=each.after)
         self._outbox.stir()
 
     def _is_due(self, job: Job) -> bool:

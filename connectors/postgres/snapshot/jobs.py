@@ -1,7 +1,7 @@
 """Tables whose rows are to be read beside the stream, and how far each has come."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from connectors.postgres.catalog import CapturedTable
@@ -122,7 +122,7 @@ class Jobs:
         self, tables: Sequence[CapturedTable], positions: Positions, *, reads_new: bool
     ) -> None:
         """`reads_new`: whether tables of which nobody wrote anything down are to be read."""
-        self.tables: Mapping[str, CapturedTable] = {str(each.table): each for each in tables}
+        self.tables = {str(each.table): each for each in tables}
         self._jobs: dict[int, Job] = {}
         for table in tables:
             said = positions.get(part_of(table.table))
@@ -132,6 +132,7 @@ class Jobs:
 
     def add(self, table: CapturedTable, ledger: Ledger) -> Job:
         job = self._jobs[table.oid] = Job(table, replace(ledger, oid=table.oid))
+        self.tables[str(table.table)] = table
         return job
 
     def of(self, table: CapturedTable) -> Job | None:

@@ -8,9 +8,11 @@ import pytest
 from pydantic import SecretStr
 
 from connectors.postgres import publications, published
+from connectors.postgres.catalog import Catalog
 from connectors.postgres.connecting import connect
 from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.types.book import TypeBook
 from connectors.postgres.unstreamed import UNLOGGED
 from connectors.postgres.watching import FILTERED, LOOK_MS, NEW_TABLES, Watch
 from connectors.source import Remark, SourceContext, SourceReport
@@ -272,10 +274,12 @@ async def watching(
     said: list[SourceReport] = []
     async with await connect(settings_of(guest)) as connection:
         found = await publications.look(connection, NAME)
+        book = await TypeBook.load(connection, settings_of(guest))
+    catalog = Catalog([], {}, NAME, book)
     numbers = {each: guest.value(f"SELECT '{each}'::regclass::oid::int8") for each in tables}
     context = SourceContext("shop", Path(), clock, said.append)
     entries = published.told(found, tables)
-    forms = FormWatch([], {}, may_read=True)
+    forms = FormWatch([], catalog, {}, may_read=True)
     return Watch(settings_of(guest), context, NAME, numbers, entries, forms), said
 
 

@@ -86,7 +86,7 @@ async def test_of_partitions_the_key_may_be_renamed_before_its_changes_are_read(
 
     await until_equal(folded, guest)
 
-    assert folded.rows("days") == [{"day": 1, "n": 3}, {"day": 2, "n": 3}]
+    assert folded.rows("days") == [{"at": 1, "n": 3}, {"at": 2, "n": 3}]
 
 
 async def test_a_key_that_is_not_captured_is_said_and_cured(guest: Guest) -> None:

@@ -61,9 +61,11 @@ def steps(
     present: Sequence[Column],
     wanted: TableSchema,
     policy: Mapping[str, str],
+    comes: TableSchema | None = None,
 ) -> list[Step]:
     """What is to be done to a table with the columns `present`, in the order of their names' first
-    appearance; raises `SchemaRefused` for what the policy, or any policy, does not allow."""
+    appearance; raises `SchemaRefused` for what the policy, or any policy, does not allow. `comes`
+    is what the changes have, where the target says it by other types: those of `wanted`."""
     there = {column.name: column for column in present}
     found: list[Step] = []
     for column in wanted.columns:
@@ -72,7 +74,9 @@ def steps(
             found.append(_step(table, "add_column", column.name, column, policy))
             continue
         if not holds(old.type, column.type):
-            kind = "widen_type" if holds(column.type, old.type) else "change_type"
+            source = column.type if comes is None else comes.column(column.name).type
+            is_wider = holds(column.type, old.type) or holds(source, old.type)
+            kind = "widen_type" if is_wider else "change_type"
             types = {"held": str(old.type), "comes": str(column.type)}
             found.append(_step(table, kind, column.name, column, policy, **types))
         if column.is_nullable and not old.is_nullable and column.name not in wanted.key:

@@ -288,7 +288,7 @@ class Tables:
             ),
             schema.key,
         )
-        taken = steps(schema.table, present=there, wanted=wanted, policy=policy)
+        taken = steps(schema.table, present=there, wanted=wanted, policy=policy, comes=schema)
         drops: list[str] = []
         held = {column.name: column.type for column in there}
         names, absent = dict(layout.names), dict[str, pa.DataType | None]()
@@ -306,7 +306,9 @@ class Tables:
                 drops.append(drop + self.dialect.quote(step.column))
                 absent[step.column] = held[step.column]
             else:
-                statements = statements + self._alter(schema, layout, settings, step)
+                statements = statements + self._alter(
+                    schema, layout, settings, step, held=held.get(step.column)
+                )
         if self.dialect.has_transactional_ddl and drops:
             dropped = {step.column for step in taken if step.action is Action.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
@@ -314,15 +316,28 @@ class Tables:
         return Shaping(layout, statements, drops)
 
     def _alter(
-        self, schema: TableSchema, layout: Layout, settings: TableSettings, step: Step
+        self,
+        schema: TableSchema,
+        layout: Layout,
+        settings: TableSettings,
+        step: Step,
+        *,
+        held: pa.DataType | None,
     ) -> list[str]:
-        name = layout.names[step.column]
-        kind = self._sql_type(schema.column(step.column), layout, settings)
+        name, column = layout.names[step.column], schema.column(step.column)
+        kind = self._sql_type(column, layout, settings)
         if step.action is Action.ADD:
             table = qualified(self.dialect, layout.table)
             return [f"ALTER TABLE {table} ADD COLUMN {self.dialect.quote(name)} {kind}"]
-        alter = self.dialect.widen if step.action is Action.WIDEN else self.dialect.loosen
-        statements = alter(layout.table, name, kind)
+        if step.action is Action.LOOSEN:
+            statements = self.dialect.loosen(layout.table, name, kind)
+        elif held is not None and _is_into_text(step, held):
+            statements = self.dialect.write_as_text(
+                layout.table, name, held=held, comes=column.type
+            )
+            statements = None if name in layout.key else statements
+        else:
+            statements = self.dialect.widen(layout.table, name, kind)
         if statements is None:
             raise RebuildNeeded(
                 "this database cannot change a column in place",
@@ -424,6 +439,11 @@ class Tables:
 
     def _fold(self, name: str) -> str:
         return name if self.dialect.is_case_sensitive else name.casefold()
+
+
+def _is_into_text(step: Step, held: pa.DataType) -> bool:
+    assert step.becomes is not None, "a column that becomes wider has not gone"
+    return bool(pa.types.is_string(step.becomes.type) and not pa.types.is_string(held))
 
 
 def cannot_rekey(table: TableId, *, why: str) -> SchemaRefused:

@@ -1,6 +1,7 @@
 """What every sink promises: inherit `SinkContract`, say how to make one, and what it can do."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -305,6 +306,26 @@ class SinkContract:
         found = sorted(await bench.rows("public.audit"), key=lambda row: int(row["at"]))
         assert found == [same, same, {"at": 2, "what": "logout"}]
         await sink.close()
+
+    async def test_a_decimal_of_more_digits_is_a_wider_one(self, bench: Bench) -> None:
+        topic, columns = ScriptedTopic(), {"id": pa.int64(), "note": pa.string()}
+        narrow = schema_of("public.orders", **columns, price=pa.decimal128(10, 2))
+        wide = schema_of("public.orders", **columns, price=pa.decimal128(20, 4))
+        topic.append(narrow, ("c", {"id": 1, "note": "a", "price": Decimal("-99999999.99")}))
+        topic.append(narrow, ("c", {"id": 2}), ("c", {"id": 3, "price": Decimal("0.07")}))
+        sink = bench.sink()
+        await sink.applied([topic.name])
+        await sink.apply(topic.slice())
+        topic.append(wide, ("c", {"id": 4, "price": Decimal("9999999999999999.0001")}))
+        await sink.apply(topic.slice())
+        await sink.close()
+
+        rows = by_id(await bench.rows("public.orders"))
+        prices = [row["price"] and Decimal(row["price"]) for row in rows]
+        assert prices == [
+            Decimal("-99999999.99"), None, Decimal("0.07"), Decimal("9999999999999999.0001"),
+        ]  # fmt: skip
+        assert [row["note"] for row in rows] == ["a", None, None, None]
 
     async def test_a_record_that_does_not_fit_is_named_and_the_others_go_through(
         self, bench: Bench

@@ -101,6 +101,13 @@ class Dialect(Protocol):
         """None where the database cannot do that."""
         ...
 
+    def write_as_text(
+        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+    ) -> list[str] | None:
+        """Statements that make a text of each value in a column outside of the key, as values of
+        the wider type `comes` are written from now on; None where the database cannot do that."""
+        ...
+
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None: ...
 
     def rekey(

@@ -51,7 +51,14 @@ class GenericDialect:
         return Fit(found.compile(dialect=self._engine.dialect), holds)
 
     def held(self, kind: object) -> pa.DataType | None:
-        return None
+        """Of decimals alone, which databases round; they refuse what else does not fit."""
+        from sqlalchemy import types as st
+
+        if not isinstance(kind, st.Numeric) or isinstance(kind, st.Float):
+            return None
+        if kind.precision is None or kind.precision > DIGITS_MAX:
+            return None
+        return pa.decimal128(kind.precision, kind.scale or 0)
 
     def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
         import sqlalchemy as sa
@@ -76,6 +83,11 @@ class GenericDialect:
         return None
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return None
+
+    def write_as_text(
+        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+    ) -> list[str] | None:
         return None
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:

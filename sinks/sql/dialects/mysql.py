@@ -192,6 +192,11 @@ class MysqlDialect:
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return [f"ALTER TABLE {qualified(self, table)} MODIFY COLUMN {self.quote(column)} {kind}"]
 
+    def write_as_text(
+        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+    ) -> list[str] | None:
+        return None
+
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return self.widen(table, column, f"{kind} NULL")
 

@@ -166,6 +166,11 @@ class PostgresqlDialect:
             f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} TYPE {kind}"
         ]
 
+    def write_as_text(
+        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+    ) -> list[str] | None:
+        return None
+
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return [
             f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} DROP NOT NULL"

@@ -33,6 +33,8 @@ BLOCK_ROWS = 64 * ROWS_AT_ONCE
 
 REKEYED = "_headwater_rekeyed"
 """Behind the name of a table while it gets another key; nobody else ever sees it."""
+WIDENED = "_headwater_widened"
+"""Behind the name of a column while its values get another type; nobody else ever sees it."""
 
 AWAY = {"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_NOMEM"}
 AGAIN = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
@@ -135,6 +137,23 @@ class SqliteDialect:
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         """A declared type only says how values are kept, and these are kept alike."""
         return [] if kind.startswith("DECIMAL") else None
+
+    def write_as_text(
+        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+    ) -> list[str] | None:
+        """Of decimals. A column keeps its declared type, so that another one takes its name."""
+        if not pa.types.is_decimal(held) or not pa.types.is_decimal(comes):
+            return None
+        name, old, new = qualified(self, table), self.quote(column), self.quote(column + WIDENED)
+        zeros = "0" * (comes.scale - held.scale)
+        point = "." if zeros and not held.scale else ""
+        text = f"printf('%.{held.scale}f', {old}) || '{point}{zeros}'"
+        return [
+            f"ALTER TABLE {name} ADD COLUMN {new} TEXT",
+            f"UPDATE {name} SET {new} = {text} WHERE {old} IS NOT NULL",
+            f"ALTER TABLE {name} DROP COLUMN {old}",
+            f"ALTER TABLE {name} RENAME COLUMN {new} TO {old}",
+        ]
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return None

@@ -261,6 +261,63 @@ async def test_a_row_goes_though_its_last_value_has_no_place_in_a_type_that_stay
     assert by_id(await bench.rows("public.orders")) == [{"id": 2, "v": Decimal("2.50")}]
 
 
+@pytest.mark.parametrize("mode", ["mirror", "soft_delete", "append", "scd2"])
+async def test_decimals_keep_every_digit_when_their_columns_become_wider(
+    bench: SqlBench, mode: str
+) -> None:
+    old = {"a": pa.decimal128(15, 2), "b": pa.decimal128(15, 0), "c": pa.decimal128(15, 15)}
+    new = {"a": pa.decimal128(20, 4), "b": pa.decimal128(38, 1), "c": pa.decimal128(25, 15)}
+    values = {
+        "a": ["9999999999999.99", "-0.01", "0.00"],
+        "b": ["999999999999999", "-1", "0"],
+        "c": ["0.999999999999999", "-0.000000000000001", "0.1"],
+    }
+    rows = [
+        {"id": at} | {name: Decimal(given[at]) for name, given in values.items()} for at in range(3)
+    ]
+    topic = ScriptedTopic()
+    topic.append(schema_of("t", id=pa.int64(), **old), *(("c", row) for row in rows))
+    sink = bench.sink(tables={"*": {"mode": mode}})
+    await apply(sink, topic)
+    topic.append(schema_of("t", id=pa.int64(), **new, d=pa.int8()), ("c", {"id": 3, "d": 4}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    found = [
+        {name: row[name] if name in ("id", "d") else Decimal(row[name]) for name in row}
+        for row in by_id(await bench.rows("t"))
+        if row["id"] < 3
+    ]
+    assert found == [row | {"d": None} for row in rows]
+    if bench.kind == "sqlite":  # as texts that are written from now on
+        texts = [row["a"] for row in by_id(await bench.rows("t"))]
+        assert texts[:3] == ["9999999999999.9900", "-0.0100", "0.0000"]
+
+
+async def test_a_wider_decimal_stays_narrow_or_stops_its_table_as_the_policy_says(
+    bench: SqlBench,
+) -> None:
+    narrow = schema_of("public.orders", id=pa.int64(), v=pa.decimal128(10, 2))
+    wide = schema_of("public.orders", id=pa.int64(), v=pa.decimal128(20, 4))
+    topic = ScriptedTopic()
+    topic.append(narrow, ("c", {"id": 1, "v": Decimal("1.25")}))
+    sink = bench.sink(schema_changes={"widen_type": "ignore", "change_type": "fail"})
+    await apply(sink, topic)
+    topic.append(wide, ("c", {"id": 2, "v": Decimal("2.5000")}))
+    await sink.apply(topic.slice())
+    await sink.close()
+    topic.append(wide, ("c", {"id": 3, "v": Decimal("3.5000")}))
+    refusing = bench.sink(schema_changes={"widen_type": "fail", "change_type": "evolve"})
+    await refusing.applied([topic.name])
+
+    with pytest.raises(SchemaRefused, match="become wider"):
+        await refusing.apply(topic.slice())
+    await refusing.close()
+
+    found = by_id(await bench.rows("public.orders"))
+    assert [row["v"] for row in found] == [Decimal("1.25"), Decimal("2.50")]
+
+
 async def test_a_table_that_was_dropped_is_filled_anew(bench: SqlBench) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))

@@ -139,7 +139,7 @@ class KafkaSource:
                 return ()
             return (Finding(NO_TOPIC, self._topics_hint(), is_fatal=False),)
         except LogUnavailable as error:
-            return (Finding(f"the cluster does not answer: {error.problem}", "correct bootstrap"),)
+            return (Finding(error.statement, error.hint),)
         finally:
             await log.close()
 
@@ -147,12 +147,13 @@ class KafkaSource:
         return ()
 
     def _connect(self, retry_for_ms: int) -> "KafkaLog":
-        from core_log.client import KafkaLog, KafkaSettings
+        from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
         return KafkaLog(
             KafkaSettings(
                 bootstrap=list(self._settings.bootstrap),
                 security=self._settings.security.beside(self._context.directory),
+                first_answer_ms_max=FIRST_ANSWER_MS,
                 retry_for_ms=retry_for_ms,
             )
         )

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
 from core_log.client.connection import ConnectionLost
+from core_log.client.first_answer import HEAD_START_S, NobodyAnswered, first_to_answer
 from core_log.client.link import Agreement, Dial
 from core_log.client.node import Node
 from core_log.client.refusals import STALE_LEADER, check, refusal
-from core_log.client.retrying import Patience, TryAgain, UnknownTopic
+from core_log.client.retrying import NoBroker, Patience, TryAgain, UnknownTopic
 from core_log.client.settings import KafkaSettings
 from core_log.errors import ConfigError
 from core_log.log import TopicPartition
@@ -44,6 +46,8 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, KnownTopic] = {}
         self._refreshing = asyncio.Lock()
+        self._first_asked_s: float | None = None
+        self._has_answered = False
 
     def _node(self, host: str, port: int) -> Node:
         return Node(host, port, dial=self._dial, settings=self.settings)
@@ -51,6 +55,11 @@ class Cluster:
     def close(self) -> None:
         for node in (*self._seeds, *self._nodes.values()):
             node.close()
+
+    @property
+    def problem(self) -> str:
+        """Why no broker can be reached just now; empty where one answers."""
+        return self._patience.problem
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None) -> T:
         """Repeats `attempt` while it says TryAgain, within bounds."""
@@ -139,14 +148,30 @@ class Cluster:
         return said
 
     async def ask_any(self, request: Request[A], *, version_max: int | None = None) -> A:
-        """Asks the brokers in turn until one answers."""
-        lost: TryAgain | None = None
+        """Asks who is connected, else whoever answers first."""
         for node in self._candidates():
-            try:
+            if not node.is_connected:
+                break
+            with suppress(ConnectionLost):
                 return await node.ask(request, version_max=version_max)
-            except ConnectionLost as error:
-                lost = error
-        raise lost or TryAgain("no broker is known")
+        node = await self._reach()
+        return await node.ask(request, version_max=version_max)
+
+    async def _reach(self) -> Node:
+        """Raises NoBroker, with what every address said."""
+        now_s = asyncio.get_running_loop().time()
+        if self._first_asked_s is None:
+            self._first_asked_s = now_s
+        within_s = self.settings.connect_wait_ms_max / 1000
+        left_s = self._first_asked_s + self.settings.first_answer_ms_max / 1000 - now_s
+        if not self._has_answered and left_s > 0:
+            within_s = min(within_s, max(left_s, HEAD_START_S))
+        try:
+            node = await first_to_answer(self._candidates(), within_s=within_s)
+        except NobodyAnswered as nobody:
+            raise NoBroker(tried=str(nobody), is_first=not self._has_answered) from None
+        self._has_answered = True
+        return node
 
     async def agreement(self) -> Agreement:
         """What some broker serves and what the cluster has finalized."""

@@ -1,6 +1,8 @@
 """One non-blocking TCP connection to a broker: frames out, answers back in the order of asking."""
 
 import asyncio
+import errno
+import os
 import socket
 from asyncio import Future
 from collections import deque
@@ -206,7 +208,7 @@ async def connect(
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConnectionLost(f"host is unknown: {error.strerror}", host=host) from error
+        raise ConnectionLost("the host is unknown", host=host) from error
     for family, kind, protocol, _, address in found:
         peer = socket.socket(family, kind, protocol)
         peer.setblocking(False)
@@ -222,8 +224,14 @@ async def connect(
             return Connection(secret, response_bytes_max=response_bytes_max, held=secret.pending)
         except OSError as error:
             peer.close()
-            reason = error.strerror or type(error).__name__
+            reason = _why(error)
         except BaseException:
             peer.close()
             raise
-    raise ConnectionLost(f"cannot connect: {reason}", host=host, port=port)
+    raise ConnectionLost(reason, host=host, port=port)
+
+
+def _why(error: OSError) -> str:
+    """Of a failed connection: the loop puts a sentence in place of the kernel's words."""
+    known = error.errno if error.errno in errno.errorcode else None
+    return os.strerror(known).lower() if known else error.strerror or type(error).__name__

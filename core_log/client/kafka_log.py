@@ -67,6 +67,11 @@ class KafkaLog:
         """HOST:PORT of brokers, by which others reach the same log."""
         return tuple(self._cluster.settings.bootstrap)
 
+    @property
+    def problem(self) -> str:
+        """Why no broker can be reached just now; empty where one answers."""
+        return self._cluster.problem
+
     async def ensure_topic(self, *topics: TopicSettings) -> None:
         await ensure_topics(self._cluster, topics)
 

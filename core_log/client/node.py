@@ -28,6 +28,10 @@ class Node:
         self._is_closed = False
 
     @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
     def is_connected(self) -> bool:
         return self._requests is not None and self._requests.is_open
 

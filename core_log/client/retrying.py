@@ -1,6 +1,7 @@
 """Patience: what is tried again, how often, and when it is given up."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
@@ -8,10 +9,15 @@ from typing import TypeVar
 from core_log.client.settings import KafkaSettings
 from core_log.errors import HeadwaterError, LogRejected, LogUnavailable
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 DISK_S = 3.0
 """How long a disk that refuses may be a hiccup of which nobody need hear."""
+
+SAID_S = 2.0
+"""How long a whole cluster may be away before it is said, though it is tried again for longer."""
 
 
 class TryAgain(Exception):
@@ -20,6 +26,15 @@ class TryAgain(Exception):
     def __init__(self, reason: str, **facts: object) -> None:
         super().__init__(reason)
         self.reason, self.facts = reason, facts
+
+
+class NoBroker(TryAgain):
+    """None of the cluster's addresses answers."""
+
+    def __init__(self, *, tried: str, is_first: bool) -> None:
+        super().__init__("no broker of the cluster answers", tried=tried)
+        self.is_first = is_first
+        """Whether none has ever answered: an address is as likely to be wrong as a broker down."""
 
 
 class UnknownTopic(TryAgain):
@@ -35,6 +50,9 @@ class Patience:
 
     def __init__(self, settings: KafkaSettings, random: Random) -> None:
         self._settings, self._random = settings, random
+        self.problem = ""
+        """Why the cluster cannot be reached just now; empty where it answers."""
+        self._is_told = False
 
     async def until_done(
         self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None
@@ -47,18 +65,36 @@ class Patience:
         delay_s = settings.retry_delay_ms / 1000
         while True:
             try:
-                return await attempt()
+                done = await attempt()
             except TryAgain as again:
                 bound_s = patience_s
                 if isinstance(again, UnknownTopic):
                     bound_s = min(patience_s, topic_s)
                 elif isinstance(again, DiskRefuses):
                     bound_s = min(patience_s, DISK_S)
+                elif isinstance(again, NoBroker):
+                    self._on_away(again, loop.time() - started)
+                    if again.is_first:
+                        bound_s = min(patience_s, settings.first_answer_ms_max / 1000)
                 if loop.time() - started + delay_s > bound_s:
                     raise given_up(again, settings) from again
+            else:
+                self._on_answered()
+                return done
             # Jitter keeps clients that lost the same broker from coming back all at once.
             await asyncio.sleep(delay_s * (0.5 + self._random.random() / 2))
             delay_s = min(delay_s * 2, settings.retry_delay_ms_max / 1000)
+
+    def _on_away(self, why: NoBroker, for_s: float) -> None:
+        self.problem = f"{why.reason}: {why.facts['tried']}"
+        if for_s >= SAID_S and not self._is_told:
+            self._is_told = True
+            logger.warning("%s; it is tried again", self.problem)
+
+    def _on_answered(self) -> None:
+        if self._is_told:
+            logger.info("the cluster answers again")
+        self.problem, self._is_told = "", False
 
 
 def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
@@ -66,6 +102,11 @@ def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
         return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
     if isinstance(again, DiskRefuses):
         hint = "free some space on the disk of the log, or see to it; everything then goes on"
+        return LogUnavailable(again.reason, hint=hint, **again.facts)
+    if isinstance(again, NoBroker):
+        hint = "start the cluster, or correct `bootstrap`"
+        if not settings.security.is_encrypted:
+            hint += "; for a cluster that speaks TLS set `security.protocol`"
         return LogUnavailable(again.reason, hint=hint, **again.facts)
     hint = f"is the cluster at {', '.join(settings.bootstrap)} up?"
     return LogUnavailable(again.reason, hint=hint, **again.facts)

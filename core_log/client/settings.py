@@ -4,6 +4,9 @@ from pydantic import Field
 
 from core_log.settings import SecuritySettings, Settings
 
+FIRST_ANSWER_MS = 2_000
+"""What pipelines and commands give a cluster, so that an address that is wrong is said at once."""
+
 
 class KafkaSettings(Settings):
     """A Kafka-compatible cluster: a Headwater broker, Apache Kafka 4.x or Redpanda."""
@@ -16,6 +19,9 @@ class KafkaSettings(Settings):
     """Name under which the cluster's own logs and quotas know this client."""
     connect_wait_ms_max: int = Field(5_000, ge=1)
     """How long a connection may take to be made and to agree on versions."""
+    first_answer_ms_max: int = Field(60_000, ge=1)
+    """How long a client that no broker has answered yet tries to reach one, before
+    `LogUnavailable`. Pipelines and commands give a cluster 2,000."""
     request_wait_ms_max: int = Field(30_000, ge=1)
     """How long one request may go unanswered before its connection counts as lost."""
     retry_for_ms: int = Field(60_000, ge=0)

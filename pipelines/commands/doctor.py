@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import LogUnavailable
+from core_log.errors import HeadwaterError, LogUnavailable
 from pipelines.terminal.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
 from pipelines.terminal.output import (
     DependencyMissing,
@@ -75,12 +75,23 @@ async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
 
 
 async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
-    """Only where somebody runs: taking over a log at rest would be more than to look."""
+    """Of a cluster always; of our own only where somebody runs: taking over a log at rest would be
+    more than to look."""
     from pipelines.preview.examining import Examined, examine_log
+    from pipelines.terminal.log_as_found import log_as_found
 
     found: list[Examined] = []
     names = [pipeline.name for pipeline in pipelines]
-    for directory in sorted({each.log_path for each in pipelines}):
+    clusters = {each.log_path: each for each in pipelines if each.spec.log.type == "kafka"}
+    for pipeline in clusters.values():
+        try:
+            async with log_as_found(pipeline) as cluster:
+                assert cluster is not None, "a cluster is never found missing"
+                found += await examine_log(cluster, names)
+        except HeadwaterError as error:
+            scrub = pipeline.redaction.scrub
+            found.append(Examined("log", scrub(error.statement), scrub(error.hint), is_fatal=True))
+    for directory in sorted({each.log_path for each in pipelines} - clusters.keys()):
         try:
             async with LogAddress(directory, None).open() as log:
                 found += await examine_log(log, names)

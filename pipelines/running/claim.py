@@ -36,7 +36,8 @@ class Claim:
     """Tells everybody else where the console is; None where another process says where it is."""
     close: Callable[[], Awaitable[None]]
     problem: Callable[[], str] = str
-    """What is wrong with the disk of the log, where this process has it; empty where nothing is."""
+    """What is wrong with the disk of the log, where this process has it, or why its cluster cannot
+    be reached; empty where nothing is."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
@@ -100,6 +101,7 @@ def _claim_beside_cluster(
         token,
         tell_http,
         close,
+        lambda: log.problem,
     )
 
 
@@ -116,4 +118,5 @@ def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> Claim:
         "",
         None,
         log.close,
+        lambda: log.problem,
     )

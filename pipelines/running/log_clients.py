@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from core_log.client import KafkaLog, KafkaSettings
+from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline
@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
 
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:
-    return KafkaSettings(
+    is_ours = loaded.spec.log.type == "embedded"  # its owner is on this machine, and busy at most
+    settings = KafkaSettings(
         bootstrap=list(bootstrap),
         security=loaded.log_security,
         client_id=f"headwater-{loaded.name}",
         transaction_timeout_ms=loaded.spec.limits.transaction_timeout_ms,
     )
+    if is_ours:
+        return settings
+    return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
 
 
 def opening(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 ATTACHED_LOOK_S = 0.5
 JOIN_RETRY_MS = 3_000
 """How long the log of a process that runs pipelines may be silent until that one is gone."""
+LOOK_S_MAX = 1.0
+"""How long a picture waits for a log that does not answer."""
 FIRST_ROWS_S = 2.0
 """How long everything that only watches leaves the machine to the first rows."""
 
@@ -204,8 +206,11 @@ class _Run:
     async def _look(self, claimed: Claim) -> Snapshot:
         from pipelines.watching.log_ends import read_ends
 
-        with suppress(HeadwaterError):  # a picture with a hole is better than none
-            self._board.know_ends(await read_ends(claimed.log, self._board.partitions()))
+        with suppress(HeadwaterError, TimeoutError):  # a picture with a hole is better than none
+            async with asyncio.timeout(LOOK_S_MAX):
+                if claimed.problem():
+                    await claimed.log.is_exactly_once()  # any question shows whether it is over
+                self._board.know_ends(await read_ends(claimed.log, self._board.partitions()))
         return self._board.snapshot()
 
     async def _take_over_file(self, body: bytes) -> Mapping[str, object]:

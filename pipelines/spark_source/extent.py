@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from core_log.client import KafkaLog, KafkaSettings
+from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 from core_log.clock import Clock
 from core_log.errors import ConfigError, LogRejected
 from core_log.log import Bounds, Isolation, Log, TopicPartition
@@ -24,6 +24,7 @@ def client_settings(options: ReadOptions) -> KafkaSettings:
         bootstrap=list(options.bootstrap),
         security=options.security,
         client_id="headwater-spark",
+        first_answer_ms_max=FIRST_ANSWER_MS,
         retry_for_ms=RETRY_FOR_MS,
         unknown_topic_for_ms=UNKNOWN_TOPIC_MS,
     )

@@ -112,16 +112,23 @@ class LogAddress:
         from core_log.importing import all_of_it_stays
 
         with all_of_it_stays():
-            from core_log.client import KafkaLog, KafkaSettings
+            from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
             from core_log.settings import SecuritySettings
 
         address = self.find()
         security = self._security or SecuritySettings()
-        probe = KafkaLog(KafkaSettings(bootstrap=address, security=security, retry_for_ms=PROBE_MS))
+        probe = KafkaLog(
+            KafkaSettings(
+                bootstrap=address,
+                security=security,
+                retry_for_ms=PROBE_MS,
+                first_answer_ms_max=FIRST_ANSWER_MS,
+            )
+        )
         try:
             await probe.is_exactly_once()
         except LogUnavailable as error:
-            raise self._unreachable(address, error) from error
+            raise self._unreachable(error) from error
         finally:
             await probe.close()
         log = KafkaLog(
@@ -201,10 +208,10 @@ class LogAddress:
     def _run_hint(self) -> str:
         return "headwater run" + (f" {self.file}" if self.file else " pipeline.yaml")
 
-    def _unreachable(self, address: list[str], error: LogUnavailable) -> LogUnavailable:
+    def _unreachable(self, error: LogUnavailable) -> LogUnavailable:
         if self._bootstrap is None:
             return self._nobody()
-        return LogUnavailable(error.problem, hint=error.hint, address=",".join(address))
+        return error
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from core_log.client import KafkaLog, KafkaSettings
 from core_log.endpoint import Endpoint
 from core_log.errors import LogUnavailable
 from pipelines.file.loading import LoadedPipeline
+from pipelines.running.log_clients import kafka_settings
 from pipelines.terminal.resting_log import PROPERTIES, take_or_find
 
 
@@ -25,9 +26,7 @@ async def log_as_found(loaded: LoadedPipeline) -> AsyncIterator[KafkaLog | None]
 async def _open(loaded: LoadedPipeline) -> KafkaLog | None:
     settings = loaded.spec.log
     if settings.type == "kafka":
-        return KafkaLog(
-            KafkaSettings(bootstrap=list(settings.bootstrap), security=loaded.log_security)
-        )
+        return KafkaLog(kafka_settings(loaded, settings.bootstrap))
     data = loaded.directory / settings.path
     try:
         if not (data / PROPERTIES).exists():

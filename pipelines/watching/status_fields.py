@@ -88,7 +88,8 @@ FIELDS = (
         "at_ms": "when this was true; all times are milliseconds since 1970, in UTC",
         "started_ms": "when the process that answers was started",
         "is_stopping": "whether that process has been told to stop",
-        "log_problem": "what the disk of the log refuses just now; empty where it takes everything",
+        "log_problem": "what the disk of the log refuses just now, or why no broker of its "
+        "cluster can be reached; empty where nothing is wrong",
     }
     | {f"pipelines.*.{name}": meaning for name, meaning in PIPELINE.items()}
     | {f"pipelines.*.units.*.{name}": meaning for name, meaning in UNIT.items()}

@@ -226,12 +226,13 @@ class KafkaSink:
         return self._log
 
     def _new_log(self, retry_for_ms: int) -> "KafkaLog":
-        from core_log.client import KafkaLog, KafkaSettings
+        from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
         return KafkaLog(
             KafkaSettings(
                 bootstrap=list(self._settings.bootstrap),
                 security=self._settings.security.beside(self._context.directory),
+                first_answer_ms_max=FIRST_ANSWER_MS,
                 retry_for_ms=retry_for_ms,
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
             )

@@ -1,11 +1,14 @@
 """The client finds whoever leads, follows when leaders change, and gives up within its bounds."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 
 from core_log.batch import Batch
+from core_log.client import KafkaLog, retrying
+from core_log.client.connection import Channel
 from core_log.client.opening import open_link
 from core_log.client.settings import KafkaSettings
 from core_log.errors import ConfigError, LogRejected, LogUnavailable
@@ -115,6 +118,57 @@ async def test_a_cluster_that_is_down_is_unavailable_once_patience_ends() -> Non
 
     with pytest.raises(LogUnavailable, match="connection refused"):
         await cluster.log(retry_for_ms=20).append(ORDERS, batch())
+
+
+async def test_a_cluster_that_never_answered_is_told_soon_with_what_each_address_says() -> None:
+    cluster = ScriptedCluster(brokers=2)
+    cluster.stop(1)
+    cluster.stop(2)
+
+    log = cluster.log(retry_for_ms=3_600_000, first_answer_ms_max=20)
+    with pytest.raises(LogUnavailable) as never:
+        await log.append(ORDERS, batch())
+
+    assert never.value.facts == {
+        "tried": "broker1:9092 (connection refused), broker2:9092 (connection refused)"
+    }
+    assert "correct `bootstrap`" in never.value.hint
+
+
+async def test_an_address_that_swallows_what_is_sent_holds_up_no_other() -> None:
+    cluster = ScriptedCluster(brokers=2)
+    led_by(cluster, 2)
+
+    async def dial(host: str, port: int) -> Channel:
+        return await (asyncio.Future() if host == "broker1" else cluster.dial(host, port))
+
+    bootstrap = ["broker1:9092", "broker2:9092"]
+    log = KafkaLog(KafkaSettings(bootstrap=bootstrap, connect_wait_ms_max=3_600_000), dial=dial)
+
+    assert await log.append(ORDERS, batch()) == 7
+
+
+async def test_a_cluster_that_goes_away_is_said_once_until_it_answers_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "SAID_S", 0.0)
+    caplog.set_level(logging.INFO)
+    cluster = ScriptedCluster()
+    led_by(cluster, 1)
+    log = cluster.log(retry_for_ms=20)
+    await log.append(ORDERS, batch())
+
+    cluster.stop(1)
+    for _ in range(2):
+        with pytest.raises(LogUnavailable, match="connection refused"):
+            await log.append(ORDERS, batch())
+    problem, warned = log.problem, list(caplog.messages)
+    cluster.down.clear()
+    await log.append(ORDERS, batch())
+
+    assert problem == "no broker of the cluster answers: broker1:9092 (connection refused)"
+    assert warned == [f"{problem}; it is tried again"]
+    assert log.problem == "" and caplog.messages[1:] == ["the cluster answers again"]
 
 
 async def test_an_election_is_waited_for() -> None:

@@ -1,0 +1,69 @@
+"""A cluster that is not there is named at once, with what stands in the way at each address."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.terminal import exit_codes
+from tests.pipelines.conftest import Headwater
+from tests.pipelines.running import end, running
+
+PIPELINE = """
+pipeline: shop
+source: {{type: generator}}
+sink: {{type: sql, url: "sqlite:///target.db"}}
+log: {{type: kafka, bootstrap: "{address}", path: "{data}"}}
+"""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Nobody can listen there meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture
+def file(tmp_path: Path, address: str) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.format(address=address, data=tmp_path / "data"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "command", [("plan",), ("topics", "ls", "-f"), ("verify", "shop", "-f"), ("doctor",)]
+)
+def test_a_command_names_the_address_and_what_is_wrong_there(
+    headwater: Headwater, file: Path, address: str, command: tuple[str, ...]
+) -> None:
+    ran = headwater(*command, file)
+
+    assert ran.code == exit_codes.UNREACHABLE
+    assert f"{address} (connection refused)" in ran.data + ran.remarks
+    assert "correct `bootstrap`" in ran.data + ran.remarks
+
+
+def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
+    headwater: Headwater, file: Path, address: str
+) -> None:
+    with running("run", file) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "tries again in" in line)
+        units = _units(headwater("status", "-f", file, "--json").data)
+        code, _, _ = end(process, signal.SIGINT)
+
+    why = f"no broker of the cluster answers (tried='{address} (connection refused)')"
+    assert why in said
+    assert any(unit["state"] == "retrying" and why in unit["reason"] for unit in units)
+    assert code == exit_codes.INTERRUPTED
+
+
+def _units(status: str) -> list[dict[str, Any]]:
+    """Of the one pipeline that runs."""
+    return list(json.loads(status)["data"]["pipelines"]["shop"]["units"].values())

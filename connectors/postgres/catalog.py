@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.postgres.identities import identity_cure
 from connectors.postgres.publications import Share, look_for_shares
+from connectors.postgres.refused import Refused
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.types.reading import ColumnPlan
 from core_log.errors import SourceRejected
@@ -152,6 +153,15 @@ class CapturedTable:
     def table(self) -> TableId:
         return self.schema.table
 
+    @property
+    def keyless_partitions(self) -> list[TableId]:
+        """Those of which the server does not send the key with every row that was changed or
+        deleted. Of one that has no identity at all it refuses every change."""
+        known = {
+            each.table for each in self.partitions if each.identity != FULL and each.index_columns
+        }
+        return [each for each in self.partitions_without(self.schema.key) if each in known]
+
     def partitions_without(self, key: Collection[str]) -> list[TableId]:
         """Those of which an update that comes without a row before may have changed these; all,
         where no partition is one of which it cannot have."""
@@ -177,23 +187,32 @@ class Catalog:
         """Whether the file says by what its rows are told apart."""
         return any(Pattern(text).matches(str(table)) for text in self.keys)
 
-    async def tables(self, connection: "AsyncConnection[Any]") -> list[CapturedTable]:
+    async def tables(
+        self, connection: "AsyncConnection[Any]"
+    ) -> tuple[list[CapturedTable], list[Refused]]:
         """In the order of their names, but for those without any column to capture. Four
         statements, however many tables there are."""
         chosen = Patterns(self.patterns)
         names = await (await connection.execute(NAMES)).fetchall()
         oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
-        found = await self.tables_of(connection, oids, is_measured=True)
-        return [each for each in found if each.plans]
+        found, refused = await self.told_of(connection, oids, is_measured=True)
+        return [each for each in found if each.plans], refused
 
     async def tables_of(
-        self, connection: "AsyncConnection[Any]", oids: Sequence[int], *, is_measured: bool = False
+        self, connection: "AsyncConnection[Any]", oids: Sequence[int]
     ) -> list[CapturedTable]:
-        """The same for tables by their numbers; those that are gone are not among them. Only where
-        they are to be measured they have bytes, and their partitions are waited for while somebody
-        changes them; a table of which not all rows are published is waited for in any case."""
+        """Those that are gone, or cannot be captured, are not among them."""
+        return (await self.told_of(connection, oids))[0]
+
+    async def told_of(
+        self, connection: "AsyncConnection[Any]", oids: Sequence[int], *, is_measured: bool = False
+    ) -> tuple[list[CapturedTable], list[Refused]]:
+        """Tables by their numbers, and those with which the settings of the file do not fit. Only
+        where they are to be measured they have bytes, and their partitions are waited for while
+        somebody changes them; a table of which not all rows are published is waited for in any
+        case."""
         if not oids:
-            return []
+            return [], []
         asked = {"oids": list(oids), "is_measured": is_measured}
         rows = await (await connection.execute(TABLES, asked)).fetchall()
         parents = [row[0] for row in rows if row[3] == "p"]
@@ -207,17 +226,15 @@ class Catalog:
         found_shares = await look_for_shares(connection, self.publication, oids)
         shares = {each.oid: each for each in found_shares}
         keys = [(Pattern(text), tuple(columns)) for text, columns in self.keys.items()]
-        found = [
-            _captured(
-                row,
-                partitions.get(row.oid, []),
-                keys,
-                shares.get(row.oid),
-                self.book,
-            )
-            for row in map(_Row._make, rows)
-        ]
-        return sorted(found, key=lambda each: each.table)
+        found, refused = list[CapturedTable](), list[Refused]()
+        for row in map(_Row._make, rows):
+            parts, share = partitions.get(row.oid, []), shares.get(row.oid)
+            try:
+                found.append(_captured(row, parts, keys, share, self.book))
+            except SourceRejected as error:
+                table = TableId(row.namespace, row.name)
+                refused.append(Refused(row.oid, table, error.statement, error.hint))
+        return sorted(found, key=lambda each: each.table), refused
 
 
 class _Row(NamedTuple):
@@ -275,7 +292,6 @@ def _captured(
         raise SourceRejected(
             "the key of a table has columns that are not captured: they are generated, not"
             " published, or of types that are left out",
-            table=str(table),
             columns=", ".join(sorted(missing)),
             hint=f"leave the table out of `tables` of the source, or: {identity_cure([table])} and"
             " name other columns under `keys` of the source; since PostgreSQL 18 the server then"
@@ -334,7 +350,6 @@ def _chosen_key(
             if missing:
                 raise SourceRejected(
                     "the key chosen for a table has columns that it does not have",
-                    table=str(table),
                     columns=", ".join(sorted(missing)),
                     hint="correct `keys` of the source",
                 )

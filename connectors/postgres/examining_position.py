@@ -55,7 +55,7 @@ async def _about_missed(
 ) -> list[Finding]:
     try:
         async with connected(settings) as connection:
-            tables, _ = await look(connection, settings, pipeline)
+            tables = (await look(connection, settings, pipeline)).tables
     except HeadwaterError:
         return []  # `examine` says why
     missed = published.missed_of(positions, found, tables)

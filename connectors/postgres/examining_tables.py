@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from connectors.postgres import catalog, unstreamed
-from connectors.postgres.catalog import CapturedTable
+from connectors.postgres import unstreamed
+from connectors.postgres.catalog import FULL, CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.identities import identity_cure
 from connectors.postgres.looking import look
@@ -51,7 +51,7 @@ async def examine_tables(
     *,
     role: str,
 ) -> tuple[list[ExaminedTable], list[Finding]]:
-    """The tables that would be captured, and what is wrong with them."""
+    """The tables that would be captured, and what is wrong with them and with others."""
     with in_our_words("the server does not show its tables"):
         rows = await (await connection.execute(TABLES)).fetchall()
     chosen = Patterns(settings.tables)
@@ -67,7 +67,9 @@ async def examine_tables(
     if not tables:
         found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
     else:
-        found += await _about_keys(connection, settings, pipeline)
+        left_out, about_keys = await _about_keys(connection, settings, pipeline)
+        tables = [each for each in tables if each.table not in left_out]
+        found += about_keys
     return tables, found
 
 
@@ -99,24 +101,19 @@ def _about_rights(tables: Sequence[ExaminedTable], role: str) -> Iterator[Findin
 
 async def _about_keys(
     connection: Connection, settings: PostgresSettings, pipeline: str
-) -> list[Finding]:
+) -> tuple[set[TableId], list[Finding]]:
+    """Which tables are left out, and what is to be said of them and of the others."""
     try:
-        tables, _ = await look(connection, settings, pipeline)
+        looked = await look(connection, settings, pipeline)
     except HeadwaterError as error:
-        return [Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")]
-    found = list[Finding]()
-    for each in tables:
+        failed = Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")
+        return set(), [failed]
+    found = [
+        Finding(f"{each.table} is left out: {each.problem}", each.cure) for each in looked.refused
+    ]
+    for each in looked.tables:
         found += _about_partitions(each)
-        key, sent = each.schema.key, set(each.identity_columns)
-        if missing := [name for name in key if name not in sent] if sent else []:
-            found.append(
-                Finding(
-                    f"of a deleted row of {each.table} the server does not send {missing}, which"
-                    " are of its key",
-                    identity_cure([each.table]),
-                )
-            )
-        elif not key:
+        if not each.schema.key:
             found.append(
                 Finding(
                     f"{each.table} has no key: nothing tells its rows apart, so that it can only"
@@ -126,26 +123,16 @@ async def _about_keys(
                     is_fatal=False,
                 )
             )
-    return found
+    return {each.table for each in looked.refused}, found
 
 
 def _about_partitions(table: CapturedTable) -> Iterator[Finding]:
     """Each has an identity of its own. Of one that has none the server refuses every change, which
     is said of those that are published."""
-    narrow = {each.table for each in table.partitions if each.identity != catalog.FULL}
+    narrow = {each.table for each in table.partitions if each.identity != FULL}
     nameless = {each.table for each in table.partitions if not each.index_columns}
-    keyless = [
-        each for each in table.partitions_without(table.schema.key) if each in narrow - nameless
-    ]
-    if keyless:
-        key = ", ".join(table.schema.key)
-        yield Finding(
-            f"of a deleted row of {few(keyless)}, of {table.table}, the server does not send all"
-            f" of its key ({key})",
-            identity_cure(keyless),
-        )
-    partial = sorted(narrow - nameless - set(keyless))
-    if partial and table.identity == catalog.FULL:
+    partial = sorted(narrow - nameless)
+    if partial and table.identity == FULL:
         yield Finding(
             f"{table.table} has REPLICA IDENTITY FULL and its partitions {few(partial)} have not:"
             " updates of those come without the row before, and deletes with its key only",

@@ -43,8 +43,8 @@ class Unidentified(NamedTuple):
     """Tables, or their partitions, of which the server could not say which row was changed. Where
     one is published, it refuses every UPDATE and DELETE of it to everybody."""
 
-    why: str
     tables: Sequence[TableId]
+    why: str
     cure: str
 
 
@@ -57,13 +57,19 @@ async def identities_of(connection: Connection, tables: Collection[TableId]) -> 
 
 async def unidentified(connection: Connection, tables: Collection[TableId]) -> Unidentified | None:
     identities = await identities_of(connection, tables)
-    if without := [table for table, kind in identities.items() if kind == NO_IDENTITY]:
-        why = "have neither a primary key nor another replica identity"
-        return Unidentified(why, without, identity_cure(without))
-    if virtual := [table for table, kind in identities.items() if kind == OF_VIRTUAL]:
-        why = "have virtual generated columns, and REPLICA IDENTITY FULL"
-        return Unidentified(why, virtual, identity_cure(virtual, "DEFAULT"))
+    for kind in (NO_IDENTITY, OF_VIRTUAL):
+        if found := [table for table, own in identities.items() if own == kind]:
+            return Unidentified(found, *reason_of(kind, found))
     return None
+
+
+def reason_of(kind: str, tables: Collection[TableId]) -> tuple[str, str]:
+    """Why tables with an identity of that kind cannot be published, and the cure."""
+    if kind == NO_IDENTITY:
+        why = "have neither a primary key nor another replica identity"
+        return why, identity_cure(tables)
+    why = "have virtual generated columns, and REPLICA IDENTITY FULL"
+    return why, identity_cure(tables, "DEFAULT")
 
 
 def identity_cure(tables: Iterable[TableId], identity: str = "FULL") -> str:

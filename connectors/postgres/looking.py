@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from psycopg import sql
 
@@ -10,6 +11,7 @@ from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.publications import publication_name
+from connectors.postgres.refused import Refused, refused_of
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 
@@ -30,19 +32,27 @@ async def connected(settings: PostgresSettings) -> AsyncIterator[Connection]:
 
 async def captured_tables(settings: PostgresSettings, pipeline: str) -> Sequence[CapturedTable]:
     async with connected(settings) as connection:
-        found, _ = await look(connection, settings, pipeline)
-        return found
+        return (await look(connection, settings, pipeline)).tables
 
 
-async def look(
-    connection: Connection, settings: PostgresSettings, pipeline: str
-) -> tuple[list[CapturedTable], Catalog]:
+class Looked(NamedTuple):
     """The tables that the file names."""
+
+    tables: list[CapturedTable]
+    refused: list[Refused]
+    """Those that are left out."""
+    catalog: Catalog
+
+
+async def look(connection: Connection, settings: PostgresSettings, pipeline: str) -> Looked:
     publication = publication_name(settings, pipeline)
     with in_our_words("the tables cannot be looked up"):
         book = await TypeBook.load(connection, settings)
         catalog = Catalog(settings.tables, settings.keys, publication, book)
-        return await catalog.tables(connection), catalog
+        found, refused = await catalog.tables(connection)
+        refused += await refused_of(connection, found, publication)
+    left_out = {each.oid for each in refused}
+    return Looked([each for each in found if each.oid not in left_out], refused, catalog)
 
 
 async def wal_end(connection: Connection) -> int:

@@ -16,7 +16,7 @@ async def plan(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     name = publications.publication_name(settings, pipeline)
     async with connected(settings) as connection:
         found = await publications.look(connection, name)
-        tables = [each.table for each in (await look(connection, settings, pipeline))[0]]
+        tables = [each.table for each in (await look(connection, settings, pipeline)).tables]
         told = await _of_publication(connection, settings, found, name, tables)
         slot = slots.slot_name(settings, pipeline)
         if await slots.look(connection, slot) is None:

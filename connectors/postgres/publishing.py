@@ -8,6 +8,7 @@ from connectors.postgres.connecting import READ_ONLY, RIGHTS, Connection, in_our
 from connectors.postgres.identities import OF_STORED, identities_of, unidentified
 from connectors.postgres.naming import member_list, quote
 from connectors.postgres.publications import OPERATIONS, Publication, covers, look, missing_from
+from connectors.postgres.refused import REFUSES
 from connectors.postgres.settings import PostgresSettings
 from core_log.errors import SourceRejected
 from core_log.table_schema import TableId
@@ -100,8 +101,7 @@ async def keep(
     new = tables if found is None else set(tables) - found.covered - found.members.keys()
     if unsafe := await unidentified(connection, new):
         raise SourceRejected(
-            f"once published, the server would refuse every UPDATE and DELETE of tables that"
-            f" {unsafe.why}",
+            f"{REFUSES} {unsafe.why}",
             tables=", ".join(map(str, unsafe.tables)),
             hint=f"give them a primary key, leave them out of `tables`, or: {unsafe.cure}",
         )

@@ -7,19 +7,20 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
 from connectors.postgres import publications, published, publishing, slots, unstreamed
-from connectors.postgres.catalog import CapturedTable, Catalog
+from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.changing import emptied
 from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.following import Following
 from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
-from connectors.postgres.looking import advance, look, wal_end
+from connectors.postgres.looking import Looked, advance, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.names import Names
 from connectors.postgres.naming import few
 from connectors.postgres.publications import Publication
 from connectors.postgres.questions import Questions
+from connectors.postgres.refused import finding_of
 from connectors.postgres.relations import Captures
 from connectors.postgres.repeated_keys import RepeatedKeys
 from connectors.postgres.settings import PostgresSettings
@@ -51,6 +52,7 @@ from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.client.together import let_go, together
 from core_log.errors import HeadwaterError, PositionLost, SourceRejected
 from core_log.finding import Finding
+from core_log.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 
@@ -86,26 +88,24 @@ class Reading:
                 return
             standing = await self._stand(line)
             check_origin(self._settings.origin, standing.server.version)
-            before, tables, catalog = await self._look(connection)
-            left = gone(self._resume_from, tables)
+            before, looked = await self._look(connection)
+            tables = looked.tables
+            left = self._gone(before, looked)
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, left, before)
-            captured = {each.table: each.oid for each in tables}
-            forms = FormWatch.of(self._resume_from, tables, catalog, may_read=self._may_read)
-            watch = Watch(
-                self._settings, self._context, self._publication, captured, entries, forms
-            )
+            watch = self._watch(looked, entries)
             await watch.look_at_first(connection, before)
             reader = self._reader(standing)
             positions, keys = dict(self._resume_from), Keys.begun(self._resume_from, tables)
             await self._keep_failover(line, standing)
             if (start := standing.start) is None:
                 created = await self._new_slot(line, connection, standing, reader)
-                tables, catalog = await self._as_they_are_now(connection, tables)
+                looked = await self._as_they_are_now(connection, tables)
+                tables = looked.tables
                 keys = Keys.begun({}, tables)
-                forms.known.clear()
-                new_forms = await forms.parts_at_start({}, connection)
+                watch.forms.known.clear()
+                new_forms = await watch.forms.parts_at_start({}, connection)
                 told = {published.PART: entries, **keys.news(), **new_forms}
                 start, positions = created.consistent_lsn, dict(told)
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
@@ -115,7 +115,7 @@ class Reading:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
-            news = {**keys.news(), **await forms.parts_at_start(positions, connection)}
+            news = {**keys.news(), **await watch.forms.parts_at_start(positions, connection)}
             if left or back or news or positions.get(published.PART) != entries:
                 since = await wal_end(connection) if back else 0
                 again = Ledger(since=since).text()
@@ -130,9 +130,9 @@ class Reading:
                 back=back,
                 is_followed=self._may_read,
             )
-            translator = self._translator(connection, tables, catalog, keys, names, reader)
-            backfill = Backfill(reader, catalog, tables, positions, reads_new=self._may_read)
-            forms.told = backfill.altered
+            translator = self._translator(connection, looked, keys, names, reader)
+            backfill = Backfill(reader, looked.catalog, tables, positions, reads_new=self._may_read)
+            watch.forms.told = backfill.altered
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
@@ -141,31 +141,33 @@ class Reading:
             if self._stops_after_rows and following.has_read_all:
                 await slots.drop(connection, self._slot, ends_reader=True)
 
-    async def _look(
-        self, connection: Connection
-    ) -> tuple[Publication | None, list[CapturedTable], Catalog]:
+    async def _look(self, connection: Connection) -> tuple[Publication | None, Looked]:
         """The publication comes first, so that whoever changes it from here on is noticed."""
         publication = await publications.look(connection, self._publication)
-        tables, catalog = await look(connection, self._settings, self._context.pipeline)
-        if not tables:
+        looked = await look(connection, self._settings, self._context.pipeline)
+        if not looked.tables:
             about = await unstreamed.look(connection, self._settings.tables)
             found = [each for each in about.values() if each is not None]
+            if (left_out := finding_of(looked.refused)) is not None:
+                found.append(left_out)
             raise SourceRejected(
-                "no table matches `tables`",
+                "no table that matches `tables` can be captured"
+                if looked.refused
+                else "no table matches `tables`",
                 **({"why": "; ".join(each.problem for each in found)} if found else {}),
                 hint=" ".join(each.cure for each in found) or "correct `tables` of the source",
             )
-        self.tables = tables
-        return publication, tables, catalog
+        self.tables = looked.tables
+        return publication, looked
 
     async def _as_they_are_now(
         self, connection: Connection, tables: Sequence[CapturedTable]
-    ) -> tuple[list[CapturedTable], Catalog]:
+    ) -> Looked:
         """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
         which the stream does not speak; new tables wait for the next life."""
-        found, catalog = await look(connection, self._settings, self._context.pipeline)
+        looked = await look(connection, self._settings, self._context.pipeline)
         known = {each.oid for each in tables}
-        return [each for each in found if each.oid in known], catalog
+        return looked._replace(tables=[each for each in looked.tables if each.oid in known])
 
     async def acknowledge(self, positions: Positions) -> None:
         if self._following is None or STREAM not in positions:
@@ -193,6 +195,27 @@ class Reading:
                 logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
         self._wishes = []
 
+    def _gone(self, before: Publication | None, looked: Looked) -> dict[str, str]:
+        """Changes that are published and left out are missed, whoever they are of."""
+        streamed = frozenset[TableId]() if before is None else before.covered
+        skipped = [each.table for each in looked.refused if each.table in streamed]
+        return gone(self._resume_from, looked.tables, skipped)
+
+    def _watch(self, looked: Looked, entries: str) -> Watch:
+        forms = FormWatch.of(
+            self._resume_from, looked.tables, looked.catalog, may_read=self._may_read
+        )
+        numbers = {each.table: each.oid for each in looked.tables}
+        return Watch(
+            self._settings,
+            self._context,
+            self._publication,
+            numbers,
+            entries,
+            forms,
+            looked.refused,
+        )
+
     def _reader(self, standing: Standing) -> Reader:
         origin = Origin(self._context.pipeline, standing.server.database)
         return Reader(self._settings, self._context, origin, self.set_aside)
@@ -219,7 +242,7 @@ class Reading:
 
     async def _tell_of_later(self, connection: Connection) -> None:
         """Of tables that nobody reads, as they came into the file when all was over."""
-        tables, _ = await look(connection, self._settings, self._context.pipeline)
+        tables = (await look(connection, self._settings, self._context.pipeline)).tables
         later = [each.table for each in tables if part_of(each.table) not in self._resume_from]
         found = None
         if later:
@@ -361,13 +384,7 @@ class Reading:
         return tuple(emptied(each.schema, reader.origin, lsn, now_us) for each in tables)
 
     def _translator(
-        self,
-        connection: Connection,
-        tables: Sequence[CapturedTable],
-        catalog: Catalog,
-        keys: Keys,
-        names: Names,
-        reader: Reader,
+        self, connection: Connection, looked: Looked, keys: Keys, names: Names, reader: Reader
     ) -> Translator:
         settings, questions = self._settings, Questions(connection, slot=self._slot)
         toast = Toast(
@@ -379,7 +396,15 @@ class Reading:
         return Translator(
             reader.origin,
             questions,
-            Captures(questions, catalog, tables, keys, names, may_replace=self._may_read),
+            Captures(
+                questions,
+                looked.catalog,
+                looked.tables,
+                keys,
+                names,
+                refused=looked.refused,
+                may_replace=self._may_read,
+            ),
             toast,
             RepeatedKeys(toast),
             self._context.clock,

@@ -12,6 +12,7 @@ from connectors.postgres.connecting import in_our_words
 from connectors.postgres.keys import Key, Keys, key_of
 from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
+from connectors.postgres.refused import Refused
 from connectors.postgres.snapshot.ledger import Ledger, part_of
 from connectors.postgres.table_form import OTHER_KEY
 from connectors.postgres.types.book import ENUM, TypeBook
@@ -122,9 +123,11 @@ class Captures:
         keys: Keys,
         names: Names,
         *,
+        refused: Iterable[Refused] = (),
         may_replace: bool = True,
     ) -> None:
-        """`may_replace`: whether a table with another key can be read again."""
+        """`refused`: tables that are left out in this life. `may_replace`: whether a table with
+        another key can be read again."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names = keys, names
         self._chosen = Patterns(catalog.patterns)
@@ -138,6 +141,7 @@ class Captures:
         self.may_replace = may_replace
         self.rekeyed: dict[int, TableId] = {}
         self._told: dict[str, str] = {}
+        self._refused = {each.oid for each in refused}
         self.has_new_form = False
         """The stream has told of a table in another form; whoever asks takes it back."""
 
@@ -164,6 +168,8 @@ class Captures:
         known = self._known.get(relation.oid)
         if known is not None and (known[0] is relation or known[0] == relation):
             return known[1]
+        if relation.oid in self._refused:
+            return None
         name = str(table_of(relation))
         is_chosen = self._chosen.matches(name)
         self._names.saw(relation.oid, name, is_chosen=is_chosen)

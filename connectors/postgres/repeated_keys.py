@@ -182,8 +182,10 @@ class _Steps:
 
     @property
     def _identity(self) -> Sequence[int]:
+        """That of a partitioned table may have no column, though those of its partitions do."""
         columns = self.capture.relation.columns
-        return [place for place, column in enumerate(columns) if column.is_identity]
+        found = [place for place, column in enumerate(columns) if column.is_identity]
+        return found or self.capture.key_places
 
     def _comes(self, at: int, key: Texts, image: Texts) -> None:
         if not self.seen.is_too_much:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from connectors.postgres import publications, published, unstreamed
+from connectors.postgres import looking, publications, published, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.naming import few, quoted_table
+from connectors.postgres.refused import Refused, finding_of
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Remark, SourceContext
 from core_log.errors import SourceUnavailable
@@ -13,7 +14,7 @@ from core_log.finding import Finding
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId
 
-NEW_TABLES, FILTERED = "new tables", "filtered tables"
+NEW_TABLES, FILTERED, REFUSED = "new tables", "filtered tables", "refused tables"
 """What its remarks are about."""
 LOOK_MS = 60_000
 """How often it looks for new tables, and for others of the same name: a database may have many."""
@@ -36,13 +37,15 @@ class Watch:
         tables: Mapping[TableId, int],
         entries: str,
         forms: FormWatch,
+        refused: Sequence[Refused] = (),
     ) -> None:
         """`tables`: to their numbers. `entries`: what stands in the position of how they are
-        published."""
+        published. `refused`: tables that are left out until they are cured."""
         self.forms = forms
         self._context, self._publication = context, publication
         self._chosen, self._tables = Patterns(settings.tables), list(tables)
-        self._numbers = tables
+        self._numbers, self._refused = tables, refused
+        self._settings = settings
         self._positions = {published.PART: entries}
         self._said: dict[str, Finding | None] = {}
         self._next_ms = context.clock.monotonic_ms()
@@ -69,6 +72,10 @@ class Watch:
                     publication=self._publication,
                     tables=few(missed),
                 )
+            if self._refused and (cured := await self._cured(connection)):
+                return SourceUnavailable(
+                    "tables that were left out can be captured by now", tables=few(cured)
+                )
             self._say(NEW_TABLES, self._about_new(there.keys()))
             await self._look_for_unstreamed(connection)
         if found is not None:
@@ -79,9 +86,18 @@ class Watch:
         self, connection: Connection, found: publications.Publication | None
     ) -> None:
         """Before anything is read, which may take long."""
+        self._say(REFUSED, finding_of(self._refused))
         await self._look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
+
+    async def _cured(self, connection: Connection) -> list[TableId]:
+        """Tables that were left out and need not be any more; of the others it is said why now."""
+        looked = await looking.look(connection, self._settings, self._context.pipeline)
+        before = {each.oid for each in self._refused}
+        self._refused = [each for each in looked.refused if each.oid in before]
+        self._say(REFUSED, finding_of(self._refused))
+        return [each.table for each in looked.tables if each.oid in before]
 
     async def _look_for_unstreamed(self, connection: Connection) -> None:
         for name, finding in (await unstreamed.look(connection, self._chosen.texts)).items():
@@ -103,7 +119,8 @@ class Watch:
         return Finding(said, "headwater doctor prints the statement that cures it", is_fatal=False)
 
     def _about_new(self, there: Set[TableId]) -> Finding | None:
-        new = sorted(each for each in there - set(self._tables) if self._chosen.matches(str(each)))
+        known = {*self._tables, *(each.table for each in self._refused)}
+        new = sorted(each for each in there - known if self._chosen.matches(str(each)))
         if not new:
             return None
         return Finding(

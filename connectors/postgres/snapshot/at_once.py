@@ -56,7 +56,7 @@ async def standing_still(
         [[_, place, exported, _]] = await once_left(made)
         connection = await stack.enter_async_context(connected(settings))
         await take_on(connection, exported)
-        tables, _ = await look(connection, settings, context.pipeline)
+        tables = (await look(connection, settings, context.pipeline)).tables
         with in_our_words("the snapshot cannot be read"):
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])

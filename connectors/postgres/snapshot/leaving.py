@@ -5,11 +5,17 @@ from collections.abc import Collection, Sequence
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.snapshot.ledger import PREFIX, Ledger, part_of
 from core_log.changes import Positions
+from core_log.table_schema import TableId
 
 
-def gone(positions: Positions, tables: Collection[CapturedTable]) -> dict[str, str]:
-    """Parts of the position that say so of tables that are no longer captured. Once they are
-    stored, and not before, the server may stop to publish those tables."""
+def gone(
+    positions: Positions, tables: Collection[CapturedTable], skipped: Collection[TableId] = ()
+) -> dict[str, str]:
+    """Parts of the position that say so of tables that are no longer captured, or whose changes
+    are `skipped` without their ever having been. Once they are stored, and not before, the server
+    may stop to publish those tables."""
+    new = {part_of(each): Ledger().text() for each in skipped}
+    positions = {**new, **positions}
     captured = {part_of(each.table) for each in tables}
     left = {
         part: Ledger.parse(text)

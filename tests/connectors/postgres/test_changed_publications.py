@@ -1,6 +1,7 @@
 """What somebody does to the publication behind our back is noticed, at a start and in between, and
 nothing that was missed for it is passed over."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from connectors.postgres import publications, published
 from connectors.postgres.catalog import Catalog
 from connectors.postgres.connecting import connect
 from connectors.postgres.form_watch import FormWatch
+from connectors.postgres.refused import Refused
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.book import TypeBook
 from connectors.postgres.unstreamed import UNLOGGED
@@ -269,7 +271,7 @@ def settings_of(guest: Guest, **choices: Any) -> PostgresSettings:
 
 
 async def watching(
-    guest: Guest, tables: list[TableId], clock: SimulatedClock
+    guest: Guest, tables: list[TableId], clock: SimulatedClock, refused: Sequence[Refused] = ()
 ) -> tuple[Watch, list[SourceReport]]:
     said: list[SourceReport] = []
     async with await connect(settings_of(guest)) as connection:
@@ -280,7 +282,7 @@ async def watching(
     context = SourceContext("shop", Path(), clock, said.append)
     entries = published.told(found, tables)
     forms = FormWatch([], catalog, {}, may_read=True)
-    return Watch(settings_of(guest), context, NAME, numbers, entries, forms), said
+    return Watch(settings_of(guest), context, NAME, numbers, entries, forms, refused), said
 
 
 @pytest.mark.parametrize("mismatch", ["stop", "resnapshot"])

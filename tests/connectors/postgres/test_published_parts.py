@@ -141,7 +141,7 @@ async def test_what_is_published_is_known_by_whatever_name_it_has_by_now(shop: G
 async def test_a_table_looked_up_again_under_another_name_is_the_same_part(shop: Guest) -> None:
     settings = PostgresSettings.model_validate({"url": shop.url, "tables": ["public.orders"]})
     async with connected(settings) as connection:
-        [table], catalog = await look(connection, settings, "shop")
+        [table], _, catalog = await look(connection, settings, "shop")
         shop.execute(
             "ALTER TABLE orders RENAME TO purchases", "ALTER TABLE purchases RENAME region TO area"
         )

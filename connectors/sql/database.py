@@ -15,6 +15,7 @@ from connectors.sql.lag import check_lag
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.types import Reading, reading_of
 from core_log.database_address import engine_at
+from core_log.database_refusals import place_of, refused
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId, TableSchema
@@ -263,12 +264,35 @@ class Database:
 
     def _connected(self) -> sa.Connection:
         if self._connection is None:
-            connection = self.engine.connect()
+            connection = self._connect()
             for statement in SESSIONS.get(self.engine.dialect.name, ()):
                 connection.exec_driver_sql(statement)
             connection.commit()
             self._connection = connection
         return self._connection
+
+    def _connect(self) -> sa.Connection:
+        url = self.engine.url
+        is_file = url.get_backend_name() == "sqlite" and url.database not in (None, ":memory:")
+        if is_file and not Path(str(url.database)).exists():
+            # SQLite would make an empty one, and nobody would hear of it.
+            raise SourceUnavailable(
+                "the database file is missing",
+                hint="correct the path in `url` of the source",
+                path=url.database,
+            )
+        try:
+            return self.engine.connect()
+        except Exception as error:
+            if not _is_of_driver(error):
+                raise
+            raise refused(
+                error,
+                self.engine,
+                part="source",
+                unavailable=SourceUnavailable,
+                rejected=SourceRejected,
+            ) from None
 
     @contextmanager
     def _translated(self, table: str = "") -> Iterator[None]:
@@ -280,13 +304,17 @@ class Database:
             raise
         except Exception as error:
             cause = getattr(error, "orig", None) or error
-            kinds = {kind.__name__ for kind in type(cause).__mro__}
-            if not kinds & {"Error", "SQLAlchemyError"}:
+            if not _is_of_driver(cause):
                 raise
+            kinds = {kind.__name__ for kind in type(cause).__mro__}
             if kinds & {"OperationalError", "InterfaceError"}:
                 self._give_up_connection()
                 raise SourceUnavailable(
-                    "the database does not answer", why=type(cause).__name__, **facts
+                    "the database does not answer",
+                    hint="start it, or correct `url` of the source",
+                    **place_of(self.engine.url),
+                    why=type(cause).__name__,
+                    **facts,
                 ) from None
             raise SourceRejected(
                 "the database does not take the question", why=type(cause).__name__, **facts
@@ -297,6 +325,11 @@ class Database:
         if connection is not None:
             connection.invalidate()
             connection.close()
+
+
+def _is_of_driver(error: BaseException) -> bool:
+    """Python's database drivers have their own `Error`; SQLAlchemy wraps those."""
+    return any(kind.__name__ in ("Error", "SQLAlchemyError") for kind in type(error).__mro__)
 
 
 def names_of(table: TableId) -> tuple[str, ...]:

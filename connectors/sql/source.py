@@ -12,7 +12,7 @@ import pyarrow as pa
 from connectors.source import CONTROL, Control, Remark, Snapshot, SourceContext
 from connectors.sql.settings import SqlSourceSettings
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from core_log.errors import HeadwaterError, SourceRejected
 from core_log.finding import Finding
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId, TableSchema
@@ -79,8 +79,6 @@ class SqlSource:
         with ThreadPoolExecutor(1) as thread:
             try:
                 tables = await _on(thread, self._tables_once)
-            except SourceUnavailable as error:
-                return [Finding(error.statement, "start it, or correct `url` of the source")]
             except HeadwaterError as error:
                 return [Finding(error.statement, error.hint or "correct the source's keys")]
         if not tables:

@@ -1,10 +1,15 @@
 """From the settings to a connection that is strict, exact and in UTC."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core_log.database_address import engine_at
+from core_log.database_refusals import refusal_of, refused
+from core_log.errors import SinkRejected, SinkUnavailable
 from sinks.sql.dialects.dialect import Dialect
+from sinks.sql.failures import is_of_driver
 from sinks.sql.settings import SqlSettings
 
 if TYPE_CHECKING:
@@ -36,11 +41,26 @@ def dialect_of(engine: "sa.Engine") -> Dialect:
 
 
 def connect_to(engine: "sa.Engine", dialect: Dialect) -> "sa.Connection":
-    connection = engine.connect()
+    with _in_our_words(engine, only_known=False):
+        connection = engine.connect()
     try:
-        dialect.prepare(connection)
+        with _in_our_words(engine, only_known=True):
+            dialect.prepare(connection)
         connection.connection.commit()  # SQLAlchemy knows nothing of what was done by hand
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def _in_our_words(engine: "sa.Engine", *, only_known: bool) -> Iterator[None]:
+    """SQLite looks at its file no sooner than a connection is prepared."""
+    try:
+        yield
+    except Exception as error:
+        if not is_of_driver(error) or (only_known and refusal_of(error) is None):
+            raise
+        raise refused(
+            error, engine, part="sink", unavailable=SinkUnavailable, rejected=SinkRejected
+        ) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from core_log.errors import HeadwaterError, SinkUnavailable
+from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 from core_log.generation_names import first_of, named, number_of
 from core_log.table_schema import TableSchema
@@ -71,9 +71,6 @@ def examine(target: "Target") -> list[Finding]:
 
 
 def _finding(error: HeadwaterError) -> Finding:
-    if isinstance(error, SinkUnavailable):
-        why = error.facts.get("why", "")
-        return Finding(f"{error.problem}: {why}", "start it, or correct `url` of the sink")
     return Finding(error.statement, error.hint or "correct `url` of the sink")
 
 

@@ -1,0 +1,81 @@
+"""Addresses of databases that let nobody in, and what is to be said of each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import sqlalchemy as sa
+
+from scripts.free_port import free_port
+
+SECRET = "canary-secret"
+
+
+class Refused(NamedTuple):
+    address: str
+    reason: str
+    passes: bool
+    place: dict[str, object]
+
+
+def closed(kind: str) -> Refused:
+    port = free_port()
+    address = f"{kind}://u:{SECRET}@127.0.0.1:{port}/shop"
+    return Refused(address, "connection refused", True, {"host": "127.0.0.1", "port": port})
+
+
+def unknown_host(kind: str) -> Refused:
+    place: dict[str, object] = {"host": "nowhere.invalid", "port": PORTS[kind]}
+    return Refused(f"{kind}://u:{SECRET}@nowhere.invalid/shop", "unknown host", True, place)
+
+
+def unknown_database(server: str) -> Refused:
+    url = sa.make_url(server).set(database="no_such_shop")
+    return Refused(_text(url), "unknown database", False, _place(url))
+
+
+@contextmanager
+def wrong_password(server: str) -> Iterator[Refused]:
+    """The tests' PostgreSQL trusts everybody, but for one whom it asks."""
+    url = sa.make_url(server).set(username="headwater_asked", password=SECRET)
+    refused = Refused(_text(url), "authentication failed", False, _place(url))
+    if not server.startswith("postgresql"):
+        yield refused
+        return
+    with psycopg.connect(server, autocommit=True) as owner:
+        owner.execute("CREATE ROLE headwater_asked LOGIN PASSWORD 'another'")
+        found = owner.execute("SELECT setting FROM pg_settings WHERE name = 'hba_file'").fetchone()
+        assert found is not None
+        rules = Path(str(found[0]))
+        before = rules.read_text()
+        rules.write_text(f"host all headwater_asked all scram-sha-256\n{before}")
+        owner.execute("SELECT pg_reload_conf()")
+        while _lets_in(refused.address):
+            continue
+        try:
+            yield refused
+        finally:
+            rules.write_text(before)
+            owner.execute("SELECT pg_reload_conf()")
+            owner.execute("DROP ROLE headwater_asked")
+
+
+PORTS = {"postgresql": 5432, "mysql": 3306}
+
+
+def _lets_in(address: str) -> bool:
+    try:
+        psycopg.connect(address).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _text(url: sa.URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+def _place(url: sa.URL) -> dict[str, object]:
+    return {"host": url.host, "port": url.port}

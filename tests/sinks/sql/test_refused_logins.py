@@ -1,0 +1,70 @@
+"""A database that cannot be reached is told with host, port, reason and cure, never a password."""
+
+from pathlib import Path
+
+import pytest
+
+from core_log.errors import HeadwaterError, SinkRejected, SinkUnavailable
+from tests.contract.sink_suite import ORDERS
+from tests.refused_logins import (
+    SECRET,
+    Refused,
+    closed,
+    unknown_database,
+    unknown_host,
+    wrong_password,
+)
+from tests.sinks.sql.databases import SqlBench
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+async def test_a_server_that_is_not_there_is_named_with_host_port_and_reason(
+    kind: str, tmp_path: Path
+) -> None:
+    for refused in (closed(kind), unknown_host(kind)):
+        await _holds(refused, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+async def test_a_server_that_lets_nobody_in_is_named_with_the_reason(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    server: str = request.getfixturevalue(kind)
+
+    await _holds(unknown_database(server), tmp_path)
+    with wrong_password(server) as refused:
+        await _holds(refused, tmp_path)
+
+
+async def test_a_file_that_cannot_be_opened_is_named_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be looked at" * 99)
+    for path, reason, passes in (
+        ("missing/target.db", "the directory is missing", True),
+        (".", "the path is a directory", False),
+        ("text.db", "the file is no SQLite database", False),
+    ):
+        place: dict[str, object] = {"path": str(tmp_path / path)}
+        refused = Refused(f"sqlite:///{path}", reason, passes, place)
+        await _holds(refused, tmp_path, is_planned=passes is False)
+
+
+async def _holds(refused: Refused, directory: Path, *, is_planned: bool = True) -> None:
+    """A file that is missing is no error to a plan, as the first run makes it."""
+    sink = SqlBench(refused.address.partition(":")[0], refused.address, directory).sink()
+    kind = SinkUnavailable if refused.passes else SinkRejected
+
+    with pytest.raises(kind) as opened:
+        await sink.applied(["a"])
+    (finding,) = await sink.examine()
+    errors: list[HeadwaterError] = [opened.value]
+    if is_planned:
+        with pytest.raises(kind) as planned:
+            await sink.plan([ORDERS])
+        errors.append(planned.value)
+        assert refused.reason in finding.problem and finding.cure == planned.value.hint
+    await sink.close()
+
+    for error in errors:
+        assert refused.place.items() <= error.facts.items()
+        assert error.facts["reason"] == refused.reason and "`url` of the sink" in error.hint
+    assert SECRET not in f"{errors!r}{[str(each) for each in errors]}{finding}"

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from core_log.addresses import check_host_ports, check_http_address
 from core_log.errors import ConfigError
 from core_log.measures import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 from core_log.patterns import Pattern, Patterns
@@ -123,6 +124,9 @@ Texts = Annotated[
     BeforeValidator(as_list),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+HostPorts = Annotated[Texts, AfterValidator(check_host_ports)]
+"""Addresses of brokers, such as `kafka-1:9092`."""
+HttpAddress = Annotated[str, AfterValidator(check_http_address)]
 PatternText = Annotated[str, AfterValidator(check_pattern)]
 """A glob or a `/regex/`, see `core_log.patterns`."""
 PatternTexts = Annotated[Texts, AfterValidator(check_patterns)]

@@ -5,13 +5,20 @@ from typing import Literal
 from pydantic import Field
 
 from core_log.rows.settings import WireSettings
-from core_log.settings import DurationMs, SecuritySettings, SizeBytes, Texts, YamlSettings
+from core_log.settings import (
+    DurationMs,
+    HostPorts,
+    SecuritySettings,
+    SizeBytes,
+    Texts,
+    YamlSettings,
+)
 
 
 class KafkaSourceSettings(YamlSettings):
     """Exactly once: the position is the offset of every partition."""
 
-    bootstrap: Texts = Field(min_length=1, examples=[["127.0.0.1:9092"]])
+    bootstrap: HostPorts = Field(min_length=1, examples=[["127.0.0.1:9092"]])
     """HOST:PORT of some brokers of the cluster."""
     security: SecuritySettings = SecuritySettings()
     """How the cluster is spoken to; openly and as nobody, unless it is said otherwise."""

@@ -2,14 +2,14 @@
 
 from pydantic import Field, SecretStr
 
-from core_log.settings import DurationMs, SizeBytes, YamlSettings
+from core_log.settings import DurationMs, HttpAddress, SizeBytes, YamlSettings
 
 
 class S3Settings(YamlSettings):
     """How a bucket is reached. Without keys, credentials are found as the AWS tools find them:
     environment, shared files, the machine's own role."""
 
-    endpoint: str = Field("", examples=["http://127.0.0.1:9000"])
+    endpoint: HttpAddress = Field("", examples=["http://127.0.0.1:9000"])
     """Address of a store that is not Amazon's, such as MinIO, Ceph or R2."""
     region: str = Field("", examples=["eu-central-1"])
     """Region of the bucket; the AWS tools' own default where it is left out."""

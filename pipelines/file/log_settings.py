@@ -8,7 +8,14 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from core_log.measures import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 from core_log.rows.settings import ValueFormat
-from core_log.settings import DurationMs, SecuritySettings, Texts, YamlSettings, unless
+from core_log.settings import (
+    DurationMs,
+    HostPorts,
+    HttpAddress,
+    SecuritySettings,
+    YamlSettings,
+    unless,
+)
 
 # In YAML's spelling, which is how the manual shows defaults.
 FOREVER: Any = "forever"
@@ -53,7 +60,7 @@ class LogSettings(YamlSettings):
     `endpoint.json` in the directory tells."""
     fsync: Literal["group", "never"] = "group"
     """`group`: nothing counts as written before it is on disk; `never`: the kernel decides when."""
-    bootstrap: Texts = Field((), examples=[["kafka-1:9092", "kafka-2:9092"]])
+    bootstrap: HostPorts = Field((), examples=[["kafka-1:9092", "kafka-2:9092"]])
     """HOST:PORT of some brokers of the cluster, for `type: kafka`."""
     security: SecuritySettings = SecuritySettings()
     """How that cluster is spoken to; openly and as nobody, unless it is said otherwise."""
@@ -78,5 +85,5 @@ class LogSettings(YamlSettings):
     """How rows are written: Debezium's envelope or the flat row, as JSON or Avro."""
     has_schemas: bool = Field(False, alias="schemas")
     """JSON only: every record carries Kafka Connect's schema of itself, which makes it large."""
-    registry: str = Field("", examples=["http://localhost:8081"])
+    registry: HttpAddress = Field("", examples=["http://localhost:8081"])
     """Address of the schema registry for the Avro formats."""

@@ -5,14 +5,21 @@ from typing import Literal
 from pydantic import Field
 
 from core_log.rows.settings import ValueFormat, WireSettings
-from core_log.settings import DurationMs, SecuritySettings, SizeBytes, Texts, YamlSettings
+from core_log.settings import (
+    DurationMs,
+    HostPorts,
+    HttpAddress,
+    SecuritySettings,
+    SizeBytes,
+    YamlSettings,
+)
 
 
 class KafkaSinkSettings(YamlSettings):
     """Exactly once for readers of committed records, where the cluster has transaction.version 2
     (Apache Kafka 4.0 and newer); at least once on older ones."""
 
-    bootstrap: Texts = Field(min_length=1, examples=[["127.0.0.1:9092"]])
+    bootstrap: HostPorts = Field(min_length=1, examples=[["127.0.0.1:9092"]])
     """HOST:PORT of some brokers of the cluster."""
     security: SecuritySettings = SecuritySettings()
     """How the cluster is spoken to; openly and as nobody, unless it is said otherwise."""
@@ -27,7 +34,7 @@ class KafkaSinkSettings(YamlSettings):
     """How keys and values are written."""
     has_schemas: bool = False
     """JSON only: every key and value carries Kafka Connect's schema of itself."""
-    registry: str = ""
+    registry: HttpAddress = ""
     """Address of the schema registry that Avro values are written against."""
     decimal: Literal["string", "precise", "double"] = "string"
     """Debezium's decimal.handling.mode."""

@@ -275,6 +275,53 @@ def test_a_function_that_is_not_there_is_found_before_a_run(
     assert "".join(found).startswith(problem)
 
 
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("log: {{type: kafka, bootstrap: '{}'}}", "canary"),
+        ("log: {{type: kafka, bootstrap: [a:1, '{}']}}", "canary:"),
+        ("log: {{type: kafka, bootstrap: '{}'}}", "canary:99999"),
+        ("log: {{type: kafka, bootstrap: '{}'}}", "http://canary:9092"),
+        ("log: {{type: kafka, bootstrap: '{}'}}", "a:9092,canary:9092"),
+        ("log: {{value: flat-avro, registry: '{}'}}", "canary:8081"),
+        ("log: {{value: flat-avro, registry: '{}'}}", "htp://u:canary@h"),
+        ("log: {{value: flat-avro, registry: '{}'}}", "http:/canary"),
+        ("log: {{value: flat-avro, registry: '{}'}}", "http://canary:port"),
+        ("source: {{type: kafka, topics: [a], bootstrap: '{}'}}", "canary:x"),
+        ("source: {{type: files, path: s3://a, s3: {{endpoint: '{}'}}}}", "canary:9000"),
+        ("source: {{type: files, path: s3://a, s3: {{endpoint: '{}'}}}}", "https://"),
+        ("sink: {{type: kafka, bootstrap: '{}'}}", ":9092/canary"),
+        ("sink: {{type: kafka, bootstrap: [a:1], registry: '{}'}}", "canary"),
+        ("sink: {{type: files, path: s3://a, s3: {{endpoint: '{}'}}}}", "canary"),
+    ],
+)
+def test_an_address_of_a_server_that_cannot_be_right_is_refused(
+    write: Write, given: str, address: str
+) -> None:
+    parts = {"source": "{type: generator}", "sink": "{type: console}"}
+    parts.pop(given.partition(":")[0], None)
+    others = "".join(f"{name}: {part}\n" for name, part in parts.items())
+    file = write(f"pipeline: shop\n{given.format(address)}\n{others}")
+
+    with pytest.raises(MistakesFound) as found:
+        check(file, environment={})
+
+    (mistake,) = found.value.mistakes
+    assert "address" in mistake.problem and "canary" not in str(found.value)
+    assert mistake.place is not None and mistake.place.line == 2
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9092", "[::1]:9092", "kafka-1.shop_net:1"])
+def test_any_host_and_port_is_an_address_of_a_broker(write: Write, address: str) -> None:
+    log = f"log: {{type: kafka, bootstrap: '{address}', value: flat-avro, registry: {{}}}}"
+    given = log.replace("{}", "'https://u:p%40@registry.shop/path'")
+
+    assert check(
+        write(f"pipeline: shop\n{given}\nsource: {{type: generator}}\nsink: {{type: console}}\n"),
+        environment={},
+    ).pipelines
+
+
 def test_a_salt_that_can_be_tried_out_is_refused(write: Write) -> None:
     short = SMALLEST.replace("pipeline: shop", "pipeline: {name: shop, salt: fifteen-letters}", 1)
     assert short != SMALLEST, "the file has a salt"

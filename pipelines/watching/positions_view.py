@@ -5,7 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core_log.changes import Positions
+from core_log.errors import HeadwaterError
 from core_log.log import Log, TopicPartition
+from core_log.table_failures import failures_named
+from core_log.table_schema import TableId
 from pipelines.proving.as_of import STREAM, order_of, written
 from pipelines.proving.standing import Told, told_below
 from pipelines.proving.subjects import subjects_of
@@ -43,7 +46,8 @@ async def offsets_meant(
 async def versions_meant(
     loaded: "LoadedPipeline", log: Log, sinks: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The newest versions of every table in the targets that keep them."""
+    """The newest versions of every table in the targets that keep them; of one of which that cannot
+    be told, why."""
     found: dict[str, Any] = {}
     for name, sink in sinks.items():
         if not hasattr(sink, "versions"):
@@ -51,14 +55,21 @@ async def versions_meant(
         versioned: Versioned = sink
         tables: dict[str, list[dict[str, Any]]] = {}
         for subject in await subjects_of(loaded, log):
-            versions = [
-                await _told(log, loaded.name, each)
-                for each in await versioned.versions(subject.target, newest=VERSIONS_SHOWN)
-            ]
-            if versions:
-                tables[str(subject.target)] = [version_facts(each) for each in versions]
+            if told := await _versions_of(versioned, subject.target, log, loaded.name):
+                tables[str(subject.target)] = told
         found[name] = tables
     return found
+
+
+async def _versions_of(
+    sink: Versioned, table: TableId, log: Log, pipeline: str
+) -> list[dict[str, Any]]:
+    try:
+        with failures_named(table=str(table)):
+            versions = await sink.versions(table, newest=VERSIONS_SHOWN)
+    except HeadwaterError as error:
+        return [{"problem": error.statement}]
+    return [version_facts(await _told(log, pipeline, each)) for each in versions]
 
 
 async def _told(log: Log, pipeline: str, version: TableVersion) -> TableVersion:
@@ -141,5 +152,7 @@ def _version_lines(pipeline: str, versions: Facts) -> Iterator[str]:
             rows = [
                 (each["version"], each["offsets"], each["committed"], each["position"])
                 for each in found
+                if "problem" not in each
             ]
-            yield from (f"  {line}" for line in table(head, rows))
+            yield from (f"  {line}" for line in (table(head, rows) if rows else ()))
+            yield from (f"  {printable(each['problem'])}" for each in found if "problem" in each)

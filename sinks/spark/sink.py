@@ -412,14 +412,7 @@ class SparkSink:
     def _drop_table(self, table: TableId, topics: frozenset[str]) -> list[str]:
         """Also one that nobody can read any more, where the ledger says that it is ours."""
         kept, head, said = self._lake.table(table), self._ledger.head(), list[str]()
-        is_known = not topics.isdisjoint(head.feeds)
-        try:
-            is_there = kept.load() is not None
-        except SinkRejected as error:
-            if not is_known or "owner" in error.facts:
-                raise
-            is_there = True
-        if is_there:
+        if _is_ours(kept, is_known=not topics.isdisjoint(head.feeds)):
             kept.lake.drop()
             said.append(f"table {table} under {kept.place.root}")
         for _ in range(ATTEMPTS_MAX):
@@ -434,11 +427,12 @@ class SparkSink:
         raise SinkUnavailable("others keep writing beside the tables", table=str(table))
 
     def _drop(self) -> list[str]:
+        """The ledger knows them all, so that those go as well that nobody can read any more."""
         said, failures = list[str](), list[HeadwaterError]()
         for kept in self._known():
             try:
                 with failures_named(table=str(kept.table)):
-                    if kept.load() is not None:
+                    if _is_ours(kept, is_known=True):
                         kept.lake.drop()
                         said.append(f"removed table {kept.table} under {kept.place.root}")
             except HeadwaterError as error:
@@ -449,6 +443,17 @@ class SparkSink:
         self._lake.forget()
         self._told, self._done = {}, {}
         return said
+
+
+def _is_ours(kept: KeptTable, *, is_known: bool) -> bool:
+    """Whether the table is there and may be removed: of one that nobody can read, what is known of
+    it beside the tables decides."""
+    try:
+        return kept.load() is not None
+    except SinkRejected as error:
+        if not is_known or "owner" in error.facts:
+            raise
+        return True
 
 
 def _planned_columns(kept: KeptTable, schema: TableSchema) -> list[str]:

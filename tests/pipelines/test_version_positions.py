@@ -10,7 +10,12 @@ from pipelines.proving.commit_history import History
 from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
 from pipelines.proving.standing import Told
 from pipelines.terminal.times import time_text
-from pipelines.watching.positions_view import offsets_text, position_text, versions_meant
+from pipelines.watching.positions_view import (
+    offsets_text,
+    position_lines,
+    position_text,
+    versions_meant,
+)
 from sinks.sink import Stand
 from tests.pipelines.proving_world import World, tell
 
@@ -50,6 +55,28 @@ def test_a_version_that_a_swap_has_made_holds_the_last_commit_that_is_below_its_
     for version in (swapped, before):
         assert str(parse_as_of(version["position"], now_ms=0)).startswith("position ")
     assert swapped["position"] <= before["position"]
+
+
+def test_a_table_whose_versions_cannot_be_read_leaves_those_of_the_others(tmp_path: Path) -> None:
+    async def story(world: World) -> dict[str, Any]:
+        await world.run()
+        for each in (tmp_path / "lake" / "shop.orders" / "_delta_log").glob("*.json"):
+            each.write_text("{torn")
+        [part] = world.loaded.sinks
+        sink = make_sink(world.loaded, part, clock=world.clock)
+        told: dict[str, dict[str, Any]] = await versions_meant(
+            world.loaded, world.log, {"spark": sink}
+        )
+        return told["spark"]
+
+    found = tell(tmp_path, PIPELINE, story)
+
+    [broken] = found["shop.orders"]
+    others = [told for name, told in found.items() if name != "shop.orders"]
+    positions = {"shop": {"versions": {"spark": found}}}
+    lines = list(position_lines({"pipelines": {"shop": {"units": {}}}, "positions": positions}))
+    assert "shop.orders" in broken["problem"] and f"  {broken['problem']}" in lines
+    assert others and all("version" in newest for newest, *_ in others)
 
 
 async def last_that_touched(topic: str, world: World) -> Told:

@@ -61,13 +61,20 @@ class IcebergLakeTable:
         self._held: Catalog | None = None
 
     def load(self) -> TableState | None:
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
         with self._failures():
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError:
                 return None
+            except (ValidationError, FileNotFoundError) as error:
+                raise SinkRejected(
+                    "the metadata of an Iceberg table is damaged",
+                    place=self._place.root,
+                    hint="put its files back from a copy; or drop the table with its data, and"
+                    " it is filled anew: headwater drop PIPELINE/TABLE --data",
+                ) from error
             self._check_place(table)
             return self._state(table)
 

@@ -118,6 +118,27 @@ async def test_a_table_of_another_pipeline_is_left_alone(tmp_path: Path) -> None
     assert await other.sink().drop() == []
 
 
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+async def test_a_table_that_nobody_can_read_any_more_goes_with_the_others(
+    tmp_path: Path, format: str
+) -> None:
+    bench = LakeBench(str(tmp_path / "lake"), chosen={"format": format})
+    orders, items = ScriptedTopic(), ScriptedTopic("shop.public.items")
+    orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    items.append(schema_of("public.items", id=pa.int64()), ("c", {"id": 1}))
+    await applied(bench, orders, items)
+    damaged = tmp_path / "lake" / "public.orders"
+    for each in [*damaged.rglob("_delta_log/*.json"), *damaged.rglob("*.metadata.json")]:
+        each.write_text("{torn")
+
+    with pytest.raises(SinkRejected):
+        await bench.sink().versions(ORDERS.table, newest=1)
+    removed = await bench.sink().drop()
+
+    assert [each.split()[2] for each in removed] == ["public.items", "public.orders"]
+    assert await bench.sink().drop() == []
+
+
 async def test_a_version_says_which_part_of_the_source_it_holds(tmp_path: Path) -> None:
     bench, topic = bench_of(tmp_path), ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))

@@ -2,20 +2,24 @@
 
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from config.mistake_codes import Code
 from config.mistakes import Mistake, MistakesFound, Place
+from config.redaction import MASK
 from config.scalars import resolve_scalar
 
 FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 NODES_MAX = 20_000
 """Far beyond what a person writes; aliases count with all that they stand for."""
+LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+"""As YAML's readers count lines."""
 LOOKED_AT_MAX = 1_000
 """How much of a line is looked at for the cause of a mistake."""
 
@@ -27,6 +31,8 @@ class ScalarNode(NamedTuple):
     """Not quoted: only then `5` is a number."""
     is_unset: bool = False
     """It holds a reference to something that is not there, so it has no value yet."""
+    end: Place = Place(0, 0)
+    """Behind its last character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Document:
 
     path: Path
     root: Node
+    lines: Sequence[str] = field(default=(), repr=False, compare=False)
+    """As they are written, secrets included."""
 
     def find(self, keys: Iterable[str | int]) -> tuple[Node, Place, bool]:
         """The deepest node that `keys` lead to, where to point at, and whether all are there."""
@@ -74,29 +82,32 @@ def read_document(path: Path) -> Document:
         found = path.stat()
         # Looked at before it is opened: opening a pipe waits for somebody to write into it.
         if not stat.S_ISREG(found.st_mode):
-            raise MistakesFound([Mistake(path, None, "this is not a file")])
+            raise MistakesFound([Mistake(path, None, "this is not a file", code=Code.UNREADABLE)])
         if found.st_size > FILE_BYTES_MAX:
-            raise MistakesFound([Mistake(path, None, _too_large(found.st_size))])
+            raise MistakesFound(
+                [Mistake(path, None, _too_large(found.st_size), code=Code.UNREADABLE)]
+            )
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         problem = (error.strerror or "cannot be read").lower()
-        raise MistakesFound([Mistake(path, None, problem)]) from None
+        raise MistakesFound([Mistake(path, None, problem, code=Code.UNREADABLE)]) from None
     return parse_document(content, path)
 
 
 def parse_document(content: bytes, path: Path) -> Document:
     """The content of a file as a tree; raises `MistakesFound` with the first break of it."""
     if len(content) > FILE_BYTES_MAX:
-        raise MistakesFound([Mistake(path, None, _too_large(len(content)))])
+        raise MistakesFound([Mistake(path, None, _too_large(len(content)), code=Code.UNREADABLE)])
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
-        raise MistakesFound([Mistake(path, Place(line, column), "this is not UTF-8")]) from None
+        place, problem = Place(line, column), "this is not UTF-8"
+        raise MistakesFound([Mistake(path, place, problem, code=Code.UNREADABLE)]) from None
     try:
-        return Document(path, _Composer(text, path).document())
+        return Document(path, _Composer(text, path).document(), LINE_END.split(text))
     except yaml.YAMLError as error:
         raise MistakesFound([_broken(error, text, path)]) from None
 
@@ -132,18 +143,21 @@ class _Composer:
         try:
             self.events.get_event()
             if isinstance(self.events.get_event(), yaml.StreamEndEvent):
-                raise self.mistake(Place(1, 1), "the file is empty", "headwater init")
+                hint = "headwater init"
+                raise self.mistake(Place(1, 1), "the file is empty", hint, Code.UNREADABLE)
             root = self.node(self.events.get_event())
             self.events.get_event()
             event = self.events.get_event()
             if not isinstance(event, yaml.StreamEndEvent):
-                raise self.mistake(_place(event), "a file holds one document", "use one file each")
+                raise self.mistake(
+                    _place(event.start_mark), "a file holds one document", "use one file each"
+                )
             return root
         finally:
             self.events.dispose()
 
     def node(self, event: Any) -> Node:
-        kind, place = type(event), _place(event)
+        kind, place = type(event), _place(event.start_mark)
         if kind is yaml.AliasEvent:
             return self.aliased(event.anchor, place)
         if event.tag is not None:
@@ -153,7 +167,7 @@ class _Composer:
         before = self.node_count
         self.count(1, place)
         if kind is yaml.ScalarEvent:
-            node: Node = ScalarNode(place, event.value, not event.style)
+            node: Node = ScalarNode(place, event.value, not event.style, end=_place(event.end_mark))
         else:
             self.depth += 1
             if self.depth > DEPTH_MAX:
@@ -209,12 +223,20 @@ class _Composer:
         if self.node_count > NODES_MAX:
             raise self.mistake(place, f"more than {NODES_MAX:,} values, aliases counted in full")
 
-    def mistake(self, place: Place, problem: str, hint: str = "") -> MistakesFound:
-        return MistakesFound([Mistake(self.path, place, problem, hint)])
+    def mistake(
+        self, place: Place, problem: str, hint: str = "", code: Code = Code.UNUSED_YAML
+    ) -> MistakesFound:
+        return MistakesFound(
+            [
+                Mistake(
+                    self.path, place, problem, hint, code=code, excerpt=_bare_line(self.text, place)
+                )
+            ]
+        )
 
 
-def _place(event: Any) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
 
 
 def _too_large(size_bytes: int) -> str:
@@ -227,16 +249,28 @@ def _broken(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
     if mark is None:
         position = getattr(error, "position", -1)
         problem = "a control character cannot stand in YAML"
-        return Mistake(path, _place_at(text, position), problem)
+        return Mistake(path, _place_at(text, position), problem, code=Code.NO_YAML)
     problem = str(getattr(error, "problem", None) or "this is no YAML")
     begin = _line_start(text, mark.line)
     line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0]
     return Mistake(
         path,
-        Place(mark.line + 1, mark.column + 1),
+        _place(mark),
         problem[:1].lower() + problem[1:],
         _usual_cause(line[mark.column :], line, problem),
+        code=Code.NO_YAML,
+        excerpt=_bare_line(text, _place(mark)),
     )
+
+
+def _bare_line(text: str, place: Place) -> tuple[str, int]:
+    """Of a file that is no tree yet: only the key that a line begins with is surely no secret."""
+    begin = _line_start(text, place.line - 1)
+    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0].rstrip()
+    head = re.match(r"[ \t]*(?:- +)*(?:[A-Za-z_][\w.-]*:(?= |$))?", line)[0]  # type: ignore[index]
+    shown = head if head == line else f"{head} {MASK}" if head.strip() else f"{head}{MASK}"
+    caret = place.column - 1 if place.column <= len(head) else len(shown) - len(MASK)
+    return shown.replace("\t", " "), max(caret, 0)
 
 
 def _line_start(text: str, line: int) -> int:

@@ -1,14 +1,21 @@
 """What is wrong with a file, all of it at once, each with its place."""
 
+import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
+from config.mistake_codes import Code
 from core_log.errors import ConfigError
 
 MISTAKES_SHOWN_MAX = 100
+
+
+Keys = tuple[str | int, ...]
+"""Of mappings and lists, from the root of a file."""
 
 
 class Place(NamedTuple):
@@ -28,6 +35,12 @@ class Mistake:
     hint: str = ""
     variable: str = ""
     """The name of a variable of the environment, where it is missing."""
+    _: KW_ONLY
+    code: Code
+    keys: Keys = ()
+    """What leads to the key or the value that it is about."""
+    excerpt: tuple[str, int] | None = None
+    """The line without what may be secret, and where a caret stands below it."""
 
     @property
     def where(self) -> str:
@@ -40,13 +53,23 @@ class Mistake:
             "file": str(self.path),
             "line": line,
             "column": column,
+            "code": self.code.code,
+            "key": path_text(self.keys) or None,
             "problem": self.problem,
             "hint": self.hint or None,
         }
 
     def __str__(self) -> str:
-        told = f"{self.where}: {self.problem}"
-        return f"{told}\n  hint: {self.hint}" if self.hint else told
+        at = " ".join(filter(None, (self.code.code, path_text(self.keys))))
+        lines = [f"{self.where}: {self.problem} [{at}]"]
+        if self.excerpt is not None and self.place is not None:
+            line, caret = self.excerpt
+            number = str(self.place.line)
+            lines.append(f"  {number} | {line}")
+            lines.append(f"  {' ' * len(number)} | {' ' * caret}^")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
 
 
 class MistakesFound(ConfigError):
@@ -64,6 +87,18 @@ class MistakesFound(ConfigError):
     def __str__(self) -> str:
         head = "" if len(self.mistakes) == 1 else f"{len(self.mistakes)} mistakes\n"
         return head + self.problem
+
+
+def path_text(keys: Keys) -> str:
+    """`sink[0].tables."*".mode`."""
+    text = ""
+    for key in keys:
+        if isinstance(key, int):
+            text += f"[{key}]"
+            continue
+        word = key if re.fullmatch(r"[A-Za-z_][\w-]*", key) else json.dumps(key, ensure_ascii=False)
+        text += f".{word}" if text else word
+    return text
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from config.document import Document, ListNode, MappingNode, Node, ScalarNode
+from config.mistake_codes import Code
 from config.mistakes import Mistake, did_you_mean
 from config.redaction import Redaction, passwords_in, secrets_in
 
@@ -89,7 +90,13 @@ class _Filling:
         scheme, separator, rest = reference["body"].partition(":")
         if not reference["end"]:
             self.mistakes.append(
-                Mistake(self.path, node.place, "a reference is not closed", "write ${env:NAME}")
+                Mistake(
+                    self.path,
+                    node.place,
+                    "a reference is not closed",
+                    "write ${env:NAME}",
+                    code=Code.BAD_REFERENCE,
+                )
             )
             return None
         if not separator or scheme not in ("env", "file"):
@@ -99,6 +106,7 @@ class _Filling:
                     node.place,
                     "a reference is ${env:NAME}, ${env:NAME:-default} or ${file:path}",
                     _guess(scheme, has_scheme=bool(separator)),
+                    code=Code.BAD_REFERENCE,
                 )
             )
             return None
@@ -113,6 +121,7 @@ class _Filling:
                     node.place,
                     "the name of a variable is made of letters, digits and underscores",
                     "write ${env:NAME} or ${env:NAME:-default}",
+                    code=Code.BAD_REFERENCE,
                 )
             )
             return None
@@ -127,6 +136,7 @@ class _Filling:
                     f"the environment has no {found['name']}",
                     f"export {found['name']}=...",
                     variable=found["name"],
+                    code=Code.UNSET_VARIABLE,
                 )
             )
             return None
@@ -149,7 +159,8 @@ class _Filling:
             problem = "a file that is referred to is not UTF-8"
         except (OSError, ValueError) as error:
             problem = (getattr(error, "strerror", None) or "it has no usable path").lower()
-        self.unset.append(Mistake(self.path, node.place, f"${{file:{text}}}: {problem}"))
+        problem = f"${{file:{text}}}: {problem}"
+        self.unset.append(Mistake(self.path, node.place, problem, code=Code.UNREADABLE_SECRET))
         return None
 
 

@@ -1,16 +1,15 @@
 """Holds a part of a document against its settings, and puts what does not fit into words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from config.document import Document, MappingNode, Node, ScalarNode, plain
-from config.mistakes import MISTAKES_SHOWN_MAX, Mistake, Place, did_you_mean
+from config.mistake_codes import Code
+from config.mistakes import MISTAKES_SHOWN_MAX, Keys, Mistake, Place, did_you_mean
 from config.model_keys import annotation_of, fields_of, is_model, members, models_at, step, unit_of
-
-Keys = tuple[str | int, ...]
 
 EXAMPLES = {"duration": "5ms, 10s or 7d", "size": "64KiB or 8MiB"}
 
@@ -36,12 +35,15 @@ class Validator:
         self.mistakes += found
         return None if found else settings
 
-    def tell(self, place: Place | None, problem: str, hint: str = "") -> None:
-        self.mistakes.append(Mistake(self.document.path, place, problem, hint))
+    def tell(
+        self, code: Code, place: Place | None, problem: str, hint: str = "", *, keys: Keys = ()
+    ) -> None:
+        mistake = Mistake(self.document.path, place, problem, hint, code=code, keys=keys)
+        self.mistakes.append(mistake)
 
-    def tell_at(self, keys: Keys, problem: str, hint: str = "") -> None:
+    def tell_at(self, code: Code, keys: Keys, problem: str, hint: str = "") -> None:
         """A mistake of the value that stands at `keys`, or of what it is missing from."""
-        self.tell(self.document.find(keys)[1], problem, hint)
+        self.tell(code, self.document.find(keys)[1], problem, hint, keys=keys)
 
     def _told(
         self, model: type[BaseModel], error: ValidationError, node: Node, at: Keys
@@ -61,7 +63,14 @@ class Validator:
             elif each["type"] == "extra_forbidden":
                 place = _key_place(part, keys) or place
             problem, hint = _words(each, model, keys, blamed)
-            mistake = Mistake(self.document.path, place, problem, hint)
+            mistake = Mistake(
+                self.document.path,
+                place,
+                problem,
+                hint,
+                code=_code(each["type"]),
+                keys=(*at, *_there(part, keys), *(keys[-1:] if each["type"] == "missing" else ())),
+            )
             if is_found or each["type"] == "missing":
                 yield mistake
             else:
@@ -91,10 +100,10 @@ class Validator:
         if isinstance(value, bool):
             kinds = set(members(annotation))
             if bool not in kinds and kinds & {int, float}:
-                yield Mistake(path, node.place, "should be a number")
+                yield Mistake(path, node.place, "should be a number", code=Code.WRONG_KIND)
         elif unit and isinstance(value, int | float) and value != 0:
             hint = f"write it as {EXAMPLES[unit]}"
-            yield Mistake(path, node.place, f"a {unit} has a unit", hint)
+            yield Mistake(path, node.place, f"a {unit} has a unit", hint, code=Code.WRONG_KIND)
 
 
 def _key_place(document: Document, keys: Sequence[str | int]) -> Place | None:
@@ -114,7 +123,24 @@ def _joined(mistakes: Sequence[Mistake]) -> Mistake:
     first = mistakes[0]
     if len(distinct) == 1:
         return first
-    return Mistake(first.path, first.place, f"should be {' or '.join(distinct)}", hint)
+    return replace(first, problem=f"should be {' or '.join(distinct)}", hint=hint)
+
+
+def _there(part: Document, keys: Keys) -> Keys:
+    """As many of `keys` as lead somewhere: the last ones may name members of a union."""
+    for end in range(len(keys), 0, -1):
+        if part.find(keys[:end])[2]:
+            return keys[:end]
+    return ()
+
+
+def _code(kind: str) -> Code:
+    if kind == "missing":
+        return Code.MISSING_KEY
+    if kind == "extra_forbidden":
+        return Code.UNKNOWN_KEY
+    is_kind = kind.endswith(("_type", "_parsing")) or kind == "int_from_float"
+    return Code.WRONG_KIND if is_kind else Code.WRONG_VALUE
 
 
 def _words(

@@ -102,6 +102,21 @@ def settings_table(model: type[BaseModel]) -> str:
     return table(("Setting", "Default", "What it does"), rows)
 
 
+def error_codes_page() -> str:
+    from config.mistake_codes import Code
+
+    rows = [(f"`{each.code}`", each.meaning, each.cure) for each in Code]
+    return page(
+        "Codes of mistakes in pipeline files",
+        GENERATED
+        + "\n`headwater check`, and every command that reads a pipeline file, tells a mistake with"
+        " its place, its code, the path of\nits key and its line; `--json` has them as `file`,"
+        " `line`, `column`, `code` and `key`. Values that may be secret, and\nthose of other keys"
+        " in the line, are shown as `***`. A code keeps its meaning.\n",
+        table(("Code", "What is so", "What to do"), rows),
+    )
+
+
 def metrics_page() -> str:
     from pipelines.watching.metrics import METRICS
 
@@ -226,6 +241,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/pipeline.schema.json": pipeline_schema,
     **component_pages(),
     "docs/sinks/sql-types.md": sql_types_page,
+    "docs/error-codes.md": error_codes_page,
     "docs/metrics.md": metrics_page,
     "docs/status.md": status_page,
     "docs/http-api.md": http_api_page,

@@ -20,8 +20,8 @@ from pipelines.terminal.output import Output, counted, shared_options
 def check(output: Output, path: Path, allow_unset: bool) -> None:
     """Check a pipeline file, or a directory of them, offline.
 
-    All mistakes are told at once, each with its file, line and column; exit code 2 says that there
-    are some. Without PATH it is ./pipeline.yaml.
+    All mistakes are told at once, each with its place, its key, its line and a code of
+    docs/error-codes.md; exit code 2 says that there are some. Without PATH it is ./pipeline.yaml.
     """
     from pipelines.file.loading import check as check_files
 

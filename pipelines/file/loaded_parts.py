@@ -7,6 +7,7 @@ from typing import Any
 
 from config.debezium import translate
 from config.document import MappingNode, Node, ScalarNode, plain
+from config.mistake_codes import Code
 from config.mistakes import MISTAKES_SHOWN_MAX, did_you_mean
 from config.model_keys import fields_of
 from config.registry import load_settings, load_type
@@ -70,18 +71,20 @@ def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) ->
     if not isinstance(node, MappingNode):
         if not isinstance(node, ScalarNode) or not node.is_unset:
             hint = f"write `type:` below `{word}:`"
-            validator.tell(node.place, "should be keys with values", hint)
+            validator.tell(Code.WRONG_KIND, node.place, "should be keys with values", hint, keys=at)
         return None
     kind = node.values.get("type")
     if not isinstance(kind, ScalarNode):
-        validator.tell_at(at, f"the key 'type' is missing in {word!r}", "headwater explain")
+        validator.tell_at(
+            Code.MISSING_KEY, at, f"the key 'type' is missing in {word!r}", "headwater explain"
+        )
         return None
     if kind.is_unset:
         return None
     try:
         model = settings_of(kind.text, is_source=is_source)
     except ConfigError as error:
-        validator.tell(kind.place, error.problem, error.hint)
+        validator.tell(Code.UNKNOWN_TYPE, kind.place, error.problem, error.hint)
         return None
     return _validated(validator, node, at, kind.text, model, is_source=is_source)
 
@@ -102,14 +105,16 @@ def _validated(
     if is_source:
         translated = translate(node, known=frozenset(own | shared))
         for place, problem, hint in translated.mistakes:
-            validator.tell(place, problem, hint)
+            validator.tell(Code.DEBEZIUM_OPTION, place, problem, hint)
         node = translated.node
     left = [key for key in node.values if key not in own and key not in shared]
     for key in left[:MISTAKES_SHOWN_MAX]:
         validator.tell(
+            Code.UNKNOWN_KEY,
             node.key_places[key],
             f"there is no key {key!r}",
             did_you_mean(key, sorted(own | shared)),
+            keys=(*at, key),
         )
     unit = validator.validate(unit_model, without(node, *(set(node.values) - shared)), at)
     others = set(node.values) - own
@@ -152,7 +157,8 @@ def named_parts(
             count += 1
             name = f"{part.name}-{count}"
         if name in taken:
-            validator.tell_at((*at, "name"), f"the name {name!r} is taken", "choose another one")
+            problem = f"the name {name!r} is taken"
+            validator.tell_at(Code.CONTRADICTION, (*at, "name"), problem, "choose another one")
             return None
         taken.add(name)
         named.append(replace(part, name=name))

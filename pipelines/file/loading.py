@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from config.document import ListNode, MappingNode, Node, plain, read_document
+from config.excerpts import illustrated
+from config.mistake_codes import Code
 from config.mistakes import MISTAKES_SHOWN_MAX, Mistake, MistakesFound, did_you_mean
 from config.model_keys import fields_of
 from config.redaction import Redaction
@@ -118,14 +120,14 @@ def check(
     unset = [mistake for each in readings for mistake in each.unset]
     pipelines = [each.pipeline for each in readings if each.pipeline is not None]
     for left, problem, hint in problems_between(pipelines):
-        mistakes.append(Mistake(left.path, None, problem, hint))
+        mistakes.append(Mistake(left.path, None, problem, hint, code=Code.NEIGHBOURS))
     wrong = mistakes if may_be_unset else mistakes + unset
     if wrong:
         redaction = Redaction().joined(each.redaction for each in readings)
         raise MistakesFound([_scrubbed(mistake, redaction) for mistake in _ordered(wrong)])
     remarks = [remark for each in readings for remark in each.remarks]
     for left, problem, hint in remarks_between(pipelines):
-        remarks.append(Mistake(left.path, None, problem, hint))
+        remarks.append(Mistake(left.path, None, problem, hint, code=Code.REMARK))
     return Checked(
         pipelines=tuple(pipelines),
         unset=tuple(unset),
@@ -157,9 +159,16 @@ class _Reading:
     def of(path: Path, environment: Mapping[str, str], reads_expressions: bool) -> "_Reading":
         reading = _Reading(path, reads_expressions=reads_expressions)
         try:
-            reading._read(substitute(read_document(path), environment))
+            document = read_document(path)
         except MistakesFound as found:
             reading.mistakes += found.mistakes
+            return reading
+        reading._read(substitute(document, environment))
+        for told in (reading.mistakes, reading.unset, reading.remarks):
+            told[:] = [
+                illustrated(each, document, reading.redaction) if at < MISTAKES_SHOWN_MAX else each
+                for at, each in enumerate(_ordered(told))
+            ]
         return reading
 
     def _read(self, substituted: Substituted) -> None:
@@ -168,9 +177,8 @@ class _Reading:
         self.unset += substituted.unset
         root = document.root
         if not isinstance(root, MappingNode):
-            self.mistakes.append(
-                Mistake(self.path, root.place, "a pipeline file is made of keys and values")
-            )
+            problem = "a pipeline file is made of keys and values"
+            self.mistakes.append(Mistake(self.path, root.place, problem, code=Code.WRONG_KIND))
             return
         validator = Validator(document, self.mistakes)
         head = without(root, SOURCE, "sink")
@@ -178,7 +186,8 @@ class _Reading:
         unknown = [key for key in head.values if key not in known]
         for key in unknown[:MISTAKES_SHOWN_MAX]:
             guess = did_you_mean(key, [*known, SOURCE, "sink"])
-            validator.tell(head.key_places[key], f"there is no key {key!r}", guess)
+            place, problem = head.key_places[key], f"there is no key {key!r}"
+            validator.tell(Code.UNKNOWN_KEY, place, problem, guess, keys=(key,))
         head = without(head, *unknown)
         spec = validator.validate(PipelineSpec, head, ())
         source, sinks = self._source(validator, root), self._sinks(validator, root)
@@ -200,31 +209,34 @@ class _Reading:
             ),
         )
         for keys, problem, hint in problems_within(self.pipeline):
-            validator.tell_at(keys, problem, hint)
+            validator.tell_at(Code.CONTRADICTION, keys, problem, hint)
         if self.reads_expressions:
             from pipelines.transforms.mistakes import mistakes_in
 
             for keys, problem, hint in mistakes_in(
                 spec.transform, directory=self.pipeline.directory
             ):
-                validator.tell_at(keys, problem, hint)
+                validator.tell_at(Code.BAD_EXPRESSION, keys, problem, hint)
         remarks = Validator(document, self.remarks)
         for keys, problem, hint in remarks_within(self.pipeline):
-            remarks.tell_at(keys, problem, hint)
+            remarks.tell_at(Code.REMARK, keys, problem, hint)
 
     def _source(self, validator: Validator, root: MappingNode) -> LoadedPart | None:
         if SOURCE not in root.values:
-            validator.tell(root.place, f"the key {SOURCE!r} is missing", "headwater init")
+            problem = f"the key {SOURCE!r} is missing"
+            validator.tell(Code.MISSING_KEY, root.place, problem, "headwater init", keys=(SOURCE,))
             return None
         return load_part(validator, root.values[SOURCE], (SOURCE,), is_source=True)
 
     def _sinks(self, validator: Validator, root: MappingNode) -> tuple[LoadedPart, ...] | None:
         if "sink" not in root.values:
-            validator.tell(root.place, "the key 'sink' is missing", "headwater init")
+            problem = "the key 'sink' is missing"
+            validator.tell(Code.MISSING_KEY, root.place, problem, "headwater init", keys=("sink",))
             return None
         given = root.values["sink"]
         if isinstance(given, ListNode) and not given.items:
-            validator.tell(given.place, "should have at least 1 of them")
+            problem = "should have at least 1 of them"
+            validator.tell(Code.WRONG_VALUE, given.place, problem, keys=("sink",))
             return None
         nodes: list[tuple[Node, Keys]] = (
             [(node, ("sink", at)) for at, node in enumerate(given.items)]

@@ -40,18 +40,23 @@ def _place_of(path: Path) -> LogPlace:
 
     with all_of_it_stays():
         from config.document import MappingNode, read_document
+        from config.excerpts import illustrated
         from config.mistakes import MistakesFound
         from config.substitution import substitute
         from config.validation import Validator
         from pipelines.file.log_settings import LogSettings
 
-    document = substitute(read_document(path), os.environ).document
+    written = read_document(path)
+    substituted = substitute(written, os.environ)
+    document, redaction = substituted.document, substituted.redaction
     settings = LogSettings()
     if isinstance(document.root, MappingNode) and "log" in document.root.values:
         validator = Validator(document)
         found = validator.validate(LogSettings, document.root.values["log"], ("log",))
         if found is None:
-            raise MistakesFound(validator.mistakes)
+            raise MistakesFound(
+                [illustrated(each, written, redaction) for each in validator.mistakes]
+            )
         settings = found
     data = path.parent / settings.path
     if settings.type == "embedded":

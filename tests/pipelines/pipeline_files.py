@@ -64,10 +64,11 @@ def one(path: Path, environment: Mapping[str, str] | None = None) -> LoadedPipel
 
 
 def mistakes(path: Path, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Without the directory, hints after a dash."""
+    """Without the directory and the line, hints after a dash."""
     with pytest.raises(MistakesFound) as found:
         load(path, environment=environment or {})
     return [
-        str(each).removeprefix(f"{path.parent}/").replace("\n  hint: ", " - ")
+        f"{each.where}: {each.problem}".removeprefix(f"{path.parent}/")
+        + (f" - {each.hint}" if each.hint else "")
         for each in found.value.mistakes
     ]

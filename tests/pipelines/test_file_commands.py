@@ -45,11 +45,14 @@ def test_mistakes_are_told_to_people_and_to_programs(headwater: Headwater) -> No
     ran, again = headwater("check"), headwater("check", "--json")
 
     assert ran.code == again.code == exit_codes.INVALID
-    assert "pipeline.yaml:4:1: there is no key 'lgo'\n  hint: did you mean 'log'?" in ran.remarks
+    assert "pipeline.yaml:4:1: there is no key 'lgo' [HW201 lgo]\n  4 | lgo: {}\n" in ran.remarks
+    assert "  hint: did you mean 'log'?" in ran.remarks
     assert again.envelope["error"]["facts"]["mistakes"][1] == {
         "file": "pipeline.yaml",
         "line": 5,
         "column": 10,
+        "code": "HW204",
+        "key": "workers",
         "problem": "should be 'auto' or a whole number",
         "hint": None,
     }

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from config.broken_yaml import bare_line, fault_of, place_of
 from config.mistake_codes import Code
 from config.mistakes import Mistake, MistakesFound, Place
-from config.redaction import MASK
 from config.scalars import resolve_scalar
 
 FILE_BYTES_MAX = 1 << 20
@@ -20,8 +20,6 @@ NODES_MAX = 20_000
 """Far beyond what a person writes; aliases count with all that they stand for."""
 LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """As YAML's readers count lines."""
-LOOKED_AT_MAX = 1_000
-"""How much of a line is looked at for the cause of a mistake."""
 
 
 class ScalarNode(NamedTuple):
@@ -109,7 +107,7 @@ def parse_document(content: bytes, path: Path) -> Document:
     try:
         return Document(path, _Composer(text, path).document(), LINE_END.split(text))
     except yaml.YAMLError as error:
-        raise MistakesFound([_broken(error, text, path)]) from None
+        raise MistakesFound([fault_of(error, text, path)]) from None
 
 
 def plain(node: Node) -> Any:
@@ -150,14 +148,14 @@ class _Composer:
             event = self.events.get_event()
             if not isinstance(event, yaml.StreamEndEvent):
                 raise self.mistake(
-                    _place(event.start_mark), "a file holds one document", "use one file each"
+                    place_of(event.start_mark), "a file holds one document", "use one file each"
                 )
             return root
         finally:
             self.events.dispose()
 
     def node(self, event: Any) -> Node:
-        kind, place = type(event), _place(event.start_mark)
+        kind, place = type(event), place_of(event.start_mark)
         if kind is yaml.AliasEvent:
             return self.aliased(event.anchor, place)
         if event.tag is not None:
@@ -167,7 +165,9 @@ class _Composer:
         before = self.node_count
         self.count(1, place)
         if kind is yaml.ScalarEvent:
-            node: Node = ScalarNode(place, event.value, not event.style, end=_place(event.end_mark))
+            node: Node = ScalarNode(
+                place, event.value, not event.style, end=place_of(event.end_mark)
+            )
         else:
             self.depth += 1
             if self.depth > DEPTH_MAX:
@@ -229,74 +229,11 @@ class _Composer:
         return MistakesFound(
             [
                 Mistake(
-                    self.path, place, problem, hint, code=code, excerpt=_bare_line(self.text, place)
+                    self.path, place, problem, hint, code=code, excerpt=bare_line(self.text, place)
                 )
             ]
         )
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
-
-
 def _too_large(size_bytes: int) -> str:
     return f"a pipeline file has at most 1 MiB, this one has {size_bytes:,} bytes"
-
-
-def _broken(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
-    """The parser's words, which never quote the file, and what usually causes them."""
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is None:
-        position = getattr(error, "position", -1)
-        problem = "a control character cannot stand in YAML"
-        return Mistake(path, _place_at(text, position), problem, code=Code.NO_YAML)
-    problem = str(getattr(error, "problem", None) or "this is no YAML")
-    begin = _line_start(text, mark.line)
-    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0]
-    return Mistake(
-        path,
-        _place(mark),
-        problem[:1].lower() + problem[1:],
-        _usual_cause(line[mark.column :], line, problem),
-        code=Code.NO_YAML,
-        excerpt=_bare_line(text, _place(mark)),
-    )
-
-
-def _bare_line(text: str, place: Place) -> tuple[str, int]:
-    """Of a file that is no tree yet: only the key that a line begins with is surely no secret."""
-    begin = _line_start(text, place.line - 1)
-    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0].rstrip()
-    head = re.match(r"[ \t]*(?:- +)*(?:[A-Za-z_][\w.-]*:(?= |$))?", line)[0]  # type: ignore[index]
-    shown = head if head == line else f"{head} {MASK}" if head.strip() else f"{head}{MASK}"
-    caret = place.column - 1 if place.column <= len(head) else len(shown) - len(MASK)
-    return shown.replace("\t", " "), max(caret, 0)
-
-
-def _line_start(text: str, line: int) -> int:
-    position = 0
-    for _ in range(line):
-        position = text.find("\n", position) + 1
-    return position
-
-
-def _place_at(text: str, position: int) -> Place | None:
-    if not 0 <= position <= len(text):
-        return None
-    return Place(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position))
-
-
-def _usual_cause(rest: str, line: str, problem: str) -> str:
-    if "\t" in re.match(r"\s*", line)[0] or rest.startswith("\t"):  # type: ignore[index]
-        return "indent with spaces, a tab cannot"
-    if re.match(r"[@`%]", rest):
-        return f"put text that begins with {rest[0]} between quotes"
-    if re.search(r"[\[,:-]\s*\*", line) and ("alias" in problem or "alphabetic" in problem):
-        return "put text that begins with * between quotes"
-    if re.search(r"[\[,:-]\s*!", line) and ("tag" in problem or "whitespace" in problem):
-        return "put text that begins with ! between quotes"
-    if re.search(r":\s*\{", line) and "expected key" in problem:
-        return "put text that begins with { between quotes"
-    if "mapping values are not allowed" in problem:
-        return "put text that holds a colon and a space between quotes, or check the indentation"
-    return ""

@@ -10,7 +10,8 @@ from config.mistakes import Keys, Mistake, Place
 from config.redaction import MASK, Redaction
 
 SECRET_KEY = re.compile(
-    r"pass|secret|token|salt|credential|jaas|user|url|uri|dsn|conn|header|(^|[._-])key($|[._-])",
+    r"pass|secret|token|salt|credential|jaas|user|url|uri|dsn|conn|header"
+    r"|bootstrap|registry|endpoint|(^|[._-])key($|[._-])",
     re.IGNORECASE,
 )
 """Keys whose values are not shown, even as the cause of a mistake."""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 
 from config.document import ListNode, MappingNode, parse_document
+from config.mistake_codes import Code
 from config.mistakes import MistakesFound
 from config.redaction import Redaction
 from config.substitution import substitute
@@ -50,7 +51,7 @@ def sink_of_words(
     document = substituted.document
     validator = Validator(document, [*substituted.mistakes, *substituted.unset])
     if not isinstance(document.root, MappingNode | ListNode):
-        validator.tell(document.root.place, "should be keys with values")
+        validator.tell(Code.WRONG_KIND, document.root.place, "should be keys with values")
     part = load_part(validator, document.root, (), is_source=False)
     if part is None or validator.mistakes:
         raise MistakesFound(validator.mistakes)

@@ -8,10 +8,10 @@ from typing import Any
 from config.debezium import translate
 from config.document import MappingNode, Node, ScalarNode, plain
 from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, Keys, did_you_mean
 from config.model_keys import fields_of
 from config.registry import load_settings, load_type
-from config.validation import Keys, Validator
+from config.validation import Validator
 from connectors import SETTINGS as SOURCE_SETTINGS
 from connectors import SOURCES
 from core_log.errors import ConfigError

@@ -10,11 +10,11 @@ from typing import Any
 from config.document import ListNode, MappingNode, Node, plain, read_document
 from config.excerpts import illustrated
 from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, Mistake, MistakesFound, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, Keys, Mistake, MistakesFound, did_you_mean
 from config.model_keys import fields_of
 from config.redaction import Redaction
 from config.substitution import Substituted, substitute
-from config.validation import Keys, Validator
+from config.validation import Validator
 from core_log.settings import SecuritySettings
 from pipelines.file.checks import problems_between, problems_within, remarks_between, remarks_within
 from pipelines.file.finding import files_at

@@ -51,7 +51,7 @@ def mistake_in(path: Path) -> Mistake:
             HEAD + SINK + "log: {type: kafka, bootstrap: [5, x]}\n",
             [
                 "pipeline.yaml:4:32: should be text [HW203 log.bootstrap[0]]",
-                "  4 | log: {type: ***, bootstrap: [5, ***]}",
+                "  4 | log: {type: ***, bootstrap: [***, ***]}",
                 "    |                              ^",
                 "  hint: put it between quotes",
             ],

@@ -39,6 +39,10 @@ class DecodeError(HeadwaterError):
     """A peer, or a file, holds bytes that break their own format."""
 
 
+class UnreadableBatch(DecodeError):
+    """A batch of the log does not hold what its head says; the facts say where it is."""
+
+
 class CorruptLog(HeadwaterError):
     """Stored bytes that were promised fail their checksum."""
 

@@ -15,11 +15,13 @@ import pyarrow as pa
 from core_log.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, check_batch
 from core_log.compression import Buffer, declared_bytes, decompress, decompress_into
 from core_log.errors import DecodeError
+from core_log.log import TopicPartition
 from core_log.plain_records import iterate_batches
 from core_log.record_headers import header_column
 from core_log.record_layout import Sections, read_fields
 from core_log.records import COLUMN_BYTES_MAX, Columns
 from core_log.speed import Warming, chosen_speed
+from core_log.unreadable_batch import UNREADABLE, found_unreadable
 from core_log.varint import Bytes, Int64s
 
 Mask = npt.NDArray[np.bool_]
@@ -157,17 +159,39 @@ class Located:
         return found
 
 
-def locate(data: Buffer, scratch: Scratch, *, from_offset: int = 0) -> Located:
+def locate(
+    data: Buffer,
+    scratch: Scratch,
+    *,
+    from_offset: int = 0,
+    partition: TopicPartition | None = None,
+) -> Located:
     """All records at or above an offset; checksums are checked, control batches left out."""
-    [found] = locate_parts(data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX)
+    [found] = locate_parts(
+        data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
+    )
     return found
 
 
 def locate_parts(
-    data: Buffer, scratch: Scratch, *, from_offset: int = 0, bytes_max: int
+    data: Buffer,
+    scratch: Scratch,
+    *,
+    from_offset: int = 0,
+    bytes_max: int,
+    partition: TopicPartition | None = None,
 ) -> Iterator[Located]:
     """The same in parts that each hold at most `bytes_max`, or one batch; there is always one.
     The next part takes the memory of the one before it."""
+    try:
+        yield from _parts(data, scratch, from_offset, bytes_max)
+    except UNREADABLE as error:
+        raise found_unreadable(
+            error, data, lambda batch: [*_parts(batch, scratch, from_offset, bytes_max)], partition
+        ) from error
+
+
+def _parts(data: Buffer, scratch: Scratch, from_offset: int, bytes_max: int) -> Iterator[Located]:
     packed: list[_Packed] = []
     size = 0
     for batch in iterate_batches(data):

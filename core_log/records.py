@@ -18,9 +18,11 @@ from core_log.compression import Buffer, compress, decompress
 from core_log.errors import DecodeError
 from core_log.joining import join
 from core_log.joining_pieces import Column, Kind
+from core_log.log import TopicPartition
 from core_log.plain_records import encode_varint, iterate_batches
 from core_log.record_headers import FEW, NO_HEADERS, lengths_or_minus_one, pack_stretches
 from core_log.record_layout import Fields, Sections, read_fields
+from core_log.unreadable_batch import UNREADABLE, found_unreadable
 from core_log.varint import Int64s, varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20
@@ -143,9 +145,14 @@ def encode_records(
         yield data[ends[start] : ends[end]]
 
 
-def decode(data: Buffer, *, from_offset: int = 0) -> Columns:
-    """All records at or above an offset; checksums are checked, control batches left out."""
-    parts = decode_parts(data, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX)
+def decode(
+    data: Buffer, *, from_offset: int = 0, partition: TopicPartition | None = None
+) -> Columns:
+    """All records at or above an offset; checksums are checked, control batches left out.
+    `partition` is for the error that names a batch which cannot be read."""
+    parts = decode_parts(
+        data, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
+    )
     columns = next(parts, _EMPTY)
     if next(parts, None) is not None:
         raise DecodeError("fetched records expand beyond one column", hint="fetch fewer bytes")
@@ -157,8 +164,18 @@ def decode_parts(
     *,
     from_offset: int = 0,
     bytes_max: int,
+    partition: TopicPartition | None = None,
 ) -> Iterator[Columns]:
     """The same in parts that each hold at most `bytes_max` of records, or one batch."""
+    try:
+        yield from _parts(data, from_offset, bytes_max)
+    except UNREADABLE as error:
+        raise found_unreadable(
+            error, data, lambda batch: [*_parts(batch, from_offset, bytes_max)], partition
+        ) from error
+
+
+def _parts(data: Buffer, from_offset: int, bytes_max: int) -> Iterator[Columns]:
     part, size, position = _Part(memoryview(data)), 0, 0
     for batch in iterate_batches(data):
         header = check_batch(batch)

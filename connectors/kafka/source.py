@@ -1,7 +1,7 @@
 """Topics of another cluster as a source: fetched, decoded, and handed on with their offsets."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from core_log.errors import (
     PositionLost,
     SourceRejected,
     SourceUnavailable,
+    UnreadableBatch,
 )
 from core_log.finding import Finding
 from core_log.log import Fetched, FetchLimit, Isolation, TopicPartition
@@ -237,17 +238,17 @@ class Reading:
 
     def batch(self, fetched: Sequence[Fetched]) -> ChangeBatch | None:
         """None when nothing came; offsets then move with what comes next."""
-        from core_log import records
-
         tables: list[TableChanges] = []
         rejects: list[Reject] = []
         positions: dict[str, str] = {}
         for each in fetched:
-            columns = records.decode(each.data, from_offset=self.offsets[each.partition])
+            for found in _readable(each, self.offsets[each.partition]):
+                if isinstance(found, UnreadableBatch):
+                    rejects.append(self._reject_of(each.partition, found))
+                elif len(found):
+                    self._decode(each.partition, found, tables, rejects)
             self.offsets[each.partition] = each.next_offset
             positions[name_of(each.partition)] = str(each.next_offset)
-            if len(columns):
-                self._decode(each.partition, columns, tables, rejects)
         if not tables and not rejects:
             return None
         for topic, reader in self._readers.items():
@@ -308,6 +309,16 @@ class Reading:
             at = f"{partition.topic}-{partition.partition}#{columns.offsets[place]}"
             rejects.append(Reject(reader.table, content[:CONTENT_BYTES_MAX], problem, at))
 
+    def _reject_of(self, partition: TopicPartition, batch: UnreadableBatch) -> Reject:
+        """One for the whole batch: how many records it held nobody can say."""
+        table, facts = self.table_of(partition.topic), batch.facts
+        problem = (
+            f"{batch.problem}; lost are the offsets {facts['offset']} to {facts['last_offset']}"
+        )
+        return Reject(
+            table, b"", problem, f"{partition.topic}-{partition.partition}#{facts['offset']}"
+        )
+
     def _changes(
         self, partition: TopicPartition, columns: "Columns", portion: "Portion"
     ) -> TableChanges:
@@ -336,6 +347,24 @@ class Reading:
             commits=f"{partition.topic}-{partition.partition}",
             indexes=offsets,
         )
+
+
+def _readable(fetched: Fetched, from_offset: int) -> "Iterator[Columns | UnreadableBatch]":
+    """Together where all can be read; else batch by batch, with the error of each that cannot."""
+    from core_log import records
+    from core_log.plain_records import iterate_batches
+
+    place = fetched.partition
+    try:
+        yield records.decode(fetched.data, from_offset=from_offset, partition=place)
+        return
+    except UnreadableBatch:
+        batches = iterate_batches(fetched.data)
+    for batch in batches:
+        try:
+            yield records.decode(batch, from_offset=from_offset, partition=place)
+        except UnreadableBatch as error:
+            yield error
 
 
 def name_of(partition: TopicPartition) -> str:

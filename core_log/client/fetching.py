@@ -8,8 +8,8 @@ from core_log.client.node import Node
 from core_log.client.offsets import EARLIEST, LATEST, LogOffsets
 from core_log.client.refusals import check
 from core_log.client.together import first, together
-from core_log.client.visible import AbortedSpan, committed_batches, whole_batches
-from core_log.errors import CorruptLog, PositionLost
+from core_log.client.visible import AbortedSpan, committed_batches, is_readable, whole_batches
+from core_log.errors import CorruptLog, PositionLost, UnreadableBatch
 from core_log.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -127,6 +127,13 @@ def _visible(
     line: PartitionData, partition: TopicPartition, offset: int, isolation: Isolation
 ) -> Fetched:
     data = memoryview(b"") if line.records is None else line.records
+    if not is_readable(data):
+        raise UnreadableBatch(
+            "the log holds something that is no batch of format 2",
+            hint="Kafka before 0.11 wrote others: copy the topic with a client that reads them",
+            **partition._asdict(),
+            offset=offset,
+        )
     if isolation is Isolation.UNCOMMITTED:
         return Fetched(partition, *whole_batches(data, offset))
     aborted = [

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from core_log.batch import HEADER_BYTES, BatchHeader
 
 NOTHING = memoryview(b"")
+MAGIC_AT = 16
 
 
 class AbortedSpan(NamedTuple):
@@ -18,6 +19,14 @@ class AbortedSpan(NamedTuple):
 class Visible(NamedTuple):
     data: memoryview
     next_offset: int
+
+
+def is_readable(data: memoryview) -> bool:
+    """Whether a batch of format 2 can begin here, as far as it came; nothing can be seen behind
+    what is none."""
+    if len(data) >= HEADER_BYTES:
+        return BatchHeader.read(data).is_plausible
+    return len(data) <= MAGIC_AT or data[MAGIC_AT] == 2
 
 
 def whole_batches(data: memoryview, offset: int) -> Visible:

@@ -111,12 +111,16 @@ class Printer:
     async def show(self, fetched: "Fetched", offset: int, events: "EventLines | None") -> None:
         """The records of a stretch at or above `offset`; its first batch may begin before."""
         from core_log.plain_records import decode_batch, iterate_batches
+        from core_log.unreadable_batch import UNREADABLE, unreadable
         from pipelines.terminal.record_lines import record_data, record_line
 
         number = fetched.partition.partition
-        lines: list[str] = []
         for batch in iterate_batches(fetched.data):
-            header, records = decode_batch(batch)
+            lines: list[str] = []
+            try:
+                header, records = decode_batch(batch)
+            except UNREADABLE as error:
+                raise unreadable(error, batch, fetched.partition) from error
             wanted = [] if header.is_control else [r for r in records if r.offset >= offset]
             wanted = wanted[: self._left]
             if self._output.as_json:
@@ -128,9 +132,9 @@ class Printer:
                 lines += await events.of(fetched.partition, wanted)
             if self._left is not None:
                 self._left -= len(wanted)
-        if lines:
-            sys.stdout.write("\n".join(lines) + "\n")
-            sys.stdout.flush()
+            if lines:
+                sys.stdout.write("\n".join(lines) + "\n")
+                sys.stdout.flush()
 
 
 async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Output) -> None:

@@ -156,7 +156,9 @@ class DesiredState:
         limit = FetchLimit(wait_ms_max=wait_ms)
         wanted = {self._home: self._offset}
         for part in await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED):
-            self._take(records.decode(part.data, from_offset=self._offset))
+            self._take(
+                records.decode(part.data, from_offset=self._offset, partition=part.partition)
+            )
             self._offset = part.next_offset
 
     def _take(self, columns: "Columns") -> None:

@@ -33,7 +33,7 @@ async def read_decided(
             offset = start
             continue
         for part in parts:
-            columns = records.decode(part.data, from_offset=offset)
+            columns = records.decode(part.data, from_offset=offset, partition=partition)
             offset = part.next_offset
             yield columns
 

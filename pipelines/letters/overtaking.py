@@ -33,7 +33,7 @@ async def is_overtaken(
         for part in await log.fetch(
             {partition: start}, limit=FetchLimit(), isolation=Isolation.UNCOMMITTED
         ):
-            columns = records.decode(part.data, from_offset=start)
+            columns = records.decode(part.data, from_offset=start, partition=partition)
             if any(offset < end for _, offset, _ in records_of(columns, wanted)):
                 return True
             start = part.next_offset

@@ -43,6 +43,6 @@ class Boundaries:
         limit = FetchLimit(bytes_max=FETCH_BYTES, bytes_min=bytes_min, wait_ms_max=wait_ms)
         wanted = {self._home: self._fetch_from}
         for part in await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED):
-            columns = records.decode(part.data, from_offset=self._fetch_from)
+            columns = records.decode(part.data, from_offset=self._fetch_from, partition=self._home)
             self._ready.extend(decode_commits(columns, self._pipeline))
             self._fetch_from = part.next_offset

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from core_log.changes import Operation, TableChanges
-from core_log.errors import DecodeError, RecordsRejected, RowsRejected
+from core_log.errors import DecodeError, RecordsRejected, RowsRejected, UnreadableBatch
 from core_log.log import Fetched, Log, TopicPartition
 from core_log.record_cells import NO_NUMBER, Located, Scratch, locate_parts
 from core_log.record_headers import header_column
@@ -25,6 +25,8 @@ from pipelines.loops.busy_work import beside, pieces_of
 Int64s = npt.NDArray[np.int64]
 PART_BYTES = 8 << 20
 """Records that are decompressed, and decoded, at a time: some compress to a fiftieth."""
+REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table anew"
+"""What helps a table of whose records some are lost: the log has them nowhere else."""
 Stretch = tuple[Located, StoredSchema]
 """Records that follow one another under one schema."""
 
@@ -53,11 +55,15 @@ class Decoder:
         """What stands from an offset on and before `end`, without tombstones; truncates alone.
         Raises RecordsRejected for single records that do not hold what their schema says."""
         parts = locate_parts(
-            fetched.data, self._scratch, from_offset=from_offset, bytes_max=PART_BYTES
+            fetched.data,
+            self._scratch,
+            from_offset=from_offset,
+            bytes_max=PART_BYTES,
+            partition=fetched.partition,
         )
         size = len(fetched.data) if self._is_alone else 0
         made: list[Decoded] = []
-        while (part := await beside(lambda: next(parts, None), size)) is not None:
+        while (part := await beside(partial(_next, parts), size)) is not None:
             found = _wanted(part, end=end, skipped=skipped)
             if len(found):
                 made += await self._decode_located(fetched.partition, found)
@@ -163,6 +169,14 @@ def _belong_together(pieces: Sequence[Decoded], last: Decoded, bytes_max: int) -
         and not (pieces[0].changes.is_truncate or last.changes.is_truncate)
         and sum(each.bytes for each in (*pieces, last)) <= bytes_max
     )
+
+
+def _next(parts: Iterator[Located]) -> Located | None:
+    try:
+        return next(parts, None)
+    except UnreadableBatch as error:
+        error.hint = REPLACED
+        raise
 
 
 def _wanted(found: Located, *, end: int, skipped: Set[int]) -> Located:

@@ -254,7 +254,7 @@ class _Moving:
                         break  # compaction has taken all that was left
                     decided = (await self.log.bounds([partition]))[partition].stable
                     continue
-                columns = records.decode(fetched[0].data, from_offset=offset)
+                columns = records.decode(fetched[0].data, from_offset=offset, partition=partition)
                 offset = fetched[0].next_offset
                 columns = between(columns, 0, int(np.searchsorted(columns.offsets, end)))
                 if len(columns):
@@ -265,7 +265,9 @@ class _Moving:
         fetched = await self.log.fetch(
             {partition: offset}, limit=limit, isolation=Isolation.COMMITTED
         )
-        return between(records.decode(fetched[0].data, from_offset=offset), 0, 1)
+        return between(
+            records.decode(fetched[0].data, from_offset=offset, partition=partition), 0, 1
+        )
 
     async def _append(
         self,

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from core_log.batch import HEADER_BYTES, BatchHeader
 from core_log.compression import Buffer, declared_bytes, decompress, decompress_into
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from core_log.plain_records import encode_varint, iterate_batches
 from core_log.record_cells import Scratch
+from core_log.unreadable_batch import UNREADABLE, found_unreadable
 from pipelines.loops.standing import check_reached
 
 LIMIT = FetchLimit(bytes_max=4 << 20)
@@ -45,14 +46,18 @@ async def batches_with(
                     decided = held.stable
                     continue
                 offset = fetched[0].next_offset
-                search = partial(_found, fetched[0].data, patterns)
+                search = partial(_found, fetched[0], patterns)
                 waiting.append(loop.run_in_executor(threads, search))
             for batch in await waiting.popleft() if waiting else ():
                 yield batch
 
 
-def _found(data: memoryview, patterns: Sequence[str]) -> list[memoryview]:
-    return [batch for batch in iterate_batches(data) if _holds(_content(batch), patterns)]
+def _found(fetched: Fetched, patterns: Sequence[str]) -> list[memoryview]:
+    try:
+        batches = iterate_batches(fetched.data)
+        return [batch for batch in batches if _holds(_content(batch), patterns)]
+    except UNREADABLE as error:
+        raise found_unreadable(error, fetched.data, _content, fetched.partition) from error
 
 
 def _content(batch: memoryview) -> Buffer:

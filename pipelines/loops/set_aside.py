@@ -77,7 +77,7 @@ class SetAsideRecords:
         fetched = await self._log.fetch(
             {partition: offset}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
         )
-        columns = records.decode(fetched[0].data, from_offset=offset)
+        columns = records.decode(fetched[0].data, from_offset=offset, partition=partition)
         assert columns.offsets[0] == offset, "a record that was just read is still there"
         pairs = header_lists(columns.headers[:1])[0].as_py()
         headers = tuple((pair["key"].decode(), pair["value"]) for pair in pairs)

@@ -50,7 +50,7 @@ async def _markers(log: Log, partition: TopicPartition, stretch: Range) -> list[
     searched = batches_with(log, partition, [TRUNCATE_KEY], start=stretch.start, end=stretch.end)
     async with aclosing(searched) as batches:
         async for batch in batches:
-            columns = records.decode(batch, from_offset=stretch.start)
+            columns = records.decode(batch, from_offset=stretch.start, partition=partition)
             places = np.flatnonzero(np.asarray(pc.equal(columns.keys, KEY).fill_null(False)))
             for place in places.tolist():
                 at = int(columns.offsets[place])

@@ -248,7 +248,7 @@ class History:
             wanted = {self._home: offset}
             fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
             for part in fetched:
-                columns = records.decode(part.data, from_offset=offset)
+                columns = records.decode(part.data, from_offset=offset, partition=part.partition)
                 for placed in decode_commits(columns, self._pipeline):
                     yield placed
                 offset = part.next_offset
@@ -323,7 +323,7 @@ class History:
                 )
                 later = _later_times([each.changes for each in decoded], as_of.at_ms)
             else:
-                columns = records.decode(part.data, from_offset=offset)
+                columns = records.decode(part.data, from_offset=offset, partition=part.partition)
                 later = _later_commits(columns, as_of)
             if later is not None:
                 return min(later, stretch.end)

@@ -106,7 +106,7 @@ async def _hits(
     wanted, scratch = pa.array([*keys], pa.binary()), Scratch()
     async with aclosing(batches_with(log, place, keys, start=start, end=end)) as batches:
         async for batch in batches:
-            found = locate(batch, scratch, from_offset=start)
+            found = locate(batch, scratch, from_offset=start, partition=place)
             mask = np.asarray(pc.is_in(found.keys.column(), value_set=wanted))
             mask &= (found.offsets < end) & (found.values.lengths >= 0)
             if mask.any():

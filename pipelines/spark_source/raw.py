@@ -80,7 +80,10 @@ async def _beyond(log: Log, split: Split, offset: int, isolation: Isolation) -> 
 
 def _decoded(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBatch]:
     for columns in records.decode_parts(
-        fetched.data, from_offset=offset, bytes_max=BATCH_BYTES_MAX
+        fetched.data,
+        from_offset=offset,
+        bytes_max=BATCH_BYTES_MAX,
+        partition=split.partition,
     ):
         count = int(columns.offsets.searchsorted(split.end))
         if not count:

@@ -21,6 +21,7 @@ from core_log.errors import (
     StorageFailed,
     TableFailed,
     TransformFailed,
+    UnreadableBatch,
 )
 from pipelines.terminal.output import DependencyMissing, DifferencesFound
 
@@ -57,6 +58,7 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     SinkRejected: UNREACHABLE,
     RegistryUnavailable: UNREACHABLE,
     RegistryRejected: UNREACHABLE,
+    UnreadableBatch: DIFFERENT,
     DecodeError: UNREACHABLE,  # what answered speaks another protocol
     DirectoryInUse: UNREACHABLE,  # as it is, the command is right: it waits for another process
     DifferencesFound: DIFFERENT,

@@ -61,7 +61,7 @@ async def load_remembered(log: Log, topic: str) -> Remembered:
         for fetched in await log.fetch(
             {home: offset}, limit=FetchLimit(), isolation=Isolation.COMMITTED
         ):
-            columns = records.decode(fetched.data, from_offset=offset)
+            columns = records.decode(fetched.data, from_offset=offset, partition=home)
             for key, value in zip(
                 columns.keys.to_pylist(), columns.values.to_pylist(), strict=True
             ):

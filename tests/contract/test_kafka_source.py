@@ -11,11 +11,13 @@ from connectors.kafka.settings import KafkaSourceSettings
 from connectors.kafka.source import KafkaSource
 from connectors.source import Remark, Source, SourceReport
 from core_log import records
-from core_log.errors import PositionLost, SourceRejected, SourceUnavailable
+from core_log.batch import Batch
+from core_log.errors import LogRejected, PositionLost, SourceRejected, SourceUnavailable
 from core_log.log import TopicPartition
 from core_log.rows.settings import WireSettings
 from tests.contract.foreign_topics import NOW_MS, PLAIN, TYPED, Cluster, read
 from tests.contract.source_suite import SourceSuite, context, flat, iterate
+from tests.contract.test_batch_contents import GZIP, said
 from tests.fakes import SimulatedClock
 from tests.slices import changes_of
 
@@ -186,3 +188,25 @@ async def test_a_name_that_no_topic_has_is_said_and_the_end_fails_without_any_to
     [remark] = [each for each in told if isinstance(each, Remark)]
     assert remark.finding is not None and remark.finding.left_out == ("no-such.topic",)
     assert sum(len(changes) for after in rows for changes in after.batch.tables) == 1
+
+
+async def test_a_batch_that_cannot_be_read_is_set_aside_and_what_follows_is_read(
+    cluster: Cluster,
+) -> None:
+    topic = await cluster.topic("orders")
+    await cluster.append(topic, (None, b'{"id":1}'))
+    unreadable = Batch(bytearray(said(b"\x1f\x8bno such thing", 3, GZIP)), record_count=3)
+    try:
+        offset = await cluster.log.append(TopicPartition(topic, 0), unreadable)
+    except LogRejected:
+        assert not hasattr(cluster.log, "running"), "only Apache Kafka looks inside"
+        return
+    await cluster.append(topic, (None, b'{"id":5}'))
+
+    told = await read(cluster.source(format="json"), changes=2)
+
+    [changes] = flat(told).values()
+    rejects = [reject for after in told for reject in after.batch.rejects]
+    assert [change.row["id"] for change in changes] == [1, 5]
+    assert [(each.at, each.content) for each in rejects] == [(f"{topic}-0#{offset}", b"")]
+    assert "lost are the offsets 1 to 3" in rejects[0].problem

@@ -40,13 +40,13 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-def compress(code: int, data: Buffer) -> Buffer:
+def compress(code: int, data: Buffer, *, level: int | None = None) -> Buffer:
     """In the form that the Java client writes, which every other client therefore reads."""
     if code == Compression.NONE:
         return data
     if code not in _COMPRESSORS:
         raise DecodeError("unknown compression", code=code)
-    return _COMPRESSORS[code](data)
+    return _COMPRESSORS[code](data, level)
 
 
 def decompress(code: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
@@ -116,8 +116,8 @@ def _damaged(kind: str, why: object) -> DecodeError:
     return DecodeError("compressed records are damaged", compression=kind, why=str(why))
 
 
-def _compress_gzip(data: Buffer) -> bytes:
-    stream = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 31)
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    stream = zlib.compressobj(GZIP_LEVEL if level is None else level, zlib.DEFLATED, 31)
     return stream.compress(data) + stream.flush()
 
 
@@ -140,7 +140,7 @@ def _decompress_gzip(data: memoryview, bytes_max: int) -> Buffer:
     return out
 
 
-def _compress_snappy(data: Buffer) -> bytes:
+def _compress_snappy(data: Buffer, _: int | None) -> bytes:
     from cramjam import snappy
 
     view, pieces = memoryview(data), [_XERIAL_MAGIC, _XERIAL_VERSIONS]
@@ -182,11 +182,18 @@ def _decompress_snappy_block(block: memoryview, room: int, bytes_max: int) -> Bu
         raise _damaged("snappy", error) from error
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     from lz4 import frame
 
     # Java's reader knows neither linked blocks nor anything newer in the frame.
-    return bytes(frame.compress(data, block_linked=False, block_size=frame.BLOCKSIZE_MAX64KB))
+    return bytes(
+        frame.compress(
+            data,
+            compression_level=level or 0,
+            block_linked=False,
+            block_size=frame.BLOCKSIZE_MAX64KB,
+        )
+    )
 
 
 def _decompress_lz4(data: memoryview, bytes_max: int) -> Buffer:
@@ -207,10 +214,12 @@ def _decompress_lz4(data: memoryview, bytes_max: int) -> Buffer:
     return out
 
 
-def _compress_zstd(data: Buffer) -> bytes:
-    if _KEPT.compressor is None:
-        import zstandard
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
 
+    if level is not None:
+        return zstandard.ZstdCompressor(level=level).compress(data)
+    if _KEPT.compressor is None:
         parameters = zstandard.ZstdCompressionParameters(
             compression_level=ZSTD_LEVEL, window_log=_ZSTD_WINDOW_LOG
         )
@@ -234,7 +243,7 @@ def _decompress_zstd(data: memoryview, bytes_max: int) -> Buffer:
     return out
 
 
-_COMPRESSORS: dict[int, Callable[[Buffer], Buffer]] = {
+_COMPRESSORS: dict[int, Callable[[Buffer, int | None], Buffer]] = {
     Compression.GZIP: _compress_gzip,
     Compression.SNAPPY: _compress_snappy,
     Compression.LZ4: _compress_lz4,

@@ -95,7 +95,7 @@ def _compressed_for(
     code = CODES.get(config.compression_type, header.compression)
     if code == header.compression:
         return batch
-    payload = compress(code, section)
+    payload = compress(code, section, level=_level(config, code))
     head = header._replace(
         attributes=header.attributes & ~COMPRESSION_MASK | code,
         length=HEADER_BYTES - LENGTH_END + len(payload),
@@ -103,6 +103,17 @@ def _compressed_for(
     fresh = bytearray().join((head.pack(), payload))
     _CHECKSUM.pack_into(fresh, CHECKED_FROM - _CHECKSUM.size, checksum_of(fresh))
     return memoryview(fresh)
+
+
+def _level(config: LogConfig, code: int) -> int | None:
+    match code:
+        case Compression.GZIP:
+            return config.compression_gzip_level
+        case Compression.LZ4:
+            return config.compression_lz4_level
+        case Compression.ZSTD:
+            return config.compression_zstd_level
+    return None
 
 
 def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:

@@ -77,6 +77,10 @@ def between(least: float, most: float) -> Check:
     return check
 
 
+def gzip_level(value: Value) -> str | None:
+    return None if value in (-1, *range(1, 10)) else "value must be -1, or from 1 to 9"
+
+
 def one_of(*known: str) -> Check:
     def check(value: Value) -> str | None:
         return None if value in known else f"value must be one of {', '.join(known)}"

@@ -13,6 +13,7 @@ from core_log.replication.config_keys import (
     Value,
     at_least,
     between,
+    gzip_level,
     one_of,
     only,
     some_of,
@@ -33,6 +34,30 @@ TOPIC_KEYS = (
         "delete: old segments go by age and size. compact: the newest record of each key stays. "
         "Both together do both, and an empty list keeps everything.",
         some_of("compact", "delete"),
+    ),
+    ConfigKey(
+        "compression.gzip.level",
+        INT,
+        "-1",
+        "compression.gzip.level",
+        "How hard the broker compresses for compression.type gzip, from 1 to 9; -1 is gzip's own.",
+        gzip_level,
+    ),
+    ConfigKey(
+        "compression.lz4.level",
+        INT,
+        "9",
+        "compression.lz4.level",
+        "How hard the broker compresses for compression.type lz4, from 1 to 17.",
+        between(1, 17),
+    ),
+    ConfigKey(
+        "compression.zstd.level",
+        INT,
+        "3",
+        "compression.zstd.level",
+        "How hard the broker compresses for compression.type zstd, from -131072 to 22.",
+        between(-131072, 22),
     ),
     ConfigKey(
         "compression.type",

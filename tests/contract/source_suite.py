@@ -185,6 +185,8 @@ class SourceSuite:
         )
 
         await everything_came.wait()
+        if reading.done():
+            reading.result()  # which raises what kept everything from coming
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
@@ -219,12 +221,14 @@ async def iterate(source: Source, resume_from: Positions) -> AsyncGenerator[Afte
 async def read_on(source: Source, wanted: int, everything_came: asyncio.Event) -> None:
     """As the pipeline does: for ever, or until the source ends."""
     count = 0
-    async with aclosing(source.changes({})) as batches:
-        async for batch in batches:
-            count += count_in(batch)
-            if count >= wanted:
-                everything_came.set()
-    everything_came.set()
+    try:
+        async with aclosing(source.changes({})) as batches:
+            async for batch in batches:
+                count += count_in(batch)
+                if count >= wanted:
+                    everything_came.set()
+    finally:
+        everything_came.set()
 
 
 def count_of(told: Iterable[After]) -> int:

@@ -10,6 +10,7 @@ from core_log.batch import HEADER_BYTES, BatchHeader, seal
 from core_log.compression import Buffer, compress
 from core_log.plain_records import PlainRecord, decode_batch, encode_batch
 from core_log.protocol.error_codes import ErrorCode as E
+from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -25,6 +26,12 @@ COMPACT, DELETE = {"cleanup.policy": "compact"}, {"cleanup.policy": "delete"}
 BOTH = {"cleanup.policy": "compact,delete"}
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 CODECS = (("uncompressed", 0), ("gzip", GZIP), ("snappy", SNAPPY), ("lz4", LZ4), ("zstd", ZSTD))
+LEVELS = {
+    "compression.gzip.level": ("1", "9"),
+    "compression.lz4.level": ("1", "17"),
+    "compression.zstd.level": ("-100", "19"),
+}
+KNOWN = ("zstd", "lz4", "producer")
 COMING, TRIES = (E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION), 1_000
 """What Apache Kafka says of a topic that was just made."""
 LONG = 3_000
@@ -105,6 +112,14 @@ def produced(wire: Wire, topic: str, batch: bytes, *, version: int = 9) -> Any:
         if answer.error_code not in COMING:
             return answer
     raise AssertionError("the topic is led before long")
+
+
+def fetched(wire: Wire, topic: str, version: int) -> int:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic=topic, partitions=[part])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics)
+    code: int = wire.ask(request, version).responses[0].partitions[0].error_code
+    return code
 
 
 def code_of(kind: str, cluster: Cluster) -> E:
@@ -214,3 +229,42 @@ async def test_a_topic_compresses_what_it_gets_as_it_is_configured(
         at = number * count
         assert header.max_timestamp == max(each.timestamp_ms for each in records)
         assert found == [each._replace(offset=at + place) for place, each in enumerate(records)]
+
+
+@pytest.mark.parametrize(("key", "levels"), LEVELS.items())
+async def test_a_topic_compresses_as_hard_as_it_is_configured(
+    cluster: Cluster, key: str, levels: tuple[str, str]
+) -> None:
+    codec = key.split(".")[1]
+    records = [PlainRecord(b"%d" % n, b"%d" % (n * n * n), timestamp_ms=NOW_MS) for n in range(999)]
+    topics = [
+        await topic_of(cluster, f"level{number}", {"compression.type": codec, key: level})
+        for number, level in enumerate(levels)
+    ]
+
+    def append_and_read(wire: Wire) -> list[bytes]:
+        sizes = []
+        for topic in topics:
+            assert produced(wire, topic, bytes(encode_batch(records))).error_code == E.NONE
+            [batch] = wire.fetch(topic, {0: 0}, committed=False)[0].batches
+            sizes.append(batch.data)
+        return sizes
+
+    little, hard = await asked(cluster, append_and_read)
+
+    assert len(hard) < len(little)
+    assert [each.value for each in decode_batch(hard)[1]] == [each.value for each in records]
+
+
+async def test_a_topic_of_zstd_is_not_read_by_who_may_not_know_zstd(cluster: Cluster) -> None:
+    names = {codec: await topic_of(cluster, codec, {"compression.type": codec}) for codec in KNOWN}
+    batch = bytes(encode_batch([PlainRecord(b"k", b"v", timestamp_ms=NOW_MS)]))
+
+    def read(wire: Wire) -> list[int]:
+        for topic in names.values():
+            assert produced(wire, topic, batch).error_code == E.NONE
+        return [fetched(wire, names[codec], version) for codec in KNOWN for version in (9, 10)]
+
+    codes = await asked(cluster, read)
+
+    assert codes == [E.UNSUPPORTED_COMPRESSION_TYPE, E.NONE, E.NONE, E.NONE, E.NONE, E.NONE]

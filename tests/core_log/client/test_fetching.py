@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core_log.errors import CorruptLog, LogUnavailable
+from core_log.errors import CorruptLog, LogUnavailable, UnreadableBatch
 from core_log.log import FetchLimit, Isolation, TopicPartition
 from core_log.plain_records import PlainRecord, encode_batch
 from core_log.protocol.error_codes import ErrorCode
@@ -117,3 +117,15 @@ async def test_a_fetch_under_way_ends_when_the_log_is_closed() -> None:
 
     with pytest.raises(LogUnavailable, match="closed"):
         await waiting
+
+
+@pytest.mark.parametrize("size", [30, len(BATCH)])
+async def test_what_is_no_batch_is_an_error_and_no_end_of_the_log(size: int) -> None:
+    script, of_format_1 = Script(), bytearray(BATCH)
+    of_format_1[16] = 1
+    script.held = {"left": memoryview(bytes(of_format_1[:size]))}
+
+    with pytest.raises(UnreadableBatch, match="no batch of format 2") as raised:
+        await script.cluster.log().fetch({LEFT: 7}, limit=AT_ONCE, isolation=Isolation.COMMITTED)
+
+    assert raised.value.facts == {"topic": "left", "partition": 0, "offset": 7}

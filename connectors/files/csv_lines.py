@@ -14,9 +14,11 @@ from connectors.files.settings import CsvSettings
 from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import NoRow
 from connectors.files.whole_numbers import digits_lost, has_large, loses
+from core_log.rows.value_classes import misfit
 
 WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
-UNFIT = re.compile(r"In CSV column #(\d+).*conversion error to ([\w\[\](), ]+?):", re.DOTALL)
+COLUMN = re.compile(r"In CSV column #(\d+)")
+NOT_UTF8 = "UTF8"
 PADDED = r"^[+-]?0[0-9]"
 """A number that would lose its zeros, such as a postal code."""
 LONG = r"^[+-]?[0-9]{16,}$"
@@ -112,7 +114,21 @@ class CsvLines:
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise NoRow(problem_of(str(error), names)) from error
+            told, kinds = str(error), dict(types)
+            raise NoRow(
+                problem_of(told, names), lambda: self._misfit(told, block, names, kinds)
+            ) from error
+
+    def _misfit(
+        self, told: str, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> str:
+        """Of a block that is one line; nothing where no value is to blame."""
+        found = COLUMN.search(told)
+        name = names[int(found[1])] if found else ""
+        if name not in types or NOT_UTF8 in told:
+            return ""
+        values = self._read(block, names, {name: pa.string()}, [name]).column(name)
+        return misfit(f"column {name}", types[name], values[0].as_py()) if len(values) else ""
 
 
 def parse_options(settings: CsvSettings, delimiter: str) -> csv.ParseOptions:
@@ -161,12 +177,10 @@ def problem_of(told: str, names: Sequence[str]) -> str:
     """Without the values that the parser quotes."""
     if found := WIDTH.search(told):
         return f"the line has {found[2]} values, not {found[1]}"
-    if "UTF8" in told:
-        column = f"column {names[int(found[1])]}" if (found := UNFIT.search(told)) else "the line"
-        return f"{column} is not utf-8: {ENCODING_HINT}"
-    if found := UNFIT.search(told):
-        return f"column {names[int(found[1])]} holds no {found[2]}"
-    return "the line is not CSV"
+    column = f"column {names[int(found[1])]}" if (found := COLUMN.search(told)) else ""
+    if NOT_UTF8 in told:
+        return f"{column or 'the line'} is not utf-8: {ENCODING_HINT}"
+    return f"{column} does not fit its type" if column else "the line is not CSV"
 
 
 def check_line_ends(rows: pa.Table) -> None:

@@ -13,6 +13,8 @@ from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import NoRow
 from connectors.files.whole_numbers import check_objects, widened_types
 from core_log.rows.column_types import type_text
+from core_log.rows.json_misfits import misfit_in
+from core_log.rows.value_classes import misfit
 
 OBJECT = re.compile(rb"\s*\{")
 BRACE, DEPTH_MAX = ord("{"), 60
@@ -111,7 +113,7 @@ def read(
             ),
         )
     except pa.ArrowInvalid as error:
-        raise NoRow(problem_of(str(error))) from error
+        raise NoRow(problem_of(str(error)), lambda: misfit_in(block, asked)) from error
     rows.validate(full=True)  # the parser takes any bytes for text
     return rows
 
@@ -128,7 +130,8 @@ def problem_of(told: str) -> str:
 def as_column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     column = rows.column(name)
     if kind == pa.float32() and pc.any(pc.is_inf(column)).as_py():
-        raise NoRow(f"field /{name} holds no float32")  # the parser makes too much infinite
+        # The parser makes too much infinite.
+        raise NoRow(f"field /{name} is float32 and the value is a number that is too large")
     if column.type == kind:
         return column
     if not is_textual(kind) and not fits(column.type, kind):
@@ -136,7 +139,10 @@ def as_column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     try:
         return pc.cast(column, kind)
     except pa.ArrowInvalid as error:
-        raise NoRow(f"field /{name} holds no {type_text(kind)}") from error
+        problem = f"field /{name} holds no {type_text(kind)}"
+        raise NoRow(
+            problem, lambda: misfit(f"field /{name}", kind, rows.column(name)[0].as_py())
+        ) from error
 
 
 def fits(found: pa.DataType, kind: pa.DataType) -> bool:

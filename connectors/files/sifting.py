@@ -16,7 +16,13 @@ Int64s = npt.NDArray[np.int64]
 
 
 class NoRow(Exception):
-    """A line is no row of its table; the message says why, without any of its content."""
+    """A line is no row of its table; the message says why, without any of its content.
+
+    `explain` says more of a line that stands alone, where it can."""
+
+    def __init__(self, problem: str, explain: Callable[[], str] = str) -> None:
+        super().__init__(problem)
+        self.explain = explain
 
 
 BAD = (NoRow, pa.ArrowInvalid, UnicodeDecodeError)
@@ -92,13 +98,14 @@ def halve(block: bytes, shape: Shape, lines: Lines, layout: Layout) -> Sifted:
         stretch = layout.stretch(view, low, high)
         try:
             rows = lines.parse(stretch, shape)
-            problem = "the line is not exactly one row"
-        except BAD as error:
-            rows, problem = None, problem_of(error)
+            error: Exception = NoRow("the line is not exactly one row")
+        except BAD as raised:
+            rows, error = None, raised
         if rows is not None and rows.num_rows == high - low:
             good.append((rows, layout.numbers[low:high]))
         elif high - low == 1:
-            bad.append(BadLine(int(layout.numbers[low]), bytes(stretch).rstrip(b"\r\n"), problem))
+            content = bytes(stretch).rstrip(b"\r\n")
+            bad.append(BadLine(int(layout.numbers[low]), content, problem_of(error)))
         else:
             middle = (low + high) // 2
             waiting += [(middle, high), (low, middle)]
@@ -165,7 +172,7 @@ def as_batch(rows: pa.Table, shape: Shape) -> pa.RecordBatch:
 def problem_of(error: Exception) -> str:
     """What the parser says, unless it quotes values."""
     if isinstance(error, NoRow):
-        return str(error)
+        return error.explain() or str(error)
     text = str(error).replace("-", "").lower()
     return "the line is not UTF-8" if "utf8" in text else "the line breaks its format"
 

@@ -12,10 +12,12 @@ import pyarrow.json as pj
 
 from core_log.errors import DecodeError
 from core_log.rows.column_types import parse_type, type_text
+from core_log.rows.json_misfits import misfit_in
 from core_log.rows.rejecting import whole_or_rejected
 from core_log.table_schema import Column, TableSchema
 
 BLOCK_BYTES_MAX = 1 << 30
+NO_ROW = "the value is no JSON object of this table's columns"
 
 
 def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:
@@ -56,10 +58,11 @@ def as_line(document: Mapping[str, Any]) -> bytes | None:
 def read_rows(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
     """Raises `RowsRejected` for objects with other members, or with values that do not fit; what
     an object leaves out is null."""
+    types = {column.name: column.type for column in schema.columns}
     return whole_or_rejected(
         len(documents),
         lambda start, end: _read(documents.slice(start, end - start), schema),
-        lambda row: "the value is no JSON object of this table's columns",
+        lambda row: misfit_in(documents[row].as_py(), types) or NO_ROW,
         "rows do not fit their columns",
     )
 

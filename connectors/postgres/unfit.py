@@ -17,6 +17,7 @@ from connectors.postgres.types.reading import ColumnPlan
 from connectors.postgres.wal.burst import DELETE, OLD_KEY, UNREADABLE, Mask
 from core_log.changes import ChangeBatch, Reject
 from core_log.rows.rejecting import spoilers
+from core_log.rows.value_classes import misfit
 from core_log.table_schema import TableId
 
 DIGEST_DIGITS = 16
@@ -86,6 +87,7 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
     shown = sorted({*capture.key_places, *problems})
     texts = {columns[place].name: part.rows[place] for place in shown}
     named = {columns[place].name: is_bad for place, is_bad in problems.items()}
+    kinds = {column.name: column.type for column in capture.schema.columns}
     is_lost = _any(named, len(part))
     names = commits.names(part.transactions)
     assert isinstance(names, str | pa.Array), "commits have names"
@@ -94,6 +96,7 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
             capture.schema.table,
             texts,
             named,
+            kinds,
             capture.schema.key,
             row,
             at=f"{names if isinstance(names, str) else names[row]}#{part.indexes[row]}",
@@ -128,9 +131,10 @@ def sifted_rows(
         if plan.column.name in key or plan.column.name in problems
     }
     named = {name: is_bad[is_lost] for name, is_bad in problems.items()}
+    kinds = {plan.column.name: plan.column.type for plan in plans}
     rejects = []
     for row in range(int(is_lost.sum())):
-        found = _reject(table, shown, named, key, row, at="")
+        found = _reject(table, shown, named, kinds, key, row, at="")
         # Such a row has no place in the log of the server: its content is one that stays the same.
         digest = sha256(found.content).hexdigest()[:DIGEST_DIGITS]
         rejects.append(replace(found, at=f"rows#{digest}"))
@@ -158,6 +162,7 @@ def _reject(
     table: TableId,
     texts: Mapping[str, pa.StringArray],
     problems: Mapping[str, Mask],
+    kinds: Mapping[str, pa.DataType],
     key: Collection[str],
     row: int,
     *,
@@ -170,8 +175,9 @@ def _reject(
     content = orjson.dumps(
         {name: value and value.removeprefix(UNREADABLE) for name, value in shown.items()}
     )
-    why = NOT_UTF8 if unreadable else "no column of ours holds this value"
-    return Reject(table, content, f"{why}: {', '.join(unreadable or bad)}", at)
+    told = [misfit(f"column {name}", kinds[name], shown[name] or "") for name in bad]
+    why = f"{NOT_UTF8}: {', '.join(unreadable)}" if unreadable else "; ".join(told)
+    return Reject(table, content, why, at)
 
 
 def _kept(filled: Filled, keep: Mask) -> Filled:

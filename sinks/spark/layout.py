@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from core_log.changes import Operation, TableChanges
 from core_log.errors import RecordsRejected, SchemaRefused
 from core_log.log import TopicPartition
+from core_log.rows.value_classes import scalar_class
 from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, steps
 from sinks.other_types import changed
@@ -271,13 +272,14 @@ def _joined(columns: pa.Schema, more: Mapping[str, pa.DataType]) -> pa.Schema:
 
 def _rejected(changes: TableChanges, bad: Sequence[int], field: pa.Field) -> RecordsRejected:
     assert changes.log_offsets is not None and changes.log_partition is not None
-    why = f"column {field.name!r} does not fit into {field.type}"
+    column = changes.rows.column(field.name)
+    why = f"column {field.name!r} does not fit into {field.type}: the value is "
     partition: TopicPartition = changes.log_partition
     return RecordsRejected(
         "records do not fit the lake's types",
         topic=partition.topic,
         partition=partition.partition,
-        reasons={changes.log_offsets[at].as_py(): why for at in bad},
+        reasons={changes.log_offsets[at].as_py(): why + scalar_class(column[at]) for at in bad},
     )
 
 

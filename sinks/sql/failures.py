@@ -1,12 +1,18 @@
 """What a driver's error becomes in our own words, without anything that a row holds."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from core_log.errors import HeadwaterError, SinkRejected, SinkUnavailable
 from core_log.table_failures import failure_of
 from sinks.sql.dialects.dialect import Dialect, Problem
+
+COLUMN = re.compile(
+    r"^COPY .*?, line \d+, column (.+?): |column [`'](?:.*[`']\.[`'])?(.+?)[`'] at row"
+)
+"""How PostgreSQL and MySQL name a column beside the value, which stands elsewhere."""
 
 
 class TryAgain(Exception):
@@ -24,6 +30,25 @@ class ShapeFirst(Exception):
 def meaning(dialect: Dialect, error: BaseException) -> tuple[Problem, str]:
     """Of an error of the driver, wrapped by SQLAlchemy or not."""
     return dialect.problem(getattr(error, "orig", None) or error)
+
+
+class Refused(NamedTuple):
+    """Why a database does not take a row, and the column of the source that it names, if any."""
+
+    problem: Problem
+    why: str
+    column: str
+
+
+def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, str]) -> Refused:
+    """`columns` are those of the source, to their names in the database."""
+    cause = getattr(error, "orig", None) or error
+    diag = getattr(cause, "diag", None)
+    said = str(cause) if diag is None else f"{diag.context}\n"
+    found = {each[1] or each[2] for each in COLUMN.finditer(said)}
+    found |= {getattr(diag, "column_name", None)}
+    named = [name for name, short in columns.items() if short in found]
+    return Refused(*meaning(dialect, error), column=named[0] if len(named) == 1 else "")
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from core_log.changes import TableChanges
 from core_log.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
 from core_log.generation_names import follow
 from core_log.log import TopicPartition
+from core_log.rows.column_types import type_text
+from core_log.rows.value_classes import scalar_class
 from core_log.table_schema import TableId, TableSchema
 from sinks.other_types import changed
 from sinks.sink import SinkContext, Stand, Stands
@@ -17,7 +19,7 @@ from sinks.sql import modes, offsets
 from sinks.sql.chunk import Chunk, chunk_of
 from sinks.sql.dialects.dialect import Dialect, Problem, run
 from sinks.sql.engine import connect_to, dialect_of, engine_of
-from sinks.sql.failures import ShapeFirst, is_of_driver, meaning, translated
+from sinks.sql.failures import Refused, ShapeFirst, is_of_driver, meaning, refused_by, translated
 from sinks.sql.naming import SHADOW
 from sinks.sql.offsets import Row, StoredOffsets
 from sinks.sql.settings import SqlSettings
@@ -91,9 +93,9 @@ class Target:
             unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
         if unfit:
             raise _rejected(chunk, unfit)
-        problem = self._attempt(layout, chunk)
-        if problem is not None:
-            self._blame(layout, chunk, problem)
+        refused = self._attempt(layout, chunk)
+        if refused is not None:
+            self._blame(layout, chunk, refused)
         assert connection.in_transaction(), "a slice is one transaction"
 
     def truncate(self, changes: TableChanges) -> None:
@@ -354,9 +356,7 @@ class Target:
             self.dialect.forget()
         return self._shape(schema, topics) if shaping.is_of_key else shaping.layout
 
-    def _attempt(
-        self, layout: Layout, chunk: Chunk, *, keep: bool = True
-    ) -> tuple[Problem, str] | None:
+    def _attempt(self, layout: Layout, chunk: Chunk, *, keep: bool = True) -> Refused | None:
         """Writes the changes, or takes everything back and says why not."""
         connection = self.connected()
         with translated(self.dialect, table=str(chunk.schema.table)):
@@ -366,12 +366,12 @@ class Target:
             except Exception as error:
                 if not is_of_driver(error):
                     raise
-                problem = meaning(self.dialect, error)
-                if problem[0] not in (Problem.VALUE, Problem.TAKEN):
+                refused = refused_by(self.dialect, error, columns=layout.names)
+                if refused.problem not in (Problem.VALUE, Problem.TAKEN):
                     raise
                 nested.rollback()
                 self.dialect.forget()
-                return problem
+                return refused
             if keep:
                 nested.commit()
             else:
@@ -379,27 +379,36 @@ class Target:
                 self.dialect.forget()
             return None
 
-    def _blame(self, layout: Layout, chunk: Chunk, problem: tuple[Problem, str]) -> None:
+    def _blame(self, layout: Layout, chunk: Chunk, refused: Refused) -> None:
         """Halves the changes until those are alone that cannot be written."""
         reasons: dict[int, str] = {}
-        waiting = [(0, len(chunk), problem[1])]
+        waiting = [(0, len(chunk), refused)]
         while waiting and len(reasons) < REJECTS_MAX:
             start, stop, why = waiting.pop()
             if stop - start == 1:
-                reasons[start] = why
+                reasons[start] = _told(chunk, start, why)
                 continue
             middle = (start + stop) // 2
             for half in ((middle, stop), (start, middle)):
                 found = self._attempt(layout, chunk.slice(half[0], half[1] - half[0]), keep=False)
                 if found is not None:
-                    waiting.append((*half, found[1]))
+                    waiting.append((*half, found))
         if not reasons:
             raise SinkRejected(
                 "the rows cannot be written together, though each of them can",
                 table=str(chunk.schema.table),
-                why=problem[1],
+                why=refused.why,
             )
         raise _rejected(chunk, reasons)
+
+
+def _told(chunk: Chunk, place: int, refused: Refused) -> str:
+    if not refused.column:
+        return refused.why
+    kind = chunk.schema.column(refused.column).type
+    value = scalar_class(chunk.rows.column(refused.column)[place])
+    column = f"column {refused.column!r} comes as {type_text(kind)}"
+    return f"{refused.why}: {column} and the value is {value}"
 
 
 def _rejected(chunk: Chunk, reasons: dict[int, str]) -> RecordsRejected:
@@ -427,7 +436,8 @@ def _unlike(layout: Layout, chunk: Chunk) -> dict[int, str]:
         is_asked = name in chunk.schema.key or layout.mode == "append"
         for place in changed(chunk.rows.column(name), kind):
             if is_asked or not chunk.deleted[place]:  # of a row that went, the key is enough
-                found[place] = f"column {name!r} does not fit into {kind}"
+                value = scalar_class(chunk.rows.column(name)[place])
+                found[place] = f"column {name!r} does not fit into {kind}: the value is {value}"
     return found
 
 

@@ -52,7 +52,7 @@ def test_bad_lines_of_csv_are_named_and_the_others_are_rows(tmp_path: Path) -> N
 
     assert told(reader) == [
         ("a.csv:19", "the line has 4 values, not 3"),
-        ("a.csv:402", "column id holds no int64"),
+        ("a.csv:402", "column id is int64 and the text is no number"),
         ("a.csv:403", "the line has 1 values, not 3"),
         ("a.csv:1001", "column name is not utf-8: csv.encoding says what it is"),
     ]
@@ -79,7 +79,7 @@ def test_bad_lines_of_json_are_named_and_the_others_are_rows(tmp_path: Path) -> 
 
     assert told(reader) == [
         ("a.jsonl:1", "the line is no object"),
-        ("a.jsonl:6", "field /id holds string where the table has number"),
+        ("a.jsonl:6", "field /id is int64 and the value is a text"),
         ("a.jsonl:7", "the line is not exactly one row"),
         ("a.jsonl:8", "the line is no object"),
         ("a.jsonl:9", "the line is not JSON"),
@@ -168,7 +168,41 @@ def test_columns_that_are_given_are_kept_to(tmp_path: Path) -> None:
         {"id": 2, "total": Decimal("0.10"), "at": None, "day": None, "tags": None, "part": None},
     ]
     assert [at for at, _ in told(reader)] == [f"a.jsonl:{line}" for line in range(3, 7)]
-    assert told(reader)[2][1] == "field /day holds no date"
+    assert told(reader)[2][1] == "field /day is date and the text is no date"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        ("decimal(10,2)", "canary", "no number"),
+        ("decimal(10,2)", "1.239", "a number with more than 2 digits after the point"),
+        ("decimal(10,2)", "123456789.01", "a number that is too large"),
+        ("decimal(10,2)", "NaN", "not a number"),
+        ("decimal(10,2)", "2026-01-31", "a date"),
+        ("int32", "3000000000", "a number that is too large"),
+        ("int32", "1.5", "a number with a fraction"),
+        ("uint8", "-7", "a negative number"),
+        ("bool", "perhaps", "another one"),
+        ("date", "2026-02-30", "a date out of range"),
+        ("timestamp(us)", "tomorrow", "no time"),
+        ("float64", "canary", "no number"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_column_type_and_class(
+    tmp_path: Path, kind: str, text: str, why: str
+) -> None:
+    columns = {"id": "int64", "price": kind}
+
+    of_csv = read(tmp_path, "a.csv", b"id,price\n1,\n2,%b\n" % text.encode(), columns=columns)
+    (tmp_path / "json").mkdir()
+    of_json = read(
+        tmp_path / "json", "a.jsonl", b'{"id":2,"price":"%b"}\n' % text.encode(), columns=columns
+    )
+
+    assert told(of_csv) == [("a.csv:3", f"column price is {kind} and the text is {why}")]
+    [(at, problem)] = told(of_json)
+    assert at == "a.jsonl:1" and problem.startswith(f"field /price is {kind} and the ")
+    assert text not in problem
 
 
 def test_a_later_file_with_another_column_widens_the_table(tmp_path: Path) -> None:
@@ -419,8 +453,8 @@ def test_whole_numbers_of_json_that_no_integer_holds_are_decimals(tmp_path: Path
     assert [row["id"] for row in reader.rows()] == [12345678901234567890, -1, 10**38 - 1]
     assert reader.rows()[0]["in"] == [{"n": Decimal(18446744073709551617)}, {"n": None}]
     assert told(reader) == [
-        ("b.jsonl:1", "a field holds no decimal128(38, 0)"),
-        ("b.jsonl:2", "a field holds no decimal128(38, 0)"),
+        ("b.jsonl:1", "field /id is decimal(38,0) and the value is a number with a fraction"),
+        ("b.jsonl:2", "field /id is decimal(38,0) and the value is a number that is too large"),
     ]
 
 

@@ -119,6 +119,34 @@ async def test_only_the_records_that_do_not_fit_are_named_among_many(bench: SqlB
     assert caught.value.reasons.keys() == bad
 
 
+MISFITS = {
+    "postgresql": ("VARCHAR(3)", pa.string(), "canary", "string", "a text"),
+    "mariadb": ("DECIMAL(5,2)", pa.string(), "canary", "string", "a text"),
+}
+
+
+async def test_a_database_that_names_a_column_has_it_told_with_type_and_class(
+    bench: SqlBench,
+) -> None:
+    if bench.kind not in MISFITS:
+        pytest.skip("it names none")
+    declared, kind, value, type_, class_ = MISFITS[bench.kind]
+    topic = ScriptedTopic()
+    topic.append(
+        schema_of("public.orders", id=pa.int64(), price=kind), ("c", {"id": 1, "price": value})
+    )
+    sink = bench.sink(tables={"*": {"types": {"price": declared}}})
+    await sink.applied([topic.name])
+
+    with pytest.raises(RecordsRejected) as caught:
+        await sink.apply(topic.slice())
+    await sink.close()
+
+    told = caught.value.reasons[0]
+    assert told.endswith(f": column 'price' comes as {type_} and the value is {class_}")
+    assert value not in told
+
+
 IN_THE_WAY = {
     "postgresql": ["CREATE VIEW totals AS SELECT total FROM orders"],
     "mariadb": [

@@ -1,0 +1,110 @@
+"""What kind of value did not fit its column: a class that gives nothing of the value away."""
+
+import re
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+
+from core_log.errors import DecodeError
+from core_log.rows.column_types import type_text
+
+DAY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d( BC)?")
+MOMENT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d[T ]\d\d:\d\d.*", re.DOTALL)
+CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
+WORDS = {"true": "true or false", "false": "true or false"}
+CLASSES: tuple[tuple[type, str], ...] = (
+    (bool, "true or false"),
+    (bytes, "bytes"),
+    (datetime, "a moment"),
+    (date, "a date"),
+    (time, "a time of day"),
+    (list, "a list"),
+    (dict, "an object"),
+)
+
+
+def misfit(where: str, kind: pa.DataType, value: object) -> str:
+    """`where` is the column as its format names it. Texts are what is still to be read."""
+    noun, told = ("text", text_class(value, kind)) if isinstance(value, str) else ("value", "")
+    return f"{where} is {_type_text(kind)} and the {noun} is {told or value_class(value, kind)}"
+
+
+def value_class(value: object, kind: pa.DataType | None = None) -> str:
+    """`kind` is the type that it did not fit into, where that can say more."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return "a text" if value else "an empty text"
+    for python, told in CLASSES:
+        if isinstance(value, python):
+            return told
+    if isinstance(value, int | float | Decimal):
+        return _number_class(Decimal(str(value)), kind)
+    return "another value"
+
+
+def scalar_class(scalar: pa.Scalar) -> str:
+    """Python has no word for some moments that a column has."""
+    kind = scalar.type
+    if not scalar.is_valid or not pa.types.is_temporal(kind):
+        return value_class(scalar.as_py())
+    if pa.types.is_date(kind):
+        return "a date"
+    return "a moment" if pa.types.is_timestamp(kind) else "a time of day"
+
+
+def text_class(text: str, kind: pa.DataType | None = None) -> str:
+    if not text.strip():
+        return "empty"
+    try:
+        return _number_class(Decimal(text.strip()), kind)
+    except InvalidOperation:
+        pass
+    for pattern, told in ((DAY, "a date"), (MOMENT, "a moment"), (CLOCK, "a time of day")):
+        if pattern.fullmatch(text):
+            return f"{told} out of range" if kind is not None and _is_time(kind) else told
+    if kind is not None and _is_number(kind):
+        return "no number"
+    if kind is not None and _is_time(kind):
+        return "no date" if pa.types.is_date(kind) else "no time"
+    return WORDS.get(text.lower(), "another one")
+
+
+def _number_class(number: Decimal, kind: pa.DataType | None) -> str:
+    if not number.is_finite():
+        return "not a number" if number.is_nan() else "infinity"
+    _, digits, exponent = number.as_tuple()
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    places = -int(exponent) - zeros
+    scale = None if kind is None else _scale(kind)
+    if scale is None:
+        return "a number with a fraction" if places > 0 else "a whole number"
+    if places > scale:
+        more = f"more than {scale} digits after the point" if scale else "a fraction"
+        return f"a number with {more}"
+    if number < 0 and kind is not None and pa.types.is_unsigned_integer(kind):
+        return "a negative number"
+    return "a number that is too large"
+
+
+def _scale(kind: pa.DataType) -> int | None:
+    """Of types that have exact numbers."""
+    if pa.types.is_decimal(kind):
+        return int(kind.scale)
+    return 0 if pa.types.is_integer(kind) else None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return _scale(kind) is not None or bool(pa.types.is_floating(kind))
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind))
+
+
+def _type_text(kind: pa.DataType) -> str:
+    try:
+        return type_text(kind)
+    except DecodeError:
+        return str(kind)  # of a target, not of the log

@@ -31,6 +31,11 @@ from core_log.table_schema import TableSchema
 OPERATIONS = np.zeros(256, np.uint8)
 OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 
+
+class KeyNotSent(SourceRejected):
+    """Of a table whose changes cannot be told apart from here on."""
+
+
 RESELECTED_HEADER = "headwater.reselected"
 """Names of the columns, with commas between, that come from a later look at the row."""
 UNAVAILABLE_HEADER = "headwater.unavailable"
@@ -309,13 +314,9 @@ def _check_keys(
             is_unseen |= bool((is_null & (operations == Operation.DELETE)).any())
         if is_unseen:
             table = capture.schema.table
-            cure = identity_cure(capture.keyless_parts or [table])
-            raise SourceRejected(
-                "the server does not say which row went or changed",
-                hint=f"{cure} and take the table out of `tables` for one run: it"
-                " is read again after that",
-                table=str(table),
-                column=name,
+            raise KeyNotSent(
+                f"the server does not say which row went or changed, by column {name} of its key",
+                hint=identity_cure(capture.keyless_parts or [table]),
             )
 
 

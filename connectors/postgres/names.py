@@ -76,6 +76,14 @@ class Names:
                 name,
             )
 
+    def leaves(self, name: str) -> None:
+        """From here on changes of the table are left out, so that all of it is to be read again,
+        whatever a reading that is under way says."""
+        part = f"{PREFIX}{name}"
+        self._known.add(part)
+        self._spoilt.add(part)
+        self._told[part] = Ledger().left().text()
+
     def news(self) -> Positions:
         """What is to go along with the next position."""
         told, self._told = self._told, {}

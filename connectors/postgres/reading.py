@@ -130,7 +130,7 @@ class Reading:
                 back=back,
                 is_followed=self._may_read,
             )
-            translator = self._translator(connection, looked, keys, names, reader)
+            translator = self._translator(connection, looked, keys, names, reader, watch)
             backfill = Backfill(reader, looked.catalog, tables, positions, reads_new=self._may_read)
             watch.forms.told = backfill.altered
             following = await self._follow(line, standing, translator, backfill, start, watch)
@@ -384,7 +384,13 @@ class Reading:
         return tuple(emptied(each.schema, reader.origin, lsn, now_us) for each in tables)
 
     def _translator(
-        self, connection: Connection, looked: Looked, keys: Keys, names: Names, reader: Reader
+        self,
+        connection: Connection,
+        looked: Looked,
+        keys: Keys,
+        names: Names,
+        reader: Reader,
+        watch: Watch,
     ) -> Translator:
         settings, questions = self._settings, Questions(connection, slot=self._slot)
         toast = Toast(
@@ -404,6 +410,7 @@ class Reading:
                 names,
                 refused=looked.refused,
                 may_replace=self._may_read,
+                told=watch.refuse,
             ),
             toast,
             RepeatedKeys(toast),

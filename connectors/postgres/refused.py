@@ -106,7 +106,8 @@ def finding_of(refused: Collection[Refused]) -> Finding | None:
     cures = dict.fromkeys(each.cure for each in refused)
     return Finding(
         f"tables match `tables` and are left out, as they cannot be captured: {'; '.join(said)}",
-        f"{' '.join(cures)} Or leave them out of `tables`. Once cured they are read by themselves",
+        f"{' '.join(filter(None, cures))} Or leave them out of `tables`. Once cured they are read"
+        " by themselves",
         is_fatal=False,
         left_out=tuple(sorted({str(each.table) for each in refused})),
     )

@@ -1,7 +1,7 @@
 """What the tables of the stream look like: the server's descriptions, and the catalogue beside."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -125,9 +125,11 @@ class Captures:
         *,
         refused: Iterable[Refused] = (),
         may_replace: bool = True,
+        told: Callable[[Refused], None] | None = None,
     ) -> None:
         """`refused`: tables that are left out in this life. `may_replace`: whether a table with
-        another key can be read again."""
+        another key, or one of which changes were left out, can be read again. `told` hears of
+        those that are left out from a change on."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names = keys, names
         self._chosen = Patterns(catalog.patterns)
@@ -141,7 +143,7 @@ class Captures:
         self.may_replace = may_replace
         self.rekeyed: dict[int, TableId] = {}
         self._told: dict[str, str] = {}
-        self._refused = {each.oid for each in refused}
+        self._refused, self._tell = {each.oid for each in refused}, told
         self.has_new_form = False
         """The stream has told of a table in another form; whoever asks takes it back."""
 
@@ -179,6 +181,8 @@ class Captures:
         self.has_new_form |= known is not None
         if not self._is_as_looked_up(relation):
             await self._look(relation)
+        if relation.oid in self._refused:
+            return None
         capture = self._remember(relation)
         if capture is None:
             self._leave_out(relation)
@@ -244,11 +248,9 @@ class Captures:
         """Rows that nobody can tell apart would spoil a topic in which others are."""
         table = table_of(relation)
         if relation.oid not in self._dropped:
-            raise SourceRejected(
-                "the key that a table had, before its columns were changed, cannot be told",
-                table=str(table),
-                hint="take the table out of `tables` for one run: it is read again after that",
-            )
+            problem = "the key that it had, before its columns were changed, cannot be told."
+            self.refuse(Refused(relation.oid, table, problem, ""))
+            return
         if relation.oid not in self._left_out:
             self._left_out.add(relation.oid)
             logger.warning(
@@ -256,6 +258,21 @@ class Captures:
                 " and the stream does not say what its key was",
                 table,
             )
+
+    def refuse(self, refused: Refused) -> None:
+        """From here on changes of that table are left out, which the next position says: it is
+        emptied, and read again."""
+        if not self.may_replace or self._tell is None:
+            raise SourceRejected(
+                "a table cannot be captured any more, and none may be read again",
+                table=str(refused.table),
+                why=refused.problem,
+                hint=f"{refused.cure} And let `snapshot.mode` be another than never",
+            )
+        self._refused.add(refused.oid)
+        self._known.pop(refused.oid, None)
+        self._names.leaves(str(refused.table))
+        self._tell(refused)
 
     def _is_as_looked_up(self, relation: Relation) -> bool:
         table = self._tables.get(relation.oid)
@@ -267,10 +284,12 @@ class Captures:
     async def _look(self, relation: Relation) -> None:
         with in_our_words("a table cannot be looked up", table=str(table_of(relation))):
             connection = await self._questions.connection()
-            found = await self._catalog.tables_of(connection, [relation.oid])
+            found, refused = await self._catalog.told_of(connection, [relation.oid])
             await self._book.learn(connection, {each.type_oid for each in relation.columns})
         self._tables |= {each.oid: each for each in found}
-        if not found:
+        for each in refused:
+            self.refuse(each)
+        if not (found or refused):
             self._dropped.add(relation.oid)
         self._nullable.pop(relation.oid, None)
         self._labels_seen.discard(relation.oid)

@@ -7,10 +7,11 @@ from typing import TypeGuard
 
 import numpy as np
 
-from connectors.postgres.changing import Filled, moved_keys, truncate, typed
+from connectors.postgres.changing import Filled, KeyNotSent, moved_keys, truncate, typed
 from connectors.postgres.heartbeat import OUR_PREFIXES
 from connectors.postgres.notices import Moment, messages
 from connectors.postgres.questions import Questions
+from connectors.postgres.refused import Refused
 from connectors.postgres.relations import Capture, Captures
 from connectors.postgres.repeated_keys import RepeatedKeys
 from connectors.postgres.source_block import Commits, Origin
@@ -119,7 +120,13 @@ class Translator:
         async with aclosing(self.toast.filled(part, capture)) as pieces:
             async for piece in pieces:
                 filled = await self.repeated_keys.whole(piece, capture, burst.transactions)
-                for placed in self._typed(filled, capture, commits):
+                try:
+                    found = list(self._typed(filled, capture, commits))
+                except KeyNotSent as error:
+                    oid, table = part.relation.oid, capture.schema.table
+                    self.captures.refuse(Refused(oid, table, error.problem, error.hint))
+                    return
+                for placed in found:
                     yield placed
 
     def _typed(self, filled: Filled, capture: Capture, commits: Commits) -> Iterator[Placed]:

@@ -91,6 +91,11 @@ class Watch:
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
 
+    def refuse(self, refused: Refused) -> None:
+        """From now on its changes are left out; once it can be captured, it is read again."""
+        self._refused = [*self._refused, refused]
+        self._say(REFUSED, finding_of(self._refused))
+
     async def _cured(self, connection: Connection) -> list[TableId]:
         """Tables that were left out and need not be any more; of the others it is said why now."""
         looked = await looking.look(connection, self._settings, self._context.pipeline)

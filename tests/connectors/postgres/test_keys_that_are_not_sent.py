@@ -55,6 +55,34 @@ async def test_a_key_that_comes_to_be_sent_no_more_is_cured_as_it_says_and_holds
     assert not others and not differing(folded, guest, "users")
 
 
+async def test_a_change_without_its_key_holds_up_its_table_alone_until_that_is_read_again(
+    guest: Guest,
+) -> None:
+    """The catalogue is well again by the time that the stream comes to the change."""
+    guest.execute(BY_MAIL[0], *BY_MAIL[2:], *OTHERS)
+    guest.publish()
+    folded, said = Folded(), list[SourceReport]()
+    await until_equal(folded, guest)
+    guest.execute(
+        BY_MAIL[1],
+        "DELETE FROM users WHERE id = 1",
+        "ALTER TABLE users REPLICA IDENTITY DEFAULT",
+        "UPDATE users SET mail = 'g@h' WHERE id = 2",
+        "INSERT INTO orders VALUES (2)",
+    )
+
+    await until_equal(folded, guest, report=said.append)
+    [found] = [each.finding for each in said if isinstance(each, Remark) and each.finding]
+    held, others = folded.rows("users"), differing(folded, guest, "orders")
+    await until_equal(folded, guest, report=said.append)
+    guest.execute("DELETE FROM users WHERE id = 2")
+    await until_equal(folded, guest)
+
+    assert found.left_out == ("public.users",) and len(held) == 2
+    assert not others and folded.truncates == 1
+    assert not differing(folded, guest, "users") and not differing(folded, guest, "orders")
+
+
 async def test_a_row_that_keeps_its_key_is_told_by_the_keys_of_its_partitions(guest: Guest) -> None:
     guest.execute(
         "CREATE TABLE days (day int, id int, n int) PARTITION BY RANGE (day)",

@@ -73,18 +73,25 @@ class Database:
             timeout_ms=settings.connect_timeout_ms,
         )
         self._connection: sa.Connection | None = None
+        self.refused: dict[TableId, SourceRejected] = {}
+        """Tables that are chosen and cannot be read, as they were looked at last."""
 
     def tables(self) -> list[Table]:
-        """Those that are chosen, by name."""
+        """Those that are chosen, by name, but for those that are `refused`."""
+        self.refused = {}
+        found = list[Table]()
         with self._translated():
             connection = self._connected()
             inspector = sa.inspect(connection)
             try:
-                return [
-                    self._table(inspector, table, where) for table, where in self._names(inspector)
-                ]
+                for table, where in self._names(inspector):
+                    try:
+                        found.append(self._table(inspector, table, where))
+                    except SourceRejected as error:
+                        self.refused[table] = error
             finally:
                 connection.rollback()
+        return found
 
     def page(
         self,

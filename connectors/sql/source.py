@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-UNMATCHED = "unmatched names"
+UNMATCHED, REFUSED = "unmatched names", "refused tables"
 
 
 class SqlSource:
@@ -69,7 +69,7 @@ class SqlSource:
 
     async def discover(self) -> Sequence[TableSchema]:
         with ThreadPoolExecutor(1) as thread:
-            return await _on(thread, lambda: [table.schema for table in self._tables_once()])
+            return await _on(thread, lambda: [table.schema for table in self._looked_at_once()[0]])
 
     async def row_estimates(self) -> Mapping[TableId, int]:
         with ThreadPoolExecutor(1) as thread:
@@ -78,14 +78,17 @@ class SqlSource:
     async def examine(self) -> Sequence[Finding]:
         with ThreadPoolExecutor(1) as thread:
             try:
-                tables = await _on(thread, self._tables_once)
+                tables, refused = await _on(thread, self._looked_at_once)
             except HeadwaterError as error:
                 return [Finding(error.statement, error.hint or "correct the source's keys")]
+        about = [Finding(each.statement, each.hint) for each in refused.values()]
+        if not tables and refused:
+            return about
         if not tables:
             return [Finding("no table matches `tables`", "correct `tables` of the source")]
-        unmatched = self._unmatched(tables)
-        found = [finding for table in tables for finding in self._findings(table)]
-        return found if unmatched is None else [unmatched, *found]
+        unmatched = self._unmatched([*(table.id for table in tables), *refused])
+        about += [finding for table in tables for finding in self._findings(table)]
+        return about if unmatched is None else [unmatched, *about]
 
     async def drop(self) -> Sequence[str]:
         return ()
@@ -132,7 +135,7 @@ class SqlSource:
 
         wishes, self._wishes = self._wishes, []
         tables = await _on(thread, database.tables)
-        self._say_unmatched(tables)
+        self._say_left_out(tables, database.refused)
         for table in tables:
             if not rounds.is_known(table):
                 rounds.resume(table, resume_from.get(part_of(table)))
@@ -144,18 +147,23 @@ class SqlSource:
         if wishes:
             yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
 
-    def _say_unmatched(self, tables: "Sequence[Table]") -> None:
+    def _say_left_out(
+        self, tables: "Sequence[Table]", refused: Mapping[TableId, SourceRejected]
+    ) -> None:
         """Nothing goes quiet; what is not there now may be in the next round, if there is one."""
-        found = self._unmatched(tables)
+        if not tables and refused:
+            raise next(iter(refused.values()))
+        found = self._unmatched([*(table.id for table in tables), *refused])
         if not tables and self._context.until_end:
             raise SourceRejected("no table matches `tables`", hint="correct `tables` of the source")
         self._context.report(Remark(UNMATCHED, found))
+        self._context.report(Remark(REFUSED, _about_refused(refused)))
 
-    def _unmatched(self, tables: "Sequence[Table]") -> Finding | None:
+    def _unmatched(self, tables: Sequence[TableId]) -> Finding | None:
         from connectors.sql.database import names_of
 
         wanted = Patterns(self._settings.tables)
-        missing = wanted.unmatched(names_of(table.id) for table in tables)
+        missing = wanted.unmatched(names_of(table) for table in tables)
         if not missing:
             return None
         return Finding(
@@ -170,10 +178,10 @@ class SqlSource:
 
         return Database(self._settings, directory=self._context.directory)
 
-    def _tables_once(self) -> "list[Table]":
+    def _looked_at_once(self) -> "tuple[list[Table], Mapping[TableId, SourceRejected]]":
         database = self._database()
         try:
-            return database.tables()
+            return database.tables(), database.refused
         finally:
             database.close()
 
@@ -223,6 +231,20 @@ class SqlSource:
         """Until the next round."""
         now_ms = self._context.clock.now_ms()
         return (self._settings.due_ms(last_ms=now_ms, now_ms=now_ms) - now_ms) / 1_000
+
+
+def _about_refused(refused: Mapping[TableId, SourceRejected]) -> Finding | None:
+    if not refused:
+        return None
+    said = "; ".join(each.statement for each in refused.values())
+    cures = dict.fromkeys(each.hint for each in refused.values())
+    left_out = tuple(sorted(map(str, refused)))
+    return Finding(
+        f"tables match `tables` and are left out, as they cannot be read: {said}",
+        "; ".join(cures),
+        is_fatal=False,
+        left_out=left_out,
+    )
 
 
 async def _on(thread: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:

@@ -292,6 +292,20 @@ async def test_a_cursor_that_would_go_past_rows_is_refused(shop: Shop, cursor: l
         await one_round(source)
 
 
+async def test_a_table_whose_key_is_not_there_holds_up_no_other(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(insert(1, "10:00:00"), "CREATE TABLE events (id INTEGER PRIMARY KEY)")
+    settings: dict[str, Any] = {"tables": ["orders", "events"], "keys": {"events": ["gone"]}}
+
+    found, _ = await one_round(shop.source(**settings))
+    (finding,) = [each for each in await shop.source(**settings).examine() if each.is_fatal]
+    schemas = await shop.source(**settings).discover()
+
+    assert [row["id"] for _, row in found] == [1]
+    assert "events" in finding.problem and "gone" in finding.problem
+    assert [each.table.name for each in schemas] == ["orders"]
+
+
 async def test_the_lag_of_large_numbers_is_exact(shop: Shop) -> None:
     newest = (1 << 60) + 129  # as a double it is larger by 127
     shop.execute("CREATE TABLE log (id BIGINT PRIMARY KEY)", f"INSERT INTO log VALUES ({newest})")

@@ -21,6 +21,7 @@ class StoredReplacement:
 
     table: TableId
     topic: str
+    topic_id: str
     phase: Phase
     why: str
     since_ms: int
@@ -44,6 +45,7 @@ class StoredReplacement:
             "version": FORMAT_VERSION,
             "table": list(self.table),
             "topic": self.topic,
+            "topic_id": self.topic_id,
             "phase": self.phase.value,
             "why": self.why,
             "since_ms": self.since_ms,
@@ -65,6 +67,7 @@ class StoredReplacement:
         return cls(
             TableId(*said["table"]),
             said["topic"],
+            said["topic_id"],
             Phase(said["phase"]),
             said["why"],
             said["since_ms"],
@@ -84,12 +87,12 @@ def replacements_of(positions: Positions) -> dict[TableId, StoredReplacement]:
     return {each.table: each for each in _stored(positions) if not each.has_ended}
 
 
-def beginnings_of(positions: Positions) -> dict[TopicPartition, int]:
-    """From where on the records of topics are their whole tables."""
+def beginnings_of(positions: Positions, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    """From where on the records of these very topics are their whole tables."""
     return {
         TopicPartition(each.topic, partition): offset
         for each in _stored(positions)
-        if each.has_ended
+        if each.has_ended and topic_ids.get(each.topic) == each.topic_id
         for partition, offset in each.starts.items()
     }
 

@@ -142,6 +142,11 @@ class Encoder:
     def topics(self) -> TopicRules:
         return self._topics
 
+    async def newest_form(self, schema: TableSchema) -> TableSchema | None:
+        """The last one that the table's topic has, this transaction's included."""
+        stored = await self._book.newest(self._topics.name_of(schema.table))
+        return None if stored is None else stored.schema
+
     def stored_form(self, schema: TableSchema) -> TableSchema:
         """As the log has it: masked, and without columns that are left out."""
         return declared(self._before_log.apply(_no_changes(schema)).schema)

@@ -88,6 +88,7 @@ class Replacements:
             stored = StoredReplacement(
                 each.schema.table,
                 partitions[0].topic,
+                await self.log.topic_id(partitions[0].topic),
                 each.phase,
                 each.why,
                 now_ms if before is None else before.since_ms,
@@ -98,7 +99,7 @@ class Replacements:
         return Taken(found, frozenset(switched), schemas)
 
     async def _has_other_key(self, schema: TableSchema) -> bool:
-        stored = await newest_schema(self.log, self.encoder.topics.name_of(schema.table))
+        stored = await self.encoder.newest_form(schema)
         return stored is not None and _key_of(stored) != _key_of(self.encoder.stored_form(schema))
 
     async def _switch(
@@ -150,6 +151,8 @@ class Replacements:
         schema = await newest_schema(self.log, done.topic)
         if schema is None or not schema.key:
             return
+        if await self.log.topic_id(done.topic) != done.topic_id:
+            return  # it was made anew meanwhile, and its offsets mean other records
         starts = {TopicPartition(done.topic, each): at for each, at in done.starts.items()}
         bounds = await self.log.bounds(starts)
         for place, start in starts.items():

@@ -236,6 +236,8 @@ class Slicer:
         topics = commit.switched
         self._generations = await load_generations(self._log, self._pipeline, topics)
         self._crossings.add(self._generations, self._stands, at_work=self._topics)
+        for switch in self._generations.switches:
+            self._tables.setdefault(switch.topic, self.table_of(switch.former))
         if self._wanted is not None:
             line = self._generations.line_of(topics)
             self._wanted = {*self._wanted, *(topics if set(line) & set(self._wanted) else ())}

@@ -252,8 +252,8 @@ async def _beginnings(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartitio
     if not keeps_rows(rebuilding.part, rebuilding.target):
         return {}
     positions = await load_positions(log, rebuilding.loaded.name)
-    wanted = set(await rebuilding.subject.partitions(log))
-    return {part: at for part, at in beginnings_of(positions).items() if part in wanted}
+    ids = {topic: await log.topic_id(topic) for topic in rebuilding.topics}
+    return beginnings_of(positions, ids)
 
 
 async def _swap(

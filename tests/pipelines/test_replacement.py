@@ -125,7 +125,9 @@ async def test_of_a_replacement_that_has_ended_its_beginning_is_remembered() -> 
     positions = await load_positions(world.log, PIPELINE)
     place = TopicPartition(f"{PIPELINE}.public.orders", 0)
     assert not replacements_of(positions)
-    assert beginnings_of(positions) == {place: 1}
+    ids = {place.topic: await world.log.topic_id(place.topic)}
+    assert beginnings_of(positions, ids) == {place: 1}
+    assert not beginnings_of(positions, {place.topic: "another"})
 
 
 async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:

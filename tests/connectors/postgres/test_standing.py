@@ -191,7 +191,7 @@ async def test_a_slot_is_free_as_soon_as_the_server_has_seen_that_its_reader_wen
 def test_rows_are_not_to_be_read_again_where_they_are_never_to_be_read() -> None:
     with pytest.raises(ValueError, match="never` rules out"):
         PostgresSettings(
-            url=SecretStr(""),
+            url=SecretStr("postgresql://localhost/shop"),
             tables=("*",),
             position_mismatch="resnapshot",
             snapshot=SnapshotSettings(mode="never"),

@@ -222,10 +222,10 @@ def sender_of(guest: Guest) -> int | None:
     return found[0][0]  # type: ignore[no-any-return]
 
 
-async def test_a_stream_without_a_slot_is_refused(guest: Guest) -> None:
+async def test_a_stream_without_a_slot_ends_this_life_of_the_source(guest: Guest) -> None:
     given_a_table(guest)
     async with streaming(guest.url, slot="headwater_missing") as stream:
-        with pytest.raises(SourceRejected, match=r"headwater_missing.*does not exist"):
+        with pytest.raises(SourceUnavailable, match=r"headwater_missing.*does not exist"):
             await bursts_until(stream, 1)
 
 

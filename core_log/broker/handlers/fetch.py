@@ -1,9 +1,10 @@
 """Fetch (key 1), versions 4 to 18: reads whole record batches from a set of partitions.
 
 Batches are served as they are stored. One that its producer filled with something else than its
-head says is an error of each client's own; docs/running.md says how they pass it. Versions below 10
-are refused for a topic whose compression.type is zstd (UNSUPPORTED_COMPRESSION_TYPE). Deliberately
-not done: fetch sessions (none is ever made, so every request names all it wants),
+head says is an error of each client's own; docs/running.md says how they pass it. Records of zstd
+are served by every version, as Kafka does since 4.0.
+
+Deliberately not done: fetch sessions (none is ever made, so every request names all it wants),
 preferred read replicas, down-conversion, throttling, tiered storage.
 """
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 LAST_SESSION_EPOCH = -1
-ZSTD_FROM = 10
-"""Clients that ask by an older version may not know zstd; to a topic of zstd they are refused."""
 
 
 @handles_raw(FetchRequest)
@@ -112,17 +111,13 @@ class Fetching:
         replica = self.request.replica_id
         if replica >= 0 and not partition.is_replicated_by(replica):
             return FetchLine(refuse_stranger(partition, part.leader_epoch))
-        line = read_line(
+        return read_line(
             partition,
             part,
             reach=self.reach,
             bytes_max=max(0, min(left, part.bytes_max)),
             at_least_one=is_first,
         )
-        if line.error_code or self.version >= ZSTD_FROM:
-            return line
-        is_zstd = partition.log.config.compression_type == "zstd"
-        return FetchLine(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE) if is_zstd else line
 
     def _is_enough(self, lines: list[Line]) -> bool:
         size = 0

@@ -19,6 +19,7 @@ SESSION = {
     "IntervalStyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "3",
+    "jit": "off",  # seconds of compiling for a question to the catalogue that takes milliseconds
     "row_security": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",

@@ -11,7 +11,6 @@ from connectors.postgres.lsn import lsn_text
 from connectors.postgres.notices import heartbeat
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.standing import SERVER, STREAM
-from connectors.postgres.table_form import OTHER_KEY
 from connectors.postgres.translating import Translated, Translator
 from connectors.postgres.wal.burst import Burst, Message
 from connectors.postgres.wal.stream import WalStream
@@ -154,8 +153,8 @@ class Following:
         if captures.has_new_form:
             captures.has_new_form = False
             self._heart.look_soon()
-        for table in captures.take_rekeyed():
-            self._backfill.read_again(table, OTHER_KEY, after=self._reached)
+        for table, (why, after) in captures.take_rereads():
+            self._backfill.read_again(table, why, after=max(after, self._reached))
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from connectors.postgres import publications, published, publishing, slots, unstreamed
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.changing import emptied
+from connectors.postgres.column_names import ColumnNames
 from connectors.postgres.connecting import Connection, connect
 from connectors.postgres.following import Following
 from connectors.postgres.form_watch import FormWatch
@@ -409,6 +410,7 @@ class Reading:
                 keys,
                 names,
                 refused=looked.refused,
+                column_names=ColumnNames.begun(self._resume_from),
                 may_replace=self._may_read,
                 told=watch.refuse,
             ),

@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.catalog import CapturedTable, Catalog
+from connectors.postgres.column_names import ColumnNames, NamedColumn
 from connectors.postgres.connecting import in_our_words
 from connectors.postgres.keys import Key, Keys, key_of
+from connectors.postgres.looking import wal_end
 from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
 from connectors.postgres.refused import Refused
@@ -112,6 +115,14 @@ class Capture:
         return False
 
 
+class Reread(NamedTuple):
+    """The stream told of something that the rows of a table have to be read again for."""
+
+    why: str
+    after: int
+    """It is before this place in the write-ahead log."""
+
+
 class Captures:
     """Follows the tables through changes of their form, in the order of the stream."""
 
@@ -124,6 +135,7 @@ class Captures:
         names: Names,
         *,
         refused: Iterable[Refused] = (),
+        column_names: ColumnNames | None = None,
         may_replace: bool = True,
         told: Callable[[Refused], None] | None = None,
     ) -> None:
@@ -132,6 +144,7 @@ class Captures:
         those that are left out from a change on."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names = keys, names
+        self._column_names = column_names or ColumnNames()
         self._chosen = Patterns(catalog.patterns)
         self._tables = {each.oid: each for each in tables}
         self._known: dict[int, tuple[Relation, Capture | None]] = {}
@@ -141,7 +154,7 @@ class Captures:
         """Tables that were looked up in vain; what was known of them before still is."""
         self._left_out: set[int] = set()
         self.may_replace = may_replace
-        self.rekeyed: dict[int, TableId] = {}
+        self._rereads: dict[int, Reread] = {}
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
         self.has_new_form = False
@@ -183,7 +196,13 @@ class Captures:
             await self._look(relation)
         if relation.oid in self._refused:
             return None
+        names = [each.name for each in relation.columns]
+        if self.may_replace and self._column_names.differ(relation.oid, names):
+            await self._look_for_lost_columns(relation, names)
         capture = self._remember(relation)
+        if capture is not None:
+            numbered = map(NamedColumn, names, capture.numbers)
+            self._column_names.saw(relation.oid, [*numbered])
         if capture is None:
             self._leave_out(relation)
         elif self._awaits_replacement(relation.oid, capture.schema):
@@ -201,15 +220,28 @@ class Captures:
             return False
         if self._catalog.chooses_key(schema.table):
             return False
-        self.rekeyed[oid] = schema.table
-        self._told[part_of(schema.table)] = Ledger(oid=oid, reread=OTHER_KEY).text()
+        self._read_again(oid, schema.table, OTHER_KEY, after=0)
         return True
 
-    def take_rekeyed(self) -> list[CapturedTable]:
-        """Tables whose changes are left out since this was asked last, as far as they are there."""
-        found = [self._tables[oid] for oid in self.rekeyed if oid in self._tables]
-        self.rekeyed.clear()
-        return found
+    async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
+        """Rows that were written while a column had another name lack its value."""
+        await self._look(relation)
+        table = self._tables.get(relation.oid)
+        if table is None or table.table != table_of(relation):
+            return
+        if why := self._column_names.why_read_again(relation.oid, names, table):
+            logger.info("%s is read again: %s", table.table, why)
+            after = await wal_end(await self._questions.connection())
+            self._read_again(relation.oid, table.table, why, after=after)
+
+    def _read_again(self, oid: int, table: TableId, why: str, *, after: int) -> None:
+        self._rereads[oid] = Reread(why, after)
+        self._told[part_of(table)] = Ledger(oid=oid, reread=why, after=after).text()
+
+    def take_rereads(self) -> list[tuple[CapturedTable, Reread]]:
+        """Tables that are to be read again since this was asked last, as far as they are there."""
+        taken, self._rereads = self._rereads, {}
+        return [(self._tables[oid], each) for oid, each in taken.items() if oid in self._tables]
 
     async def fitting(self, part: RowChanges) -> Capture | None:
         """The same for these very changes."""

@@ -21,38 +21,72 @@ OTHER_KEY = "the key of the table was changed"
 
 FORMS = """
 WITH RECURSIVE tree AS (
-    SELECT oid AS root, oid, NULL::xid AS attached, NULL::cid AS command
+    SELECT oid AS root, oid, '{}'::int8[] AS attached, true AS is_made
     FROM unnest(%(oids)s::oid[]) AS wanted(oid)
     UNION ALL
-    SELECT tree.root, i.inhrelid, i.xmin, i.cmin
+    SELECT tree.root, i.inhrelid, tree.attached || i.xmin::text::int8,
+           tree.is_made AND i.xmin = made.xmin
+               AND i.cmin::text::int8 - made.cmin::text::int8 <= %(commands)s
     FROM tree
     JOIN pg_catalog.pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
     JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+    JOIN pg_catalog.pg_attribute made ON made.attrelid = i.inhrelid AND made.attnum = -1
+),
+missing AS MATERIALIZED (
+    SELECT tree.root, att.attname, max(att.attmissingval::text) AS value
+    FROM tree JOIN pg_catalog.pg_attribute att ON att.attrelid = tree.oid AND att.atthasmissing
+    GROUP BY 1, 2
 )
 SELECT tree.root::int8, c.oid::int8, c.relkind::text, c.relpersistence::text,
-       c.relfilenode::int8,
-       tree.attached = made.xmin
-           AND tree.command::text::int8 - made.cmin::text::int8 <= %(commands)s,
+       NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel WHERE prrelid = c.oid),
+       c.relfilenode::int8, tree.is_made, tree.attached,
        (k.indkey::int2[])[0:k.indnkeyatts - 1], a.attributes
 FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_array(
-               attnum, attname::text, atttypid::int8, atttypmod, att.xmin::text::int8,
-               attmissingval::text, (
-                   SELECT jsonb_object_agg(e.oid::text, e.enumlabel)
-                   FROM pg_catalog.pg_enum e WHERE e.enumtypid = atttypid
-               )
+               attnum, att.attname::text, atttypid::int8, atttypmod, att.xmin::text::int8,
+               missing.value, attgenerated <> '', CASE WHEN atttypid >= 16384 THEN ({parts}) END
            ) ORDER BY attnum) AS attributes
     FROM pg_catalog.pg_attribute att
+    LEFT JOIN missing ON missing.root = att.attrelid AND missing.attname = att.attname
     WHERE attrelid = c.oid AND c.oid = tree.root AND attnum > 0 AND NOT attisdropped
 ) a ON true
-LEFT JOIN pg_catalog.pg_attribute made ON made.attrelid = c.oid AND made.attnum = -1
 ORDER BY tree.root, c.oid
 """
 """A row of `pg_attribute` has a new xmin once its column was altered. Rows of system columns keep
 theirs: a partition that was made as one has them from the command that made it one."""
+PARTS = """
+WITH RECURSIVE types AS (
+    SELECT atttypid AS type
+    UNION
+    SELECT part.type
+    FROM types
+    JOIN pg_catalog.pg_type t ON t.oid = types.type
+    CROSS JOIN LATERAL (
+        SELECT t.typelem UNION ALL SELECT t.typbasetype
+        UNION ALL SELECT rngsubtype FROM pg_catalog.pg_range WHERE rngtypid = t.oid
+        UNION ALL SELECT field.atttypid FROM pg_catalog.pg_attribute field
+            WHERE field.attrelid = t.typrelid AND field.attnum > 0
+    ) part(type)
+    WHERE part.type >= 16384
+)
+SELECT jsonb_object_agg(part, said) FROM (
+    SELECT e.oid::text, e.enumlabel::text
+    FROM types JOIN pg_catalog.pg_enum e ON e.enumtypid = types.type
+    UNION ALL
+    SELECT t.oid::text, string_agg(format('%%s %%s', field.attnum, field.atttypid), ', '
+        ORDER BY field.attnum)
+    FROM types
+    JOIN pg_catalog.pg_type t ON t.oid = types.type AND t.typrelid <> 0
+    JOIN pg_catalog.pg_attribute field ON field.attrelid = t.typrelid
+        AND field.attnum > 0 AND NOT field.attisdropped
+    GROUP BY t.oid
+) parts(part, said)
+"""
+"""Labels and fields of all types that a column's type is made of; those of the server have none."""
+QUESTION = FORMS.replace("{parts}", PARTS)
 COMMANDS = 3
 """The server counts so many commands for one CREATE TABLE ... PARTITION OF; one that makes a table,
 fills and attaches it counts more."""
@@ -69,8 +103,10 @@ class Attribute(NamedTuple):
     """The transaction that altered it last, of those that the catalogue shows."""
     missing: str | None
     """What rows have that are older than the column, as the server writes arrays."""
-    labels: Mapping[str, str] | None
-    """Of an enum, by their numbers."""
+    is_generated: bool
+    parts: Mapping[str, str] | None
+    """Of types that it is made of: labels of enums, and fields of composite types, by their
+    numbers."""
 
 
 class Leaf(NamedTuple):
@@ -80,6 +116,8 @@ class Leaf(NamedTuple):
     """Another one once all of it was written anew."""
     is_made_empty: bool
     """Whether it was made as a partition, and not attached with rows that nobody streamed."""
+    attached_in: Sequence[int]
+    """The transactions that made it, and those above it, partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +127,8 @@ class TableForm:
     oid: int
     is_partitioned: bool
     persistence: str
+    may_be_unlogged: bool
+    """The server refuses it only of tables that are published by their names."""
     leaves: Mapping[int, Leaf]
     key: tuple[int, ...]
     """Its columns by their numbers."""
@@ -102,6 +142,7 @@ class TableForm:
                 "oid": self.oid,
                 "partitioned": self.is_partitioned,
                 "persistence": self.persistence,
+                "may be unlogged": self.may_be_unlogged,
                 "leaves": {str(oid): list(leaf) for oid, leaf in self.leaves.items()},
                 "key": self.key,
                 "primary": self.has_primary_key,
@@ -122,6 +163,7 @@ class TableForm:
                 said["oid"],
                 said["partitioned"],
                 said["persistence"],
+                said["may be unlogged"],
                 {int(oid): Leaf(*leaf) for oid, leaf in said["leaves"].items()},
                 tuple(said["key"]),
                 said["primary"],
@@ -141,7 +183,7 @@ async def look(
     """One question for any number of tables; those that are gone are left out."""
     names = {each.oid: each for each in tables}
     with in_our_words("the forms of the tables cannot be looked up"):
-        cursor = await connection.execute(FORMS, {"oids": list(names), "commands": COMMANDS})
+        cursor = await connection.execute(QUESTION, {"oids": list(names), "commands": COMMANDS})
         rows = await cursor.fetchall()
     by_root: dict[int, list[Sequence[Any]]] = {}
     for row in rows:
@@ -160,14 +202,21 @@ def _form_of(
     own = next((row for row in rows if row[0] == root), None)
     if own is None:
         return None
-    _, kind, persistence, _, _, key, attributes = own
-    leaves = {
-        oid: Leaf(file, bool(is_made)) for oid, each, _, file, is_made, *_ in rows if each == "r"
-    }
+    _, kind, persistence, may_be_unlogged, *_, key, attributes = own
+    leaves = {oid: Leaf(*leaf) for oid, each, _, _, *leaf, _, _ in rows if each == "r"}
     columns = tuple(Attribute(*each) for each in attributes or ())
     numbers = {each.name: each.number for each in columns}
     chosen = key or [numbers[name] for name in chosen_key if name in numbers]
-    return TableForm(root, kind == "p", persistence, leaves, tuple(chosen), bool(key), columns)
+    return TableForm(
+        root,
+        kind == "p",
+        persistence,
+        may_be_unlogged,
+        leaves,
+        tuple(chosen),
+        bool(key),
+        columns,
+    )
 
 
 def why_read_again(then: TableForm, now: TableForm) -> str:
@@ -176,7 +225,11 @@ def why_read_again(then: TableForm, now: TableForm) -> str:
         return ""  # another table, which is read in any case
     if _has_other_key(then, now):
         return OTHER_KEY if now.key else ""
-    return _leaves_differ(then, now) or _attributes_differ(then, now)
+    return (
+        _leaves_differ(then, now)
+        or _attributes_differ(then, now)
+        or ("it may have been unlogged" if _may_have_been_unlogged(then, now) else "")
+    )
 
 
 def _has_other_key(then: TableForm, now: TableForm) -> bool:
@@ -199,31 +252,43 @@ def _leaves_differ(then: TableForm, now: TableForm) -> str:
         return "a partition was detached or dropped"
     if any(not now.leaves[oid].is_made_empty for oid in now.leaves.keys() - then.leaves.keys()):
         return "a partition was attached"
+    both = then.leaves.keys() & now.leaves.keys()
+    if any(then.leaves[oid].attached_in != now.leaves[oid].attached_in for oid in both):
+        return "a partition was detached and attached again"
     if _is_rewritten(then, now):
         return "a partition was truncated or rewritten"
     return ""
 
 
 def _attributes_differ(then: TableForm, now: TableForm) -> str:
+    """Generated columns are not captured, and so may change."""
     before = {each.number: each for each in then.attributes}
     names_before = {each.name for each in then.attributes}
     is_rewritten = _is_rewritten(then, now)
     for column in now.attributes:
-        old = before.get(column.number)
-        if old is None:
-            if column.name in names_before:
-                return f"the column {column.name} was dropped and another one of its name added"
-            if is_rewritten or column.missing is not None:
-                return f"the column {column.name} was added with values in the rows that were there"
+        if column.is_generated:
             continue
-        if old.name != column.name:
-            return f"the column {old.name} was renamed to {column.name}"
-        if is_rewritten and old.changed_in != column.changed_in:
-            return f"the column {column.name} was altered and the table rewritten"
-        if old.type_oid != column.type_oid and {old.type_oid, column.type_oid} - TEXTS:
-            return f"the type of the column {column.name} was changed"
-        if _has_other_labels(old, column):
-            return f"a label of the enum column {column.name} was renamed"
+        if (old := before.get(column.number)) is not None:
+            if why := _attribute_differs(old, column, is_rewritten=is_rewritten):
+                return why
+        elif column.name in names_before:
+            return f"the column {column.name} was dropped and another one of its name added"
+        elif is_rewritten or column.missing is not None:
+            return f"the column {column.name} was added with values in the rows that were there"
+    return ""
+
+
+def _attribute_differs(then: Attribute, now: Attribute, *, is_rewritten: bool) -> str:
+    if then.name != now.name:
+        return f"the column {then.name} was renamed to {now.name}"
+    if is_rewritten and then.changed_in != now.changed_in:
+        return f"the column {now.name} was altered and the table rewritten"
+    if then.type_oid != now.type_oid and {then.type_oid, now.type_oid} - TEXTS:
+        return f"the type of the column {now.name} was changed"
+    if then.is_generated:
+        return f"the column {now.name} is no longer generated"
+    if _has_other_parts(then, now):
+        return f"the type of the column {now.name} has other labels or fields"
     return ""
 
 
@@ -236,7 +301,12 @@ def _is_rewritten(then: TableForm, now: TableForm) -> bool:
     return any(then.leaves[oid].filenode != now.leaves[oid].filenode for oid in both)
 
 
-def _has_other_labels(then: Attribute, now: Attribute) -> bool:
-    if then.labels is None or now.labels is None:
-        return False
-    return any(now.labels.get(oid, label) != label for oid, label in then.labels.items())
+def _may_have_been_unlogged(then: TableForm, now: TableForm) -> bool:
+    """For a while, in which the stream had none of its changes. VACUUM FULL looks the same."""
+    return (then.may_be_unlogged or now.may_be_unlogged) and _is_rewritten(then, now)
+
+
+def _has_other_parts(then: Attribute, now: Attribute) -> bool:
+    """A label more leaves the values as they were."""
+    before, after = then.parts or {}, now.parts or {}
+    return any(after.get(oid, part) != part for oid, part in before.items())

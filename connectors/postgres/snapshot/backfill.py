@@ -85,7 +85,8 @@ class Backfill:
                 self._outbox.returned += running.hold.given_back()
             running.let_go()
             running.is_over = True
-        self._announce(self._jobs.add(table, held.to_be_read_again(why, after=after)))
+        again = held.to_be_read_again(why, after=max(after, held.after))
+        self._announce(self._jobs.add(table, again))
 
     def _announce(self, job: Job) -> None:
         """The log hears of it now; it starts once the table was left alone for a while."""

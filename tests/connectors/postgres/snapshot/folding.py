@@ -1,6 +1,7 @@
 """A log of one table in memory, which sees batches as the pipeline's log makes them readable."""
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from connectors.postgres.source import PostgresSource
 from connectors.source import Progress, SourceContext, SourceReport
 from core_log.changes import ChangeBatch, Operation, Phase, TableChanges
 from core_log.clock import Clock
+from core_log.table_schema import TableId, TableSchema
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 
@@ -28,6 +30,7 @@ class Folded:
     truncates: int = 0
     renewed: dict[str, set[tuple[Any, ...]]] = field(default_factory=dict)
     """Of tables that are being read again as a whole, the keys that were emitted since."""
+    keys: dict[str, Sequence[str]] = field(default_factory=dict)
     _open: list[ChangeBatch] = field(default_factory=list)
 
     def take(self, batch: ChangeBatch) -> None:
@@ -38,12 +41,12 @@ class Folded:
                 self.positions |= each.positions
                 for begun in each.replacements:
                     if begun.phase is Phase.STARTED:
-                        self.renewed[begun.schema.table.name] = set()
+                        self._begin_again(begun.schema)
                 for changes in each.tables:
                     self._apply(changes)
                 for ended in each.replacements:
                     if ended.phase is Phase.COMPLETE:
-                        self._drop_missing(ended.schema.table.name)
+                        self._drop_missing(name_of(ended.schema.table))
             self._open.clear()
 
     def killed(self) -> None:
@@ -52,14 +55,22 @@ class Folded:
     def rows(self, table: str) -> list[dict[str, Any]]:
         return sorted(self.tables.get(table, {}).values(), key=repr)
 
+    def _begin_again(self, schema: TableSchema) -> None:
+        """Under another key it is another topic."""
+        name = name_of(schema.table)
+        if self.keys.get(name, schema.key) != schema.key:
+            self.tables[name] = {}
+        self.renewed[name], self.keys[name] = set(), schema.key
+
     def _drop_missing(self, table: str) -> None:
         renewed = self.renewed.pop(table)
         rows = self.tables.get(table, {})
         self.tables[table] = {key: row for key, row in rows.items() if key in renewed}
 
     def _apply(self, changes: TableChanges) -> None:
-        name, key = changes.schema.table.name, changes.schema.key
+        name, key = name_of(changes.schema.table), changes.schema.key
         rows = self.tables.setdefault(name, {})
+        self.keys.setdefault(name, key)
         for row, kind in zip(changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True):
             place = tuple(row[column] for column in key) if key else (len(rows),)
             if key and name in self.renewed:
@@ -73,6 +84,10 @@ class Folded:
                 rows.pop(place, None)
             else:
                 rows[place] = row
+
+
+def name_of(table: TableId) -> str:
+    return table.name if table.namespace in ("", "public") else str(table)
 
 
 def source_of(

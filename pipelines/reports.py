@@ -18,6 +18,10 @@ class State(Enum):
     QUARANTINED = "quarantined"
     STOPPED = "stopped"
     DONE = "done"
+    REREADING = "re-reading"
+    """Of a table: its rows may differ from the source's until they have been read again."""
+    REBUILDING = "rebuilding"
+    """Of a table in a target: it is made anew from the log, and the former one stays meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,6 @@ class FormWatch:
 
     def _allowed(self, table: TableId, why: str) -> str:
         if not why or self.may_read:
-            if why:
-                logger.info("%s is read again: %s", table, why)
             return why
         logger.warning("%s differs from its source, as `snapshot.mode` is never: %s", table, why)
         return ""

@@ -286,11 +286,13 @@ def _hold(
         now_ms=delivery.clock.now_ms(),
         needs_reopening=is_unopened,
     )
+    if isinstance(error, RebuildNeeded):
+        delivery.rebuilds.put(table, reason)
+        _tell_state(delivery, table, State.REBUILDING, f"made anew from the log: {error.statement}")
+        return
     bug = error.__cause__ if isinstance(error, TableFailed) else None
     logger.error("%s: %s is quarantined: %s", delivery.unit, table, reason, exc_info=bug)
     _tell_state(delivery, table, State.QUARANTINED, reason)
-    if isinstance(error, RebuildNeeded):
-        delivery.rebuilds.put(table)
 
 
 def _without(part: Slice, topics: set[str]) -> Slice:

@@ -23,6 +23,7 @@ from pipelines.loops.foreseeing import Displaced, Foresight, Touched, stretch_of
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
 from pipelines.loops.relaying import Controls, relaying
 from pipelines.loops.replacement import Replacements
+from pipelines.loops.replacement_states import ReplacementStates
 from pipelines.loops.spacing import Spacing
 from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
 
@@ -89,7 +90,10 @@ async def ingest(
         Foresight(),
         replacements,
     )
+    states = ReplacementStates(pipeline, UNIT, report)
+    states.tell(replacements.stored)
     await _delete_missing(replacements, writer, begun, report)
+    states.tell(replacements.stored)
     async with (
         aclosing(encoder),
         read_ahead(begun_early(source.changes(resume_from), encoder, clock)) as batches,
@@ -116,7 +120,9 @@ async def ingest(
             await source.acknowledge(filling.positions)
             for each in filling.told():
                 report(each)
+            states.tell(replacements.stored)
             await _delete_missing(replacements, writer, begun, report)
+            states.tell(replacements.stored)
 
 
 async def _delete_missing(

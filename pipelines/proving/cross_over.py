@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from core_log.clock import Clock
 from core_log.errors import HeadwaterError
@@ -11,6 +12,7 @@ from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import replacements_of
 from pipelines.loops.build import keeps_rows
 from pipelines.proving.rebuild import Rebuilding, Wanted, find_rebuilding, rebuild
+from pipelines.reports import Moved, Read, Report, Reporter
 
 logger = logging.getLogger(__name__)
 
@@ -18,36 +20,62 @@ POLL_S = 0.5
 
 
 async def cross_over(
-    loaded: LoadedPipeline, part: LoadedPart, table: str, log: Log, *, clock: Clock
-) -> bool:
-    """Whether the table in place has the new form now. The copy is filled from the log once the
-    source has read the table again, where it does, and swapped in only when equal to the log."""
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    table: str,
+    log: Log,
+    *,
+    clock: Clock,
+    report: Reporter,
+) -> str:
+    """Why the table in place does not have the new form now; empty where it has. The copy is filled
+    from the log once the source has read the table again, where it does, and swapped in only when
+    equal to the log."""
+    told = _Told(loaded.name, part.name, table, report)
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
         if not keeps_rows(part, rebuilding.target):
-            return False  # a history is more than what the log still tells
+            return "a target that keeps a history cannot be made anew for a new form"
         await _until_replaced(rebuilding, log)
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
         logger.info("%s: %s is made anew from the log for its new form", part.name, table)
         wanted = Wanted(swaps=True, verifies=True)
         rebuilt = await rebuild(
-            rebuilding, log, wanted, is_running=False, clock=clock, tell=lambda _: None
+            rebuilding, log, wanted, is_running=False, clock=clock, tell=told.hear
         )
     except HeadwaterError as error:
-        logger.error("%s: %s could not be made anew for its new form: %s", part.name, table, error)
-        return False
+        return f"the table could not be made anew for its new form: {error}"
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
-        logger.error(
-            "%s: the new %s differs from the log, so the old one stays: headwater rebuild %s/%s"
-            " --verify names the rows",
-            part.name,
-            table,
-            loaded.name,
-            table,
+        return (
+            "the new table differs from the log, so the old one stays:"
+            f" headwater rebuild {loaded.name}/{table} --verify names the rows"
         )
-        return False
     logger.info("%s: the new %s has %d rows from the log", part.name, table, rebuilt.rows)
-    return True
+    told.done()
+    return ""
+
+
+@dataclass(slots=True)
+class _Told:
+    """How far the new table has come."""
+
+    pipeline: str
+    unit: str
+    table: str
+    report: Reporter
+    rows: int = 0
+
+    def hear(self, said: Report) -> None:
+        if isinstance(said, Moved):
+            self.rows += said.rows
+            self._tell(is_done=False)
+
+    def done(self) -> None:
+        self._tell(is_done=True)
+
+    def _tell(self, *, is_done: bool) -> None:
+        rows = self.rows
+        self.report(Read(self.pipeline, self.unit, self.table, rows, None, None, None, is_done))
 
 
 async def _until_replaced(rebuilding: Rebuilding, log: Log) -> None:

@@ -1,6 +1,7 @@
 """One life of a sink, with the tables made anew that cannot take their new form in place."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ from core_log.log import Log
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
 from pipelines.loops.rebuilds_needed import RebuildsNeeded
-from pipelines.reports import Reporter
+from pipelines.reports import Reporter, State, StateChanged
 
 if TYPE_CHECKING:
     from pipelines.file.loading import LoadedPipeline
+
+logger = logging.getLogger(__name__)
 
 
 async def run_sink(
@@ -42,7 +45,9 @@ async def run_sink(
                 rebuilds=rebuilds,
             )
         )
-        changing = asyncio.ensure_future(_make_anew(loaded, unit, log, rebuilds, clock=clock))
+        changing = asyncio.ensure_future(
+            _make_anew(loaded, unit, log, rebuilds, clock=clock, report=report)
+        )
         given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait([delivering, changing], return_when=asyncio.FIRST_COMPLETED)
@@ -59,15 +64,26 @@ async def run_sink(
 
 
 async def _make_anew(
-    loaded: "LoadedPipeline", unit: str, log: Log, rebuilds: RebuildsNeeded, *, clock: Clock
+    loaded: "LoadedPipeline",
+    unit: str,
+    log: Log,
+    rebuilds: RebuildsNeeded,
+    *,
+    clock: Clock,
+    report: Reporter,
 ) -> None:
     """Ends with the first table that has changed places."""
     part = next(part for part in loaded.sinks if part.name == unit)
     while True:
-        table = await rebuilds.next()
+        table, refusal = await rebuilds.next()
         # Late, since most sinks never need it.
         from pipelines.proving.cross_over import cross_over
 
-        if await cross_over(loaded, part, table, log, clock=clock):
+        failure = await cross_over(loaded, part, table, log, clock=clock, report=report)
+        if not failure:
+            report(StateChanged(loaded.name, unit, table, State.RUNNING))
             return
+        logger.error("%s: %s is quarantined: %s\n  %s", unit, table, failure, refusal)
+        reason = f"{failure}\n{refusal}"
+        report(StateChanged(loaded.name, unit, table, State.QUARANTINED, reason))
         rebuilds.give_up(table)

@@ -61,7 +61,7 @@ def _snapshots(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sa
 def _unit_states(snapshot: Snapshot) -> Iterator[Sample]:
     for pipeline, found in snapshot["pipelines"].items():
         for unit, facts in found["units"].items():
-            for state in State:
+            for state in UNIT_STATES:
                 yield Sample((pipeline, unit, state.value), float(facts["state"] == state.value))
 
 
@@ -69,6 +69,12 @@ def _quarantined(snapshot: Snapshot) -> Iterator[Sample]:
     for pipeline, found in snapshot["pipelines"].items():
         states = [line["state"] for line in found["tables"].values()]
         yield Sample((pipeline,), float(states.count(State.QUARANTINED.value)))
+
+
+def _rereading(snapshot: Snapshot) -> Iterator[Sample]:
+    for pipeline, found in snapshot["pipelines"].items():
+        states = [line["state"] for line in found["tables"].values()]
+        yield Sample((pipeline,), float(sum(states.count(each.value) for each in TABLE_STATES)))
 
 
 def _started(snapshot: Snapshot) -> Iterator[Sample]:
@@ -101,6 +107,9 @@ def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
+TABLE_STATES = (State.REREADING, State.REBUILDING)
+"""That only tables are in."""
+UNIT_STATES = [state for state in State if state not in TABLE_STATES]
 UNIT = ("pipeline", "unit")
 TABLE = ("pipeline", "unit", "table")
 
@@ -175,6 +184,13 @@ METRICS = (
         ("pipeline",),
         "Tables that are set aside until somebody resumes them.",
         _quarantined,
+    ),
+    MetricSpec(
+        "headwater_rereading_tables",
+        "gauge",
+        ("pipeline",),
+        "Tables that are read again at the source, or made anew in a target, for a new form.",
+        _rereading,
     ),
     MetricSpec(
         "headwater_retained_wal_bytes",

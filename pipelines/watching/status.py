@@ -24,6 +24,8 @@ SHAPE_VERSION = 1
 WORST_FIRST = (
     State.QUARANTINED,
     State.RETRYING,
+    State.REREADING,
+    State.REBUILDING,
     State.STARTING,
     State.RUNNING,
     State.PAUSED,
@@ -212,12 +214,14 @@ def _table_state(
     found: Mapping[str, TableStatus], units: Mapping[str, UnitStatus]
 ) -> tuple[str, str, int | None]:
     """What is wrong with it comes first, then what is being read, then what its units do."""
+    unit = min((units[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
     own = [table for table in found.values() if table.state is not None]
     if own:
         worst = min(own, key=lambda table: WORST_FIRST.index(table.state or State.RUNNING))
         assert worst.state is not None, "only tables with a state of their own were chosen"
-        return worst.state.value, worst.reason, worst.since_ms
-    unit = min((units[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
+        is_stuck = unit.state in (State.QUARANTINED, State.RETRYING)
+        if not (is_stuck and worst.state in (State.REREADING, State.REBUILDING)):
+            return worst.state.value, worst.reason, worst.since_ms
     if unit.state is not State.RUNNING:
         return unit.state.value, unit.reason, unit.since_ms
     for name, table in found.items():

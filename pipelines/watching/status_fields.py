@@ -32,6 +32,10 @@ UNIT = SHARED_BY_UNIT_AND_TABLE | {
 }
 
 TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {
+    "state": (
+        "as its unit's, or one of its own: quarantined, paused, re-reading (of a source), or"
+        " rebuilding (of a sink)"
+    ),
     "committed_ms": "commit time at the source of the newest change that went through",
     "moved_ms": "when that change went through",
 }
@@ -58,8 +62,9 @@ VERIFIED = {
 
 TABLE = {
     "state": (
-        "the worst of its units' states; `snapshotting` and `replaying` while it is being read,"
-        " `streaming` when everything runs"
+        "the worst of its units' states; `re-reading` until its rows have been read again, from"
+        " which they may differ, `rebuilding` while a target's table is made anew, `snapshotting`"
+        " and `replaying` while it is being read, `streaming` when everything runs"
     ),
     "reason": "why it is in that state",
     "since_ms": "when the state began; null where nobody said",

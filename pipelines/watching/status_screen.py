@@ -18,14 +18,16 @@ STYLES = {
     "starting": "cyan",
     "snapshotting": "cyan",
     "replaying": "cyan",
+    "re-reading": "yellow",
+    "rebuilding": "yellow",
     "paused": "yellow",
     "retrying": "yellow",
     "quarantined": "red",
     "stopped": "",
 }
 WORST_FIRST = (
-    "quarantined", "retrying", "snapshotting", "replaying", "starting", "paused", "streaming",
-    "running", "done", "stopped",
+    "quarantined", "retrying", "re-reading", "rebuilding", "snapshotting", "replaying", "starting",
+    "paused", "streaming", "running", "done", "stopped",
 )  # fmt: skip
 """In which order tables are shown where not all of them fit."""
 
@@ -123,8 +125,8 @@ def log_line(name: str, pipeline: Facts) -> str:
     if unfinished := [each for each in reading if not each["is_done"]]:
         parts.append(_reading_text(unfinished))
     for table, facts in tables.items():
-        if facts["state"] == "quarantined":
-            parts.append(f"quarantined {table}: {first_line(facts['reason'])}")
+        if facts["state"] in ("quarantined", "re-reading", "rebuilding"):
+            parts.append(f"{facts['state']} {table}: {first_line(facts['reason'])}")
     if letters := sum(table["dead_letters"] for table in tables.values()):
         parts.append(f"{count_text(letters)} dead letters")
     if pipeline["reason"]:

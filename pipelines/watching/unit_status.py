@@ -127,9 +127,13 @@ class UnitStatus:
     def change(self, report: StateChanged, *, now_ms: int) -> None:
         if report.table:
             table = self._table(report.table)
+            if table.state is not report.state or table.since_ms is None:
+                table.since_ms = now_ms
+                if report.state in (State.REREADING, State.REBUILDING):
+                    table.reading = None  # what was read before says nothing of this one
             is_own = report.state is not State.RUNNING
             table.state = report.state if is_own else None
-            table.reason, table.since_ms = report.reason, now_ms
+            table.reason = report.reason
             return
         if report.state is State.STARTING:
             self.positions.clear()

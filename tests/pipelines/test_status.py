@@ -17,6 +17,7 @@ from pipelines.reports import (
     Stood,
     Verified,
 )
+from pipelines.watching.metrics import exposition
 from pipelines.watching.status import StatusBoard
 from pipelines.watching.status_fields import FIELDS
 from pipelines.watching.status_screen import plain, screen
@@ -97,6 +98,28 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
 
     nullable = {"pipelines.*.tables.*.snapshot", "pipelines.*.tables.*.verified"}
     assert set(paths_of(watched.board.snapshot())) == set(FIELDS) - nullable
+
+
+def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
+    watched: Watched,
+) -> None:
+    watched.moved("source", committed_ms=START_MS)
+    watched.read(10, 10, is_done=True)
+
+    watched.say(StateChanged("shop", "source", ORDERS, State.REREADING, "a column was renamed"))
+
+    assert watched.orders["state"] == "re-reading"
+    assert watched.orders["reason"] == "a column was renamed"
+    assert watched.orders["snapshot"] is None  # the first reading is not this one
+    watched.read(5, 10)
+    assert watched.orders["snapshot"]["fraction"] == 0.5
+    assert "headwater_rereading_tables" in exposition(watched.board.snapshot()).decode()
+    watched.unit_is("source", State.RETRYING)
+    assert watched.orders["state"] == "retrying"  # nothing is read meanwhile
+    watched.unit_is("source", State.RUNNING)
+    watched.say(StateChanged("shop", "source", ORDERS, State.RUNNING))
+    watched.read(10, 10, is_done=True)
+    assert watched.orders["state"] == "streaming"
 
 
 def paths_of(value: Any, path: str = "") -> list[str]:

@@ -123,6 +123,26 @@ async def test_another_type_is_in_the_target_without_a_person(
     assert not [each for each in crossing.states if each.state is State.QUARANTINED]
 
 
+async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
+    crossing: Crossing, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await crossing.run()
+
+    await crossing.run("ALTER TABLE items ALTER b TYPE text USING 't' || b")
+
+    why = "the column b was altered and the table rewritten"
+    of_table = [each for each in crossing.states if each.table]
+    told = {(each.unit, each.state): each.reason for each in of_table}
+    assert told[SOURCE, State.REREADING].startswith(why)
+    assert told["sql", State.REBUILDING].startswith("made anew from the log: ")
+    assert [each.state for each in of_table if each.unit == SOURCE][-1] is State.RUNNING
+    assert [each.state for each in of_table if each.unit == "sql"][-1] is State.RUNNING
+    assert f"shop: public.items is read again: {why}" in caplog.messages
+    assert "shop: public.items has been read again" in caplog.messages
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
 async def test_older_values_that_do_not_fit_the_new_type_are_not_asked_for(
     crossing: Crossing,
 ) -> None:

@@ -99,6 +99,10 @@ class SchemaRefused(SinkRejected):
     """A change of a table's shape that the pipeline's policy does not allow."""
 
 
+class BeingReadAgain(HeadwaterError):
+    """A table is read again at its source as a whole: until then its rows may differ from it."""
+
+
 class RebuildNeeded(SchemaRefused):
     """The target can take a table's new form only as a table made anew from the log, which the
     policy allows."""

@@ -97,6 +97,7 @@ async def _rebuild(
         rebuild_elsewhere,
         rebuildable,
     )
+    from pipelines.proving.rereads import check_not_reread
 
     pipeline, table = split_target(options.target)
     if not table:
@@ -112,6 +113,9 @@ async def _rebuild(
         if options.into is not None:
             part = sink_elsewhere(rebuilding.part, options.into)
             rebuilding = Rebuilding(loaded, part, rebuilding.subject)
+        if options.as_of is None:
+            tables = [stored.schema.table for stored in rebuilding.sources]
+            await check_not_reread(log, pipeline, tables)
         partitions = await rebuilding.subject.partitions(log)
         text = options.as_of or "latest"
         moment = await moment_called(log, pipeline, text, partitions, now_ms=now_ms())

@@ -188,6 +188,8 @@ def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
 
 def _found(verdict: "Verdict") -> int | str:
     """In one word or two, with what was left out in the same place."""
+    if verdict.is_reread:
+        return "being read again"
     if verdict.problem:
         return "not compared"
     if verdict.compared.differing:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import orjson
 
@@ -13,6 +14,27 @@ from core_log.table_schema import TableId
 REPLACEMENT = "replacement/"
 """Before a table's name, the part of a position that says so."""
 FORMAT_VERSION = 1
+
+
+MIXED_MAX = 20
+"""Stretches that are remembered of a table; of more, the oldest two become one."""
+
+
+class Mixed(NamedTuple):
+    """A stretch of a table's topic, by partitions, within which no state was ever its source's."""
+
+    since: Mapping[int, int]
+    """Where it ended when the log learnt that the table differs; from 0 in a new topic."""
+    until: Mapping[int, int]
+    """Where it ended when all of it had been read again; empty as long as that is to come."""
+
+    def has(self, ends: Mapping[int, int]) -> bool:
+        """Whether the state of a topic below `ends` is in it."""
+        is_before = all(end <= self.since.get(part, 0) for part, end in ends.items())
+        is_behind = bool(self.until) and all(
+            end >= self.until.get(part, 0) for part, end in ends.items()
+        )
+        return not (is_before or is_behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +54,30 @@ class StoredReplacement:
     source: Mapping[str, Cell] = field(default_factory=dict)
     has_ended: bool = False
     """The deletes are appended too: the records from `starts` on are the whole table."""
+    mixed: Mixed = field(default_factory=lambda: Mixed({}, {}))
+    """Its own stretch."""
+    former: tuple[Mixed, ...] = ()
+    """Those of earlier ones in the same topic."""
 
     @property
     def part(self) -> str:
         return part_of(self.table)
+
+    def begun(self, topic_id: str, ends: Mapping[int, int]) -> tuple[Mixed, tuple[Mixed, ...]]:
+        """The stretch of the next one, which begins at these ends of a topic or goes on with this
+        one, and those before it."""
+        if topic_id != self.topic_id:
+            return Mixed({} if not self.has_ended else ends, {}), ()
+        if not self.has_ended:
+            return self.mixed, self.former
+        former = (*self.former, self.mixed)
+        if len(former) > MIXED_MAX:
+            former = (Mixed(former[0].since, former[1].until), *former[2:])
+        return Mixed(ends, {}), former
+
+    def ended(self, ends: Mapping[int, int]) -> "StoredReplacement":
+        """With the ends of its topic behind the deletes."""
+        return replace(self, has_ended=True, mixed=Mixed(self.mixed.since, ends))
 
     def completed(self, end: Replacement) -> "StoredReplacement":
         return replace(self, phase=Phase.COMPLETE, commit=end.commit, source=end.source)
@@ -53,6 +95,10 @@ class StoredReplacement:
             "commit": self.commit,
             "source": dict(self.source),
             "ended": self.has_ended,
+            "mixed": [
+                [{str(part): offset for part, offset in ends.items()} for ends in each]
+                for each in (*self.former, self.mixed)
+            ],
         }
         return orjson.dumps(said).decode()
 
@@ -64,6 +110,7 @@ class StoredReplacement:
                 "a replacement of a table was written by a newer Headwater",
                 hint="upgrade Headwater here",
             )
+        *former, mixed = [Mixed(*map(_numbered, each)) for each in said["mixed"]]
         return cls(
             TableId(*said["table"]),
             said["topic"],
@@ -71,20 +118,41 @@ class StoredReplacement:
             Phase(said["phase"]),
             said["why"],
             said["since_ms"],
-            {int(partition): offset for partition, offset in said["starts"].items()},
+            _numbered(said["starts"]),
             said["commit"],
             said["source"],
             said["ended"],
+            mixed,
+            tuple(former),
         )
+
+
+def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 def part_of(table: TableId) -> str:
     return f"{REPLACEMENT}{table}"
 
 
+def last_replacements(positions: Positions) -> dict[TableId, StoredReplacement]:
+    """Those that have ended, too."""
+    return {each.table: each for each in _stored(positions)}
+
+
 def replacements_of(positions: Positions) -> dict[TableId, StoredReplacement]:
     """Tables whose rows in the log may differ from their source."""
     return {each.table: each for each in _stored(positions) if not each.has_ended}
+
+
+def mixed_in(positions: Positions, topic_id: str) -> list[Mixed]:
+    """Stretches of a topic whose states are none of its table's."""
+    return [
+        each
+        for stored in _stored(positions)
+        if stored.topic_id == topic_id
+        for each in (*stored.former, stored.mixed)
+    ]
 
 
 def beginnings_of(positions: Positions, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:

@@ -138,7 +138,8 @@ async def _delete_missing(
             filling.keep_nothing()
             async for deletes in replacements.deletes(done):
                 await filling.append_table(transaction, deletes, is_from_log=True)
-            filling.parts |= replacements.delete_appended(done)
+            await filling.settle(transaction)
+            filling.parts |= await replacements.delete_appended(done)
             await filling.close(transaction)
         filling.foresight.committed(filling.touched)
         for each in filling.told():
@@ -229,8 +230,7 @@ class _Filling:
         self._keep(batch)
         if batch.replacements:
             self.keep_nothing()
-            await self._set_out(transaction)
-            await self._landed()
+            await self.settle(transaction)
             taken = await self.replacements.take(batch, self.touched, now_ms=self.clock.now_ms())
             self.parts |= taken.parts
             self.switched |= taken.switched
@@ -309,6 +309,11 @@ class _Filling:
         last[commits_home(self.pipeline)] = boundary
         self._touch(held, await transaction.append_each(last))
         self.foresight.check(touched, self.touched)
+
+    async def settle(self, transaction: Transaction) -> None:
+        """Until the log has everything so far."""
+        await self._set_out(transaction)
+        await self._landed()
 
     async def _boundary(self, touched: Touched) -> Batch:
         commit = Commit(

@@ -19,7 +19,12 @@ from core_log.varint import Int64s
 from pipelines.journal.commits import commits_home, decode_commits
 from pipelines.journal.decided import read_decided
 from pipelines.journal.generations import Generations, Switch, line_part
-from pipelines.journal.replacements import StoredReplacement, replacements_of
+from pipelines.journal.replacements import (
+    Mixed,
+    StoredReplacement,
+    last_replacements,
+    replacements_of,
+)
 from pipelines.journal.schemas import newest_schema
 from pipelines.loops.encoding import Encoder, Portion
 from pipelines.loops.foreseeing import Touched
@@ -47,20 +52,24 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class Replacements:
-    """Of one pipeline, those that have not ended."""
+    """Of one pipeline; `stored` are those that have not ended."""
 
     pipeline: str
     log: Log
     encoder: Encoder
     stored: dict[TableId, StoredReplacement]
+    ended: dict[TableId, StoredReplacement]
+    """The last of each table that has."""
     generations: Generations
 
     @classmethod
     def of(
         cls, pipeline: str, log: Log, encoder: Encoder, positions: Mapping[str, str]
     ) -> "Replacements":
+        last = last_replacements(positions)
+        ended = {table: each for table, each in last.items() if each.has_ended}
         generations = Generations.of(positions)
-        return cls(pipeline, log, encoder, replacements_of(positions), generations)
+        return cls(pipeline, log, encoder, replacements_of(positions), ended, generations)
 
     @property
     def complete(self) -> Sequence[StoredReplacement]:
@@ -80,19 +89,24 @@ class Replacements:
                 switched.add(self.encoder.topics.name_of(each.schema.table))
                 schemas.append(schema)
             partitions = await self.encoder.partitions_of(each.schema)
-            starts = {}
-            if each.phase is Phase.STARTED:
-                bounds = await self.log.bounds(partitions)
-                starts = {part.partition: bounds[part].end for part in partitions}
+            bounds = await self.log.bounds(partitions)
+            ends = {part.partition: bounds[part].end for part in partitions}
+            topic_id = await self.log.topic_id(partitions[0].topic)
             before = self.stored.get(each.schema.table)
+            last = before or self.ended.get(each.schema.table)
+            mixed, former = Mixed(ends, {}), tuple[Mixed, ...]()
+            if last is not None:
+                mixed, former = last.begun(topic_id, ends)
             stored = StoredReplacement(
                 each.schema.table,
                 partitions[0].topic,
-                await self.log.topic_id(partitions[0].topic),
+                topic_id,
                 each.phase,
                 each.why,
                 now_ms if before is None else before.since_ms,
-                starts,
+                ends if each.phase is Phase.STARTED else {},
+                mixed=mixed,
+                former=former,
             )
             self.stored[stored.table] = stored
             found[stored.part] = stored.text()
@@ -141,10 +155,14 @@ class Replacements:
                 found[stored.part] = self.stored[stored.table].text()
         return found
 
-    def delete_appended(self, done: StoredReplacement) -> dict[str, str]:
-        """Nothing is left to be done for it."""
+    async def delete_appended(self, done: StoredReplacement) -> dict[str, str]:
+        """Nothing is left to be done for it, and everything is in the log already."""
+        places = [TopicPartition(done.topic, each) for each in done.starts]
+        bounds = await self.log.bounds(places)
         del self.stored[done.table]
-        return {done.part: replace(done, has_ended=True).text()}
+        ended = done.ended({place.partition: bounds[place].end for place in places})
+        self.ended[done.table] = ended
+        return {done.part: ended.text()}
 
     async def deletes(self, done: StoredReplacement) -> AsyncIterator[TableChanges]:
         """Of rows whose newest record is older than the start: the source did not emit them."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from core_log.errors import ConfigError, PositionLost
 from core_log.log import Bounds, Log, TopicPartition
 from pipelines.journal.generations import carried_marks
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import mixed_in
 from pipelines.proving.as_of import AsOf, OffsetsAsOf, parse_as_of
 from pipelines.proving.commit_history import History
 from pipelines.terminal.starting_points import EARLIEST, LATEST
@@ -44,6 +46,8 @@ async def moment_of(
         ends = await history.ends(as_of, partitions, is_recent=is_recent)
     moment = Moment(ends, str(as_of))
     await check_exact(log, pipeline, moment, is_recent=is_recent)
+    if not is_recent:
+        await _check_not_mixed(log, pipeline, moment)
     return moment
 
 
@@ -139,6 +143,26 @@ async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: boo
                 offset=end,
                 cleaned_to=held.cleaned_to,
             )
+
+
+async def _check_not_mixed(log: Log, pipeline: str, moment: Moment) -> None:
+    """While a table is read again as a whole the log has some of its rows as they were, and others
+    as they are."""
+    positions = await load_positions(log, pipeline)
+    for topic in sorted({part.topic for part in moment.ends}):
+        ends = {part.partition: end for part, end in moment.ends.items() if part.topic == topic}
+        for mixed in mixed_in(positions, await log.topic_id(topic)):
+            if mixed.has(ends):
+                before = ",".join(f"{part}:{mixed.since.get(part, 0)}" for part in ends)
+                behind = ",".join(f"{part}:{mixed.until[part]}" for part in mixed.until)
+                raise PositionLost(
+                    "the table was being read again at that moment, for a new form, so that no"
+                    " state of then was its source's",
+                    hint=f"the last moment before is offset {before}"
+                    + (f", the first behind {behind}" if behind else ""),
+                    asked=moment.meant,
+                    topic=topic,
+                )
 
 
 def _given(

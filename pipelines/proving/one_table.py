@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import LogUnavailable, PositionLost
+from core_log.errors import BeingReadAgain, LogUnavailable, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
 from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import last_replacements
 from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.loops.records_by_offset import Place
@@ -73,8 +74,25 @@ class TableComparison:
         with outcomes(subject, sides, into=found):
             if subject.failure is not None:
                 raise subject.failure
+            if of_source is not None:
+                with outcomes(subject, [SOURCE], into=found):
+                    await self._check_not_reread(subject, of_source)
+                of_source = None if found else of_source
             await self._compare(subject, of_source, sinks, found, mends_log=mends_log)
         return found
+
+    async def _check_not_reread(self, subject: Subject, of_source: SourceSide) -> None:
+        """Raises where a table may differ from what its source has streamed, or may have since
+        just before its snapshot was taken."""
+        now = last_replacements(await load_positions(self.log, self.loaded.name))
+        for table in (stored.schema.table for stored in subject.sources):
+            found, before = now.get(table), of_source.replacements.get(table)
+            if found is not None and not (found == before and found.has_ended):
+                raise BeingReadAgain(
+                    "the table is being read again, and may differ from its source until then",
+                    why=found.why,
+                    hint="compare it again later: headwater status says how far it is",
+                )
 
     async def _compare(
         self,
@@ -138,7 +156,9 @@ class TableComparison:
         if of_source is not None:
             with outcomes(subject, [SOURCE], into=found):
                 try:
-                    moments[SOURCE] = await of_source.moment(partitions)
+                    moment = await of_source.moment(partitions)
+                    await self._check_not_reread(subject, of_source)
+                    moments[SOURCE] = moment
                 except LogUnavailable as error:  # it has not come to where the source is
                     found.append(failed(subject, SOURCE, error))
         for name, contents in opened.items():

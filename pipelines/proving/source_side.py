@@ -1,7 +1,7 @@
 """The source's side of a comparison: where it was read, and its rows as targets would get them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -21,6 +21,7 @@ from core_log.rows.not_numbers import declared
 from core_log.table_schema import TableId
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import StoredReplacement
 from pipelines.loops.build import wire_of
 from pipelines.loops.busy_work import beside
 from pipelines.loops.reading import AfterLog
@@ -51,6 +52,8 @@ class SourceSide:
     source: SnapshotableSource
     snapshot: Snapshot
     is_running: bool
+    replacements: Mapping[TableId, StoredReplacement] = field(default_factory=dict)
+    """The last of each table, as it was before the snapshot."""
     incomparable: dict[TableId, Incomparable] = field(default_factory=dict)
     """By the target's table, as its `rows` were followed last."""
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_log.errors import Cure, HeadwaterError, LogUnavailable
+from core_log.errors import BeingReadAgain, Cure, HeadwaterError, LogUnavailable
 from core_log.table_failures import failure_of
 from pipelines.loops.records_by_offset import Place
 from pipelines.proving.comparing import Compared
@@ -50,6 +50,8 @@ class Verdict:
     """Why it could not be compared."""
     is_unreachable: bool = False
     """Whether that is only that the other side does not answer now."""
+    is_reread: bool = False
+    """Whether it is that the table is being read again at its source."""
     unmended: str = ""
     """Why what differs could not be mended."""
     took_ms: int = 0
@@ -125,4 +127,5 @@ def failed(subject: Subject, side: str, error: Exception) -> Verdict:
         Compared(0),
         problem=str(said),
         is_unreachable=said.cure is Cure.TIME,
+        is_reread=isinstance(said, BeingReadAgain),
     )

@@ -10,6 +10,7 @@ from core_log.log import Log
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import last_replacements
 from pipelines.loops.build import make_sink, make_source
 from pipelines.proving.one_table import ComparableSink, TableComparison
 from pipelines.proving.repairing import TargetRepair, check_few, repair_target
@@ -130,8 +131,8 @@ class Verifier:
             kind = self._loaded.source.kind
             self._tell(f"a source of type {kind} cannot be read at one position: it is left out")
             return None
-        reached = source_parts(await load_positions(self._log, self._loaded.name))
-        snapshot = await stack.enter_async_context(source.snapshot(reached))
+        positions = await load_positions(self._log, self._loaded.name)
+        snapshot = await stack.enter_async_context(source.snapshot(source_parts(positions)))
         return SourceSide(
             self._loaded,
             self._log,
@@ -140,6 +141,7 @@ class Verifier:
             source,
             snapshot,
             self._is_running,
+            last_replacements(positions),
         )
 
 

@@ -2,6 +2,7 @@
 
 from core_log.errors import (
     BatchRejected,
+    BeingReadAgain,
     ConfigError,
     CorruptLog,
     DecodeError,
@@ -65,6 +66,7 @@ BY_ERROR: dict[type[HeadwaterError], int] = {
     DependencyMissing: UNREACHABLE,
     CorruptLog: DIFFERENT,
     PositionLost: DIFFERENT,
+    BeingReadAgain: DIFFERENT,
     TableFailed: DIFFERENT,
 }
 

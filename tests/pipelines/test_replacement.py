@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_log.changes import ChangeBatch, Phase, Positions, Replacement, source_times
+from core_log.errors import BeingReadAgain, PositionLost
 from core_log.log import TopicPartition
 from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import beginnings_of, replacements_of
+from pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
 from pipelines.loops import replacement
+from pipelines.proving.as_of import OffsetsAsOf
+from pipelines.proving.moments import moment_of
+from pipelines.proving.rereads import check_not_reread
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Change, ScriptedSource, World, schema_of, tables_of
 
@@ -128,6 +132,45 @@ async def test_of_a_replacement_that_has_ended_its_beginning_is_remembered() -> 
     ids = {place.topic: await world.log.topic_id(place.topic)}
     assert beginnings_of(positions, ids) == {place: 1}
     assert not beginnings_of(positions, {place.topic: "another"})
+
+
+async def test_no_moment_is_told_between_the_news_of_a_replacement_and_its_end() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    history = History(before, frozenset({1}), [])
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    world = ReplacedWorld(Beginning(history.before, history.lost, []), partitions=1)
+
+    await world.run(Fuse())
+    with pytest.raises(BeingReadAgain):
+        await check_not_reread(world.log, PIPELINE, [schema_of("orders").table])
+    told_within = await told_moments(world, place)
+    world.history = history
+    await world.run(Fuse())
+    told_behind = await told_moments(world, place)
+
+    [mixed] = mixed_in(
+        await load_positions(world.log, PIPELINE), await world.log.topic_id(place.topic)
+    )
+    assert told_within == [*range(mixed.since[0] + 1)]
+    assert told_behind == [*told_within, *range(mixed.until[0], told_behind[-1] + 1)]
+    assert len(before) <= mixed.since[0] < mixed.until[0] - len(KEYS) + 1
+    await check_not_reread(world.log, PIPELINE, [schema_of("orders").table])
+
+
+class Beginning(History):
+    """Of the same one, up to the first row that is read again."""
+
+    def batches(self) -> list[ChangeBatch]:
+        return super().batches()[: len(self.before) + 2]
+
+
+async def told_moments(world: ReplacedWorld, place: TopicPartition) -> list[int]:
+    found = list[int]()
+    for offset in range((await world.log.bounds([place]))[place].stable + 1):
+        with suppress(PositionLost):
+            await moment_of(world.log, PIPELINE, OffsetsAsOf({0: offset}), [place])
+            found.append(offset)
+    return found
 
 
 async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:

@@ -110,7 +110,7 @@ def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
 
     assert watched.orders["state"] == "re-reading"
     assert watched.orders["reason"] == "a column was renamed"
-    assert watched.orders["snapshot"] is None  # the first reading is not this one
+    assert not watched.orders["snapshot"]  # the first reading is not this one
     watched.read(5, 10)
     assert watched.orders["snapshot"]["fraction"] == 0.5
     assert "headwater_rereading_tables" in exposition(watched.board.snapshot()).decode()

@@ -15,7 +15,7 @@ from pipelines.proving.comparing import Kind
 from pipelines.proving.subjects import subjects_of
 from pipelines.proving.verdicts import Sides, Verdict
 from pipelines.proving.verify import Verifier
-from pipelines.reports import Moved, Report
+from pipelines.reports import Moved, Report, Reporter, State, StateChanged
 from tests.databases import database_in
 from tests.pipelines.proving_world import World, tell
 from tests.pipelines.running import PATIENCE_S
@@ -44,11 +44,12 @@ FROM generate_series(1, {ROWS}) i
 
 
 @asynccontextmanager
-async def running(world: World) -> AsyncIterator[None]:
+async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIterator[None]:
     """The source and the sink, from the first rows in the target until the block ends."""
     has_begun = asyncio.Event()
 
     def hear(report: Report) -> None:
+        told(report)
         if isinstance(report, Moved) and report.unit == "sql":
             has_begun.set()
 
@@ -325,3 +326,36 @@ def test_a_pipeline_that_stands_still_is_compared_unless_rows_wait_at_the_source
     assert "headwater run" in second["public.t", "source"].problem
     assert all(each.is_equal for each in third.values()), third
     assert first["public.t", "source"].compared.rows == ROWS
+
+
+def test_a_table_that_is_being_read_again_is_not_compared_with_its_source_or_mended(
+    tmp_path: Path, postgres: str
+) -> None:
+    """It is left alone for a while before it is read."""
+
+    async def story(world: World, address: str) -> Any:
+        is_told = asyncio.Event()
+
+        def hear(report: Report) -> None:
+            if isinstance(report, StateChanged) and report.state is State.REREADING:
+                is_told.set()
+
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            await admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+            await admin.execute("INSERT INTO t SELECT i, 'old' FROM generate_series(1, 5) i")
+            async with running(world, told=hear):
+                await admin.execute("ALTER TABLE t RENAME v TO w")
+                async with asyncio.timeout(PATIENCE_S):
+                    await is_told.wait()
+                return await verified(world, mends=True)
+
+    with database_in(postgres, "reread") as address:
+        found = tell(
+            tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
+        )
+
+    assert found["source"].is_reread
+    assert found["source"].is_failed  # so that the exit code is 4
+    assert not found["source"].mended
+    assert "the column v was renamed to w" in found["source"].problem
+    assert found["sql"].is_equal

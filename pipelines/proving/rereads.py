@@ -1,0 +1,22 @@
+"""Refuses what needs a whole table of the log while its source reads that table again."""
+
+from collections.abc import Iterable
+
+from core_log.errors import BeingReadAgain
+from core_log.log import Log
+from core_log.table_schema import TableId
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import replacements_of
+
+
+async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -> None:
+    """Raises BeingReadAgain for the first of the source's tables that is."""
+    found = replacements_of(await load_positions(log, pipeline))
+    for table in tables:
+        if table in found:
+            raise BeingReadAgain(
+                "the table is being read again at its source, and its log is mixed until then",
+                table=str(table),
+                why=found[table].why,
+                hint="targets follow by themselves: headwater status says how far it is",
+            )

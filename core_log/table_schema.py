@@ -1,7 +1,7 @@
 """What a table looks like: its name, its columns in order, and the key that tells rows apart."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -30,6 +30,18 @@ class Column:
     """What belongs to the meaning, such as the labels of an enum under `allowed`."""
     mask: str = ""
     """What has hidden its values before they entered the log, for whoever compares."""
+    rule_name: str = ""
+    """What the rule that hides it calls it, where that is a former name of its."""
+    id: int = 0
+    """Which it keeps in its table whatever it is called; 0 where the source does not say."""
+
+
+class DroppedColumn(NamedTuple):
+    """A column that was left out before the log."""
+
+    name: str
+    id: int = 0
+    rule_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +52,9 @@ class TableSchema:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     """Names of the key's columns in the key's own order; empty for a table without a key."""
-    dropped: tuple[str, ...] = ()
-    """Columns that were left out before the log, so that whoever looks for them knows."""
+    dropped: tuple[DroppedColumn, ...] = ()
+    id: int = 0
+    """Another one for another table of the same name; 0 where the source does not say."""
 
     def __post_init__(self) -> None:
         missing = set(self.key) - set(self.names)
@@ -55,6 +68,13 @@ class TableSchema:
     def arrow(self) -> pa.Schema:
         """The schema of a batch of rows."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+    @property
+    def without_ids(self) -> "TableSchema":
+        """For whoever compares forms that may have been written before ids were known."""
+        dropped = tuple(DroppedColumn(each.name) for each in self.dropped)
+        columns = tuple(replace(each, rule_name="", id=0) for each in self.columns)
+        return replace(self, columns=columns, dropped=dropped, id=0)
 
     def column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)

@@ -149,6 +149,9 @@ class CapturedTable:
     """Whether no two rows have one key, inside of a transaction neither: not so where a constraint
     is deferrable, or where the file chose the key."""
 
+    has_all_columns: bool = True
+    """Whether all are published, apart from generated ones."""
+
     @property
     def table(self) -> TableId:
         return self.schema.table
@@ -298,7 +301,7 @@ def _captured(
             " refuses to change rows with generated columns, but for those of a publication with"
             " publish_generated_columns = stored",
         )
-    schema = TableSchema(table, tuple(plan.column for plan in plans), key)
+    schema = TableSchema(table, tuple(plan.column for plan in plans), key, id=row.oid)
     estimates = [part.rows_estimate for part in partitions] if partitions else [row.row_count]
     known = [count for count in estimates if count is not None and count >= 0]
     return CapturedTable(
@@ -316,6 +319,7 @@ def _captured(
         row.is_readable,
         "" if share is None else share.condition,
         any(set(_all_named(each, by_number)) <= set(key) for each in row.unique),
+        listed is None,
     )
 
 
@@ -326,6 +330,7 @@ def plan_of(column: CatalogColumn, book: TypeBook) -> ColumnPlan | None:
         column.type_modifier,
         is_nullable=column.is_nullable,
         dimensions=column.dimensions,
+        number=column.number,
     )
 
 

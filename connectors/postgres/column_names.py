@@ -28,7 +28,7 @@ class ColumnNames:
     @classmethod
     def begun(cls, positions: Positions) -> "ColumnNames":
         forms = (
-            TableForm.parse(text) for part, text in positions.items() if part.startswith(PREFIX)
+            TableForm.parse(text)[0] for part, text in positions.items() if part.startswith(PREFIX)
         )
         return cls(
             {

@@ -128,7 +128,9 @@ class Following:
         for each in rows.replacements:
             if each.phase is Phase.STARTED:
                 self._translator.captures.rekey(each.schema)
-        return replace(rows, positions=self._translator.captures.kept(rows.positions))
+        return replace(
+            rows, positions=self._translator.captures.kept(rows.positions, self._reached)
+        )
 
     async def _keep_beating(self) -> None:
         """A little later, so that it does not compete with the start for the server."""
@@ -208,7 +210,7 @@ class Following:
 
     def _position(self) -> Positions:
         self._told, self._is_open = self._reached, False
-        found = {STREAM: lsn_text(self._reached), **self._translator.captures.news()}
+        found = {STREAM: lsn_text(self._reached), **self._translator.captures.news(self._reached)}
         if self._is_first:
             found[SERVER] = self._server
             self._is_first = False

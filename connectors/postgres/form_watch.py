@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from connectors.postgres import table_form
 from connectors.postgres.catalog import CapturedTable, Catalog
@@ -30,9 +31,16 @@ class NewForm:
     captured: CapturedTable | None = None
     """As it is captured now, where it is to be read again."""
 
-    @property
-    def parts(self) -> dict[str, str]:
-        return {part_of(self.table): self.form.text()}
+
+class Seen(NamedTuple):
+    """A form that a table had at some moment, or has still."""
+
+    at: int
+    """Where the write-ahead log ended after that moment."""
+    form: TableForm
+
+    def text(self) -> str:
+        return self.form.text(self.at)
 
 
 @dataclass(slots=True)
@@ -42,11 +50,17 @@ class FormWatch:
     tables: Sequence[CapturedTable]
     catalog: Catalog
     known: dict[TableId, TableForm]
-    """As it was told last."""
+    """As it was seen last."""
     may_read: bool
     """False where the file says that no rows are ever read."""
     told: Callable[[Sequence[NewForm]], None] | None = None
     """Hears of what has changed; None until the stream is followed."""
+    seen: dict[int, list[Seen]] = field(default_factory=dict)
+    """By the table's number, oldest first: the last one that the stream has passed, and those that
+    it has not."""
+    untold: dict[int, TableId] = field(default_factory=dict)
+    """Tables with forms that are to be told once the stream has passed them: a stored form is
+    never of a later time than the stored position."""
 
     @classmethod
     def of(
@@ -57,19 +71,50 @@ class FormWatch:
         *,
         may_read: bool,
     ) -> "FormWatch":
-        known = {
-            each.table: TableForm.parse(positions[part_of(each.table)])
-            for each in tables
-            if part_of(each.table) in positions
-        }
-        return cls(tables, catalog, known, may_read)
+        found = cls(tables, catalog, {}, may_read)
+        for each in tables:
+            if (text := positions.get(part_of(each.table))) is not None:
+                form, at = TableForm.parse(text)
+                found.known[each.table] = form
+                if at is not None:
+                    found.seen[form.oid] = [Seen(at, form)]
+        return found
+
+    def at(self, oid: int, lsn: int) -> TableForm | None:
+        """The newest form that the table had before this place, as far as it is known."""
+        return next(
+            (each.form for each in reversed(self.seen.get(oid, ())) if each.at <= lsn), None
+        )
+
+    def passed(self, lsn: int) -> dict[str, str]:
+        """Parts of the position: forms that the stream has passed since this was asked last."""
+        found: dict[str, str] = {}
+        for oid, table in [*self.untold.items()]:
+            seen = self.seen[oid]
+            passed = [each for each in seen if each.at <= lsn]
+            if not passed:
+                continue
+            found[part_of(table)] = passed[-1].text()
+            self.seen[oid] = seen[len(passed) - 1 :]
+            if len(passed) == len(seen):
+                del self.untold[oid]
+        return found
+
+    async def look_first(self, connection: Connection) -> None:
+        """Before there is a slot, so that these forms are older than all that it brings."""
+        self.known.clear()
+        self.seen.clear()
+        await self.look(connection)
 
     async def parts_at_start(self, positions: Positions, connection: Connection) -> dict[str, str]:
         """Parts of the position that say what changed while nobody looked, and which tables are
         to be read again for it. Tables that are read from their beginning need not be."""
         found: dict[str, str] = {}
-        for each in await self.look(connection):
-            found |= each.parts
+        new = await self.look(connection)
+        for oid, table in self.untold.items():
+            if part_of(table) not in positions:
+                found[part_of(table)] = self.seen[oid][0].text()
+        for each in new:
             stored = positions.get(ledger.part_of(each.table))
             if each.why and stored is not None:
                 before = replace(Ledger.parse(stored), oid=each.form.oid)
@@ -89,6 +134,8 @@ class FormWatch:
             before = self.known.get(table)
             why = "" if before is None else why_read_again(before, form)
             new.append(NewForm(table, form, self._allowed(table, why), after))
+            self.seen.setdefault(form.oid, []).append(Seen(after, form))
+            self.untold[form.oid] = table
         self.known |= found
         oids = [each.form.oid for each in new if each.why]
         now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}

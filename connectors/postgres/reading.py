@@ -101,11 +101,11 @@ class Reading:
             positions, keys = dict(self._resume_from), Keys.begun(self._resume_from, tables)
             await self._keep_failover(line, standing)
             if (start := standing.start) is None:
+                await watch.forms.look_first(connection)
                 created = await self._new_slot(line, connection, standing, reader)
                 looked = await self._as_they_are_now(connection, tables)
                 tables = looked.tables
                 keys = Keys.begun({}, tables)
-                watch.forms.known.clear()
                 new_forms = await watch.forms.parts_at_start({}, connection)
                 told = {published.PART: entries, **keys.news(), **new_forms}
                 start, positions = created.consistent_lsn, dict(told)
@@ -409,6 +409,7 @@ class Reading:
                 looked.tables,
                 keys,
                 names,
+                watch.forms,
                 refused=looked.refused,
                 column_names=ColumnNames.begun(self._resume_from),
                 may_replace=self._may_read,

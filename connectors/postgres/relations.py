@@ -8,16 +8,18 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.postgres import column_numbers
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.column_names import ColumnNames, NamedColumn
 from connectors.postgres.connecting import in_our_words
+from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.keys import Key, Keys, key_of
 from connectors.postgres.looking import wal_end
 from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
 from connectors.postgres.refused import Refused
 from connectors.postgres.snapshot.ledger import Ledger, part_of
-from connectors.postgres.table_form import OTHER_KEY
+from connectors.postgres.table_form import OTHER_KEY, TableForm
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
@@ -49,8 +51,9 @@ class Capture:
     """Partitions whose identity is not of the key, so that it can change unseen."""
     has_unique_keys: bool = True
     """Whether no two rows have one key at any moment, as far as the catalogue says."""
-    numbers: tuple[int | None, ...] = ()
-    """Of the relation's columns, as long as the catalogue had them under their names."""
+    numbers: tuple[int, ...] = ()
+    """Of the relation's columns; 0 where nobody can tell for certain. None at all, where no form
+    of before is known."""
 
     def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
         columns = [
@@ -123,6 +126,21 @@ class Reread(NamedTuple):
     """It is before this place in the write-ahead log."""
 
 
+class _Numbered(NamedTuple):
+    """The numbers of a relation's columns, and the form before it by which they were found."""
+
+    relation: Relation
+    then: TableForm | None
+    numbers: tuple[int, ...]
+
+    @property
+    def is_certain(self) -> bool:
+        return bool(self.numbers) and all(self.numbers)
+
+    def of(self, relation: Relation) -> tuple[int, ...]:
+        return self.numbers if relation == self.relation else ()
+
+
 class Captures:
     """Follows the tables through changes of their form, in the order of the stream."""
 
@@ -133,6 +151,7 @@ class Captures:
         tables: Iterable[CapturedTable],
         keys: Keys,
         names: Names,
+        forms: FormWatch,
         *,
         refused: Iterable[Refused] = (),
         column_names: ColumnNames | None = None,
@@ -143,7 +162,8 @@ class Captures:
         another key, or one of which changes were left out, can be read again. `told` hears of
         those that are left out from a change on."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
-        self._keys, self._names = keys, names
+        self._keys, self._names, self._forms = keys, names, forms
+        self._numbered: dict[int, _Numbered] = {}
         self._column_names = column_names or ColumnNames()
         self._chosen = Patterns(catalog.patterns)
         self._tables = {each.oid: each for each in tables}
@@ -168,18 +188,42 @@ class Captures:
                 del self._tables[oid]
                 self._known.pop(oid, None)
 
-    def news(self) -> Positions:
-        """What is to go along with the next position, so that nothing of it is forgotten."""
+    def news(self, lsn: int) -> Positions:
+        """What is to go along with the position there, so that nothing of it is forgotten."""
         told, self._told = self._told, {}
-        return {**self._keys.news(), **self._names.news(), **told}
+        return {**self._keys.news(), **self._names.news(), **self._forms.passed(lsn), **told}
 
-    def kept(self, positions: Positions) -> Positions:
-        """What is written down of rows that were read beside the stream."""
-        return self._names.kept(positions)
+    def kept(self, positions: Positions, lsn: int) -> Positions:
+        """What is written down of rows that were read beside the stream, which is there. A batch
+        without a position goes on in the next one."""
+        kept = self._names.kept(positions)
+        return {**kept, **self._forms.passed(lsn)} if kept else kept
 
-    async def of(self, relation: Relation) -> Capture | None:
+    async def of(self, relation: Relation, lsn: int) -> Capture | None:
         """None for a table that the file leaves out though the publication has it, and for one
-        that is gone and whose key nobody knows."""
+        that is gone and whose key nobody knows. `lsn`: of a change under this relation."""
+        capture = await self._form_of(relation)
+        if capture is not None and await self._number(relation, lsn):
+            capture = self._again(relation)
+        return capture
+
+    async def _number(self, relation: Relation, lsn: int) -> bool:
+        """Whether its columns have other numbers than were known. The server describes a table
+        again after each change of its form, be it word for word."""
+        before = self._numbered.get(relation.oid)
+        then = self._forms.at(relation.oid, lsn)
+        is_same = before is not None and before.relation is relation
+        if before is not None and is_same and (before.is_certain or before.then is then):
+            return False
+        table = self._tables.get(relation.oid)
+        now = await column_numbers.look(await self._questions.connection(), relation.oid)
+        numbers = column_numbers.numbers_of(
+            relation, then, now, is_whole=table is not None and table.has_all_columns
+        )
+        self._numbered[relation.oid] = _Numbered(relation, then, numbers)
+        return before is None or before.numbers != numbers or before.relation != relation
+
+    async def _form_of(self, relation: Relation) -> Capture | None:
         known = self._known.get(relation.oid)
         if known is not None and (known[0] is relation or known[0] == relation):
             return known[1]
@@ -201,7 +245,8 @@ class Captures:
             await self._look_for_lost_columns(relation, names)
         capture = self._remember(relation)
         if capture is not None:
-            numbered = map(NamedColumn, names, capture.numbers)
+            by_name = _numbers_by_name(relation, self._tables.get(relation.oid))
+            numbered = map(NamedColumn, names, by_name)
             self._column_names.saw(relation.oid, [*numbered])
         if capture is None:
             self._leave_out(relation)
@@ -245,7 +290,7 @@ class Captures:
 
     async def fitting(self, part: RowChanges) -> Capture | None:
         """The same for these very changes."""
-        capture = await self.of(part.relation)
+        capture = await self.of(part.relation, int(part.lsns[0]))
         if capture is None:
             return None
         if capture.has_new_labels(part) and part.relation.oid not in self._labels_seen:
@@ -267,6 +312,7 @@ class Captures:
             self._book,
             key_before=self._keys.of(relation.oid),
             nullable=self._nullable.get(relation.oid, frozenset()),
+            numbered=self._numbered.get(relation.oid),
         )
         self._known[relation.oid] = (relation, capture)
         return capture
@@ -338,6 +384,7 @@ def capture_of(
     *,
     key_before: Key | None = None,
     nullable: Collection[str] = (),
+    numbered: _Numbered | None = None,
 ) -> Capture | None:
     """What the stream says comes first: the catalogue may be newer, or the table be gone. None
     where its key cannot be told."""
@@ -350,15 +397,23 @@ def capture_of(
     if key is None:
         return None
     plans, places = [], []
+    numbers = () if numbered is None else numbered.of(relation)
     for place, column in enumerate(relation.columns):
-        plan = _plan(column, table, book, is_of_key=column.name in key)
+        plan = _plan(
+            column,
+            table,
+            book,
+            is_of_key=column.name in key,
+            number=numbers[place] if numbers else 0,
+        )
         if plan is None:
             continue
         if column.name in nullable:
             plan = plan._replace(column=replace(plan.column, is_nullable=True))
         plans.append(plan)
         places.append(place)
-    schema = TableSchema(table_of(relation), tuple(plan.column for plan in plans), key)
+    columns = tuple(plan.column for plan in plans)
+    schema = TableSchema(table_of(relation), columns, key, id=relation.oid)
     by_name = {plan.column.name: place for plan, place in zip(plans, places, strict=True)}
     partitions = () if table is None else table.partitions
     sent = set(key).union(*(each.index_columns for each in partitions))
@@ -375,11 +430,12 @@ def capture_of(
         ),
         keyless_parts=() if table is None else tuple(table.partitions_without(_now(key, table))),
         has_unique_keys=table is not None and table.has_unique_keys,
-        numbers=_numbers(relation, table),
+        numbers=numbers,
     )
 
 
-def _numbers(relation: Relation, table: CapturedTable | None) -> tuple[int | None, ...]:
+def _numbers_by_name(relation: Relation, table: CapturedTable | None) -> tuple[int | None, ...]:
+    """As the catalogue has them now under these names, which may be others than were then."""
     columns = () if table is None else table.columns
     known = {(each.name, each.type_oid): each.number for each in columns}
     return tuple(known.get((each.name, each.type_oid)) for each in relation.columns)
@@ -392,7 +448,12 @@ def _now(key: Key, table: CapturedTable) -> Key:
 
 
 def _plan(
-    column: RelationColumn, table: CapturedTable | None, book: TypeBook, *, is_of_key: bool
+    column: RelationColumn,
+    table: CapturedTable | None,
+    book: TypeBook,
+    *,
+    is_of_key: bool,
+    number: int = 0,
 ) -> ColumnPlan | None:
     now = (
         next((each for each in table.columns if each.name == column.name), None) if table else None
@@ -405,4 +466,5 @@ def _plan(
         column.type_modifier,
         is_nullable=now.is_nullable if now is not None else not is_of_key,
         dimensions=now.dimensions if now is not None and now.dimensions else 1,
+        number=number,
     )

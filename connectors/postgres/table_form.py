@@ -135,10 +135,12 @@ class TableForm:
     has_primary_key: bool
     attributes: tuple[Attribute, ...]
 
-    def text(self) -> str:
+    def text(self, at: int) -> str:
+        """`at`: where the write-ahead log ended after it was looked up."""
         return orjson.dumps(
             {
                 "version": FORMAT_VERSION,
+                "at": at,
                 "oid": self.oid,
                 "partitioned": self.is_partitioned,
                 "persistence": self.persistence,
@@ -151,7 +153,8 @@ class TableForm:
         ).decode()
 
     @classmethod
-    def parse(cls, text: str) -> "TableForm":
+    def parse(cls, text: str) -> tuple["TableForm", int | None]:
+        """With what `text` was told, if it was."""
         try:
             said = orjson.loads(text)
             if said["version"] > FORMAT_VERSION:
@@ -159,7 +162,7 @@ class TableForm:
                     "the form of a table was written by a newer Headwater",
                     hint="upgrade Headwater here",
                 )
-            return cls(
+            form = cls(
                 said["oid"],
                 said["partitioned"],
                 said["persistence"],
@@ -169,6 +172,7 @@ class TableForm:
                 said["primary"],
                 tuple(Attribute(*each) for each in said["attributes"]),
             )
+            return form, said.get("at")
         except (KeyError, ValueError, TypeError):
             raise DecodeError("a part of the position is none of a table's form") from None
 

@@ -281,8 +281,8 @@ def _of_another_key(capture: Capture) -> SourceRejected:
 
 
 def _names_now(capture: Capture, columns: Sequence[_Column]) -> dict[int, str]:
-    """What the relation's columns are called now, by their places; without those that are gone. By
-    their numbers, where these are known; else by their places, where the table has never had
+    """What the relation's columns are called now, by their places; without those that are gone, or
+    may be. By their numbers; where there are none by their places, if the table has never had
     others; else by name and type, since a column of another name may be another one."""
     relation = capture.relation
     by_number = {each.number: each for each in columns}
@@ -291,7 +291,8 @@ def _names_now(capture: Capture, columns: Sequence[_Column]) -> dict[int, str]:
         each.is_there for each in columns
     )
     now = {}
-    for place, (column, number) in enumerate(zip(relation.columns, capture.numbers, strict=True)):
+    numbers = capture.numbers or (None,) * len(relation.columns)
+    for place, (column, number) in enumerate(zip(relation.columns, numbers, strict=True)):
         if number is not None:
             found = by_number.get(number)
         elif has_kept_places:

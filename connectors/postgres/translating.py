@@ -157,7 +157,7 @@ class Translator:
 
     async def _truncated(self, event: Truncated, commits: Commits) -> None:
         for relation in event.relations:
-            capture = await self.captures.of(relation)
+            capture = await self.captures.of(relation, event.lsn)
             self.repeated_keys.forget(relation.oid)
             if capture is not None:
                 changes = truncate(event, capture, commits, self.origin)

@@ -6,7 +6,7 @@ from typing import Any
 from core_log.errors import DecodeError
 from core_log.rows.column_types import parse_type, type_text
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.table_schema import Column, DroppedColumn, TableId, TableSchema
 
 FORMAT_VERSION = 1
 
@@ -20,7 +20,11 @@ def schema_to_json(schema: TableSchema, wire: WireSettings) -> dict[str, Any]:
         "key": list(schema.key),
         "wire": wire.model_dump(mode="json"),
     }
-    return {**written, "dropped": list(schema.dropped)} if schema.dropped else written
+    if schema.id:
+        written["id"] = schema.id
+    if schema.dropped:
+        written["dropped"] = [_dropped_to_json(column) for column in schema.dropped]
+    return written
 
 
 def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSettings]:
@@ -34,9 +38,8 @@ def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSett
     try:
         table = TableId(document["table"]["namespace"], document["table"]["name"])
         columns = tuple(_column_from_json(column) for column in document["columns"])
-        schema = TableSchema(
-            table, columns, tuple(document["key"]), tuple(document.get("dropped", ()))
-        )
+        dropped = tuple(_dropped_from_json(column) for column in document.get("dropped", ()))
+        schema = TableSchema(table, columns, tuple(document["key"]), dropped, document.get("id", 0))
         wire = WireSettings.model_validate(document["wire"])
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise DecodeError("a stored schema is not what a schema looks like") from error
@@ -55,6 +58,10 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         written["parameters"] = dict(column.parameters)
     if column.mask:
         written["mask"] = column.mask
+    if column.rule_name:
+        written["rule_name"] = column.rule_name
+    if column.id:
+        written["id"] = column.id
     return written
 
 
@@ -66,4 +73,17 @@ def _column_from_json(document: Mapping[str, Any]) -> Column:
         semantic=document.get("semantic", ""),
         parameters=dict(document.get("parameters", {})),
         mask=document.get("mask", ""),
+        rule_name=document.get("rule_name", ""),
+        id=document.get("id", 0),
     )
+
+
+def _dropped_to_json(column: DroppedColumn) -> str | dict[str, Any]:
+    """A name alone is how columns without an id are written, as all were before there were ids."""
+    if not (column.id or column.rule_name):
+        return column.name
+    return column._asdict()
+
+
+def _dropped_from_json(document: str | Mapping[str, Any]) -> DroppedColumn:
+    return DroppedColumn(document) if isinstance(document, str) else DroppedColumn(**document)

@@ -1,6 +1,6 @@
 """The history of every topic's table schema, in `__headwater_schemas`: written once, read by id."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -125,7 +125,7 @@ class SchemaBook:
 
     def __init__(self, log: Log, pipeline: str) -> None:
         self._log, self._pipeline = log, pipeline
-        self._newest: dict[str, StoredSchema] = {}
+        self._history: dict[str, list[StoredSchema]] = {}
         self._read: set[TopicPartition] = set()
 
     async def current(
@@ -157,7 +157,7 @@ class SchemaBook:
             positions=positions(),
             recorded_ms=now_ms,
         )
-        self._newest[topic] = stored
+        self._history.setdefault(topic, []).append(stored)
         return stored, True
 
     async def has(self, topic: str) -> bool:
@@ -166,12 +166,17 @@ class SchemaBook:
 
     async def newest(self, topic: str) -> StoredSchema | None:
         """None for a topic that nothing was ever written to."""
+        found = await self.history(topic)
+        return found[-1] if found else None
+
+    async def history(self, topic: str) -> Sequence[StoredSchema]:
+        """In the order of their numbers."""
         home = schemas_home(topic)
         if home not in self._read:
             async for stored in read_schemas(self._log, home):
-                self._newest[stored.topic] = stored
+                self._history.setdefault(stored.topic, []).append(stored)
             self._read.add(home)
-        return self._newest.get(topic)
+        return self._history.get(topic, ())
 
 
 def _stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:

@@ -51,6 +51,9 @@ class BeforeLog(Protocol):
 
     def apply(self, changes: TableChanges) -> TableChanges: ...
 
+    def follow(self, stored: TableSchema) -> None:
+        """Hears what was hidden in a form that the log has, to hide it under other names."""
+
     def check(self, now: TableSchema, before: TableSchema) -> None:
         """Raises where a new form of a table could bring to light what the one before hid."""
 
@@ -119,6 +122,7 @@ class Encoder:
         self._routes: dict[TableId, _Route] = {}
         self._owners: dict[str, TableId] = {}
         self._stored: dict[TableId, StoredSchema] = {}
+        self._followed: set[TableId] = set()
         self._begun = deque[_Begun]()
         self.rejects: list[Reject] = []
         """Rows that were set aside, until who encodes them takes them."""
@@ -131,9 +135,14 @@ class Encoder:
         for changes in batch.tables:
             if not len(changes):
                 continue  # nobody will ask for it
-            kept = self._before_log.apply(changes)
-            stored = self._stored.get(kept.schema.table)
-            if stored is not None and stored.schema == declared(kept.schema):
+            stored = self._stored.get(changes.schema.table)
+            if stored is None:
+                continue
+            try:
+                kept = self._before_log.apply(changes)
+            except ConfigError:
+                continue  # once more in its turn, when all is known that was hidden before
+            if stored.schema == declared(kept.schema):
                 route = self._routes[kept.schema.table]
                 makings = self._makings(route, kept, stored, now_ms)
                 self._begun.append(_Begun(changes, kept, stored, makings))
@@ -155,6 +164,9 @@ class Encoder:
         self, schema: TableSchema, generations: Generations, *, now_ms: int
     ) -> Portion:
         """The table's changes go to another topic from here on; returns its first schema."""
+        await self._follow(schema.table)
+        if (before := await self._book.newest(self._topics.name_of(schema.table))) is not None:
+            self._before_log.check(schema, before.schema)
         former = self._routes.pop(schema.table, None)
         if former is not None:
             self._owners.pop(former.topic, None)
@@ -184,11 +196,13 @@ class Encoder:
         makings: Sequence[_Making] = () if begun is None else begun.makings
         try:
             if begun is None:
+                await self._follow(changes.schema.table)
                 kept = changes if is_from_log else self._before_log.apply(changes)
             else:
                 kept = begun.kept
             route = await self._route(kept.schema)
-            if begun is None and (newest := await self._book.newest(route.topic)) is not None:
+            is_unchecked = begun is None and not is_from_log
+            if is_unchecked and (newest := await self._book.newest(route.topic)) is not None:
                 self._before_log.check(changes.schema, newest.schema)
             stored, is_new = await self._book.current(
                 route.topic,
@@ -199,6 +213,7 @@ class Encoder:
             )
             self._stored[kept.schema.table] = stored
             if is_new:
+                self._before_log.follow(stored.schema)
                 home = schemas_home(route.topic)
                 yield [Portion(home, encode_schema(stored), is_data=False)]
             if begun is None or begun.stored is not stored:
@@ -210,6 +225,13 @@ class Encoder:
                 yield made.portions
         finally:
             await _end(makings)
+
+    async def _follow(self, table: TableId) -> None:
+        if table in self._followed:
+            return
+        for each in await self._book.history(self._topics.name_of(table)):
+            self._before_log.follow(each.schema)
+        self._followed.add(table)
 
     async def aclose(self) -> None:
         """Leaves nothing running that was begun."""

@@ -1,7 +1,7 @@
 """What a pipeline would make and change, before it does: topics, tables, and what hinders it."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -84,12 +84,12 @@ class Plan:
 async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> Plan:
     """`log` is None when there is none yet."""
     source = make_source(loaded, clock=clock)
-    before_log, failures = before_log_of(loaded), list[TableFailure]()
+    every = {} if log is None else await every_topic_of(log, loaded.name)
+    before_log, failures = before_log_of(loaded, every.values()), list[TableFailure]()
     in_log: list[TableSchema] = []
     for schema in await source.discover():
         with _failing_alone(schema.table, "transform", into=failures):
             in_log.append(before_log.schema(schema))
-    every = {} if log is None else await every_topic_of(log, loaded.name)
     generations = NONE
     if log is not None:
         generations = await load_generations(log, loaded.name, every)
@@ -170,8 +170,12 @@ def _failing_alone(table: TableId, where: str, *, into: list[TableFailure]) -> I
         into.append(TableFailure(str(table), where, str(error)))
 
 
-def before_log_of(loaded: LoadedPipeline) -> BeforeLog:
-    return BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline))
+def before_log_of(loaded: LoadedPipeline, stored: Iterable[StoredSchema] = ()) -> BeforeLog:
+    """`stored`: of the topics that are there, whose hidden columns rules follow."""
+    found = BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline))
+    for each in stored:
+        found.follow(each.schema)
+    return found
 
 
 async def differences(
@@ -287,7 +291,8 @@ def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> I
 
 def _unmasked(schema: TableSchema, *, without: Collection[str] = ()) -> TableSchema:
     kept = [each for each in schema.columns if each.name not in without]
-    return replace(schema, columns=tuple(replace(each, mask="") for each in kept))
+    columns = tuple(replace(each, mask="") for each in kept)
+    return replace(schema, columns=columns).without_ids
 
 
 def check_needs_no_migration(found: Sequence[Difference]) -> None:

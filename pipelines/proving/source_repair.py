@@ -58,6 +58,9 @@ class AsItIs:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
 
+    def follow(self, stored: TableSchema) -> None:
+        pass
+
     def check(self, now: TableSchema, before: TableSchema) -> None:
         pass
 
@@ -70,6 +73,7 @@ async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, cloc
     """Writes what the snapshot says of these keys, unless something newer has come. Returns how
     many rows that were."""
     masks = Masks(repair.loaded.spec.transform, salt=salt_of(repair.loaded.spec.pipeline))
+    masks.follow(repair.stored.schema)
     writer = await log.writer(f"headwater.{repair.loaded.name}.repair")
     wanted = {at for at, key in repair.keys.items() if key.kind is not Kind.MISSING}
     block: Mapping[str, Cell] = source_times(clock.now_ms() * 1_000)
@@ -78,6 +82,7 @@ async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, cloc
         block = {name: each for name, each in changes.source.items() if not _is_column(each)}
         if not wanted or not len(changes):
             continue
+        changes = replace(changes, schema=_as_stored(changes.schema, repair.stored.schema))
         if masks.schema(declared(changes.schema)) != repair.stored.schema:
             raise SourceRejected(
                 "the table has another shape than the log knows",
@@ -93,6 +98,14 @@ async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, cloc
             repair, log, writer, _placed(deletes, snapshot), AsItIs(), clock=clock
         )
     return count
+
+
+def _as_stored(schema: TableSchema, stored: TableSchema) -> TableSchema:
+    """Without the ids that the log does not know: they would make another schema of it."""
+    known = {each.name for each in stored.columns if each.id}
+    known |= {each.name for each in stored.dropped if each.id}
+    columns = tuple(each if each.name in known else replace(each, id=0) for each in schema.columns)
+    return replace(schema, columns=columns, id=schema.id if stored.id else 0)
 
 
 def _is_column(cell: Cell) -> bool:

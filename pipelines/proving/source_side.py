@@ -104,6 +104,8 @@ class SourceSide:
         """Through everything that rows go through on their way into a target."""
         spec = self.loaded.spec
         before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
+        for stored in subject.sources:
+            before_log.follow(stored.schema)
         incomparable = Incomparable()
         for stored in subject.sources:
             codec, table = codec_for(wire_of(self.loaded), topic=stored.topic), stored.schema.table

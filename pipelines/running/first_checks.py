@@ -121,7 +121,8 @@ async def asked_of_topics(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -
     generations = await load_generations(log, loaded.name, stored)
     source = make_source(loaded, clock=clock)
     schemas = await source.discover()
-    in_log = [before_log_of(loaded).schema(schema) for schema in schemas]
+    before_log = before_log_of(loaded, stored.values())
+    in_log = [before_log.schema(schema) for schema in schemas]
     found = await differences(loaded, in_log, stored, log, generations, source=source)
     return Asked(found, in_log, generations)
 

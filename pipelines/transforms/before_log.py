@@ -8,9 +8,10 @@ import pyarrow.compute as pc
 
 from core_log.changes import TableChanges
 from core_log.errors import ConfigError
-from core_log.table_schema import TableSchema
+from core_log.table_schema import DroppedColumn, TableId, TableSchema
 from pipelines.file.spec import PipelineHead, TransformRule
 from pipelines.transforms.by_schema import BySchema
+from pipelines.transforms.hidden_columns import check_hidden, hidden_columns
 from pipelines.transforms.masks import mask_text, masked_column, masked_values
 from pipelines.transforms.tables import RuleTables
 
@@ -32,6 +33,8 @@ class BeforeLog:
         self._is_again = is_again
         self._rules = [(RuleTables(rule), rule) for rule in rules if rule.mask or rule.drop]
         self._salt = salt
+        self._followed: dict[TableId, dict[tuple[int, int], list[str]]] = {}
+        """What rules called the columns that they hid, by the ids of table and column."""
         self._plans = BySchema(self._plan)
 
     def schema(self, schema: TableSchema) -> TableSchema:
@@ -49,47 +52,46 @@ class BeforeLog:
         before = None if changes.before is None else self._before(changes.before, plan)
         return replace(changes, schema=plan.schema, rows=rows, before=before)
 
+    def follow(self, stored: TableSchema) -> None:
+        """What was hidden in this form of the log is hidden under any later name as well."""
+        known = self._followed.setdefault(stored.table, {})
+        for each in hidden_columns(stored):
+            names = known.setdefault((stored.id, each.id), [])
+            name = each.rule_name or each.name
+            if stored.id and each.id and name not in names:
+                names.append(name)
+                self._plans = BySchema(self._plan)
+
     def check(self, now: TableSchema, before: TableSchema) -> None:
         """Raises ConfigError where a form could bring to light what the newest one in the log,
-        `before`, hid: under its own name, or as a column of another name that no rule has."""
+        `before`, hid."""
         rules = [rule for tables, rule in self._rules if tables.match(now.table)]
         named = {name for rule in rules for name in (*rule.mask, *rule.drop)}
-        masked = {each.name for each in before.columns if each.mask}
-        hidden = masked.union(before.dropped)
-        if bare := sorted((masked - named).intersection(now.names)):
-            raise ConfigError(
-                "a column that was masked is in changes that are yet to come, and no rule masks it",
-                hint=f"add {bare[0]} to `mask` of the rule again, beside its later name; then"
-                " headwater resume",
-                table=str(now.table),
-                column=", ".join(bare),
-            )
-        lost = sorted(hidden & named - set(now.names))
-        new = [name for name in now.names if name not in named.union(before.names, hidden)]
-        if lost and new:
-            raise ConfigError(
-                "a column that a rule hides is gone, and one has come that no rule names",
-                hint=f"add {new[0]} to `mask` or `drop` of the rule, beside {lost[0]}; or write a"
-                f" rule of its own for {now.table}, and leave it out of the other; or undo the"
-                " rename; then headwater resume",
-                table=str(now.table),
-                column=", ".join(lost),
-                new=", ".join(new),
-            )
+        check_hidden(self.schema(now), before, named=named)
 
-    def _present(
+    def _found(
         self, tables: RuleTables, wanted: Iterable[str], schema: TableSchema, *, use: str
-    ) -> list[str]:
-        """A column that is gone from the log needs no hiding."""
-        if self._is_again:
-            return [name for name in wanted if name in schema.names]
+    ) -> list[tuple[str, str]]:
+        """Columns, each with what the rule calls it. One that is gone from the log needs no
+        hiding."""
+        wanted, called = list(wanted), dict[str, str]()
+        followed = self._followed.get(schema.table, {})
+        for column in schema.columns:
+            names = [column.name, column.rule_name, *followed.get((schema.id, column.id), ())]
+            if name := next((each for each in names if each in wanted), None):
+                called[column.name] = name
+        missing = [name for name in wanted if name not in called.values()]
         try:
-            return tables.present(wanted, schema, use=use)
+            if not self._is_again:
+                tables.present(missing, schema, use=use)
         except ConfigError as error:
             pattern = f"/{str(schema.table).replace('.', '[.]')}/"
             hint = f"{error.hint}; has it got another name, write the table as {pattern} and both"
             hint += " names into the rule, then headwater resume"
             raise ConfigError(error.problem, hint=hint, **error.facts) from None
+        return [
+            (column, name) for each in wanted for column, name in called.items() if name == each
+        ]
 
     def _before(self, before: pa.StructArray, plan: "_Plan") -> pa.StructArray:
         present = {field.name for field in before.type}
@@ -114,15 +116,16 @@ class BeforeLog:
             if not tables.match(schema.table):
                 continue
             shown = replace(schema, columns=tuple(columns.values()))
-            for name in self._present(tables, rule.mask, shown, use="mask"):
-                columns[name] = masked_column(
+            for name, called in self._found(tables, rule.mask, shown, use="mask"):
+                masked = masked_column(
                     columns[name],
-                    rule.mask[name],
+                    rule.mask[called],
                     is_key=name in schema.key,
                     table=str(schema.table),
                 )
-                kept[name].masks.append(rule.mask[name])
-            for name in self._present(tables, rule.drop, shown, use="drop"):
+                columns[name] = replace(masked, rule_name="" if called == name else called)
+                kept[name].masks.append(rule.mask[called])
+            for name, called in self._found(tables, rule.drop, shown, use="drop"):
                 if name in schema.key:
                     raise ConfigError(
                         "a column of the key cannot be dropped, since rows must stay apart",
@@ -130,8 +133,9 @@ class BeforeLog:
                         table=str(schema.table),
                         column=name,
                     )
-                if columns.pop(name, None) is not None:
-                    dropped.append(name)
+                if (column := columns.pop(name, None)) is not None:
+                    former = "" if called == name else called
+                    dropped.append(DroppedColumn(name, column.id, former))
                 kept.pop(name, None)
         for name, each in kept.items():
             if each.masks:

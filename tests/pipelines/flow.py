@@ -279,6 +279,9 @@ class Untouched:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
 
+    def follow(self, stored: TableSchema) -> None:
+        pass
+
     def check(self, now: TableSchema, before: TableSchema) -> None:
         pass
 

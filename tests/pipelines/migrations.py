@@ -44,6 +44,9 @@ class Nothing:
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
 
+    def follow(self, stored: TableSchema) -> None:
+        pass
+
     def check(self, now: TableSchema, before: TableSchema) -> None:
         pass
 

@@ -1,12 +1,14 @@
 """Every schema of a topic has a number for ever, and a topic has one pipeline."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from core_log.errors import ConfigError, DecodeError
+from core_log.rows.schema_text import schema_from_json, schema_to_json
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import TableSchema
+from core_log.table_schema import DroppedColumn, TableSchema
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.schemas import (
     SchemaBook,
@@ -80,3 +82,28 @@ def test_a_second_pipeline_on_a_topic_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="another pipeline"):
         asyncio.run(story())
+
+
+def test_ids_of_columns_are_read_back_and_are_unknown_in_schemas_of_before_there_were_any() -> None:
+    schema = schema_of("orders")
+    columns = tuple(replace(each, id=at) for at, each in enumerate(schema.columns, 1))
+    known = replace(schema, columns=columns, id=7, dropped=(DroppedColumn("ssn", 9, "tax"),))
+    document = schema_to_json(known, WireSettings())
+    of_before = schema_to_json(replace(schema, dropped=(DroppedColumn("ssn"),)), WireSettings())
+
+    read, read_before = schema_from_json(document)[0], schema_from_json(of_before)[0]
+
+    assert read == known
+    assert of_before["dropped"] == ["ssn"] and not any(
+        "id" in each for each in of_before["columns"]
+    )
+    assert read_before == known.without_ids
+
+
+def test_ids_that_are_learnt_cost_one_schema() -> None:
+    async def story() -> list[int]:
+        log, schema = await a_log(), schema_of("orders")
+        known = replace(schema, columns=tuple(replace(each, id=1) for each in schema.columns))
+        return [await record(log, "shop", each) for each in (schema, known, known)]
+
+    assert asyncio.run(story()) == [1, 2, 2]

@@ -101,7 +101,6 @@ class Backfill:
     def altered(self, tables: Sequence[NewForm]) -> None:
         """Tables have other forms by now; some are to be read again for it."""
         for each in tables:
-            self._outbox.notes |= each.parts
             if each.captured is not None:
                 self.read_again(each.captured, each.why, after=each.after)
         self._outbox.stir()

@@ -110,15 +110,17 @@ class TypeBook:
         *,
         is_nullable: bool,
         dimensions: int = 1,
+        number: int = 0,
     ) -> ColumnPlan | None:
         """None for a column that is left out, as `unknown_types: skip` asks.
 
-        `dimensions` is what the catalogue says of an array's column; the stream does not say it.
+        `dimensions` is what the catalogue says of an array's column; the stream does not say it,
+        nor the column's number, which is 0 where nobody knows it.
         """
         reading = self._reading(type_oid, type_modifier, dimensions, depth=0)
         if reading is None:
             return None
-        column = reading.column(name, is_nullable=is_nullable)
+        column = replace(reading.column(name, is_nullable=is_nullable), id=number)
         plan = ColumnPlan(
             column,
             reading.read,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from config.document import Document, MappingNode, Node, ScalarNode, plain
+from config.document import Document, ListNode, MappingNode, Node, ScalarNode, plain
 from config.mistake_codes import Code
 from config.mistakes import MISTAKES_SHOWN_MAX, Keys, Mistake, Place, did_you_mean
 from config.model_keys import annotation_of, fields_of, is_model, members, models_at, step, unit_of
@@ -53,7 +53,7 @@ class Validator:
         for each in error.errors(include_url=False)[:MISTAKES_SHOWN_MAX]:
             keys: Keys = each["loc"]
             blamed, place, is_found = part.find(keys)
-            if isinstance(blamed, ScalarNode) and blamed.is_unset:
+            if _is_unset(blamed):
                 continue
             if each["type"] == "missing" and not keys[:-1] and at:
                 place = self.document.find(at)[1]
@@ -104,6 +104,13 @@ class Validator:
         elif unit and isinstance(value, int | float) and value != 0:
             hint = f"write it as {EXAMPLES[unit]}"
             yield Mistake(path, node.place, f"a {unit} has a unit", hint, code=Code.WRONG_KIND)
+
+
+def _is_unset(node: Node) -> bool:
+    """Whether it, or a value in its list, is a variable that is not set here."""
+    if isinstance(node, ListNode):
+        return any(map(_is_unset, node.items))
+    return isinstance(node, ScalarNode) and node.is_unset
 
 
 def _key_place(document: Document, keys: Sequence[str | int]) -> Place | None:

@@ -3,11 +3,15 @@
 from urllib.parse import urlsplit
 
 PORT_MAX = 65_535
+NOT_SET = "not-set-in-this-environment"
+"""In the place of a variable that a command does without, and so of any address."""
 
 
 def check_host_ports(addresses: tuple[str, ...]) -> tuple[str, ...]:
     """Raises `ValueError` unless each is a host and a port."""
     for address in addresses:
+        if NOT_SET in address:
+            continue
         if "://" in address:
             raise ValueError("a broker's address has no scheme: take off what ends with ://")
         host, _, port = address.rpartition(":")
@@ -18,7 +22,7 @@ def check_host_ports(addresses: tuple[str, ...]) -> tuple[str, ...]:
 
 def check_http_address(address: str) -> str:
     """Raises `ValueError` unless it is empty, or an address of HTTP."""
-    if not address:
+    if not address or NOT_SET in address:
         return address
     wrong = ValueError("this is no address of a server: http://HOST:PORT or https://HOST")
     try:

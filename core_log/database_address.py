@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from core_log.addresses import NOT_SET
 from core_log.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ S = TypeVar("S", bound=Secret)
 def check_address(url: S) -> S:
     """Refuses what no dialect of SQLAlchemy can be meant by. It is not loaded for that."""
     address = url.get_secret_value()
+    if NOT_SET in address:
+        return url
     if address.startswith("jdbc:"):
         raise ValueError("this is an address for Java: take `jdbc:` off, name user and password")
     if not DIALECT.match(address):
@@ -45,6 +48,8 @@ def check_address(url: S) -> S:
 def check_postgres_address(url: S) -> S:
     """Refuses what libpq would take for something else, such as the name of a database."""
     address = url.get_secret_value()
+    if NOT_SET in address:
+        return url
     if not address.startswith(POSTGRES) and ("://" in address or not CONNINFO.match(address)):
         raise ValueError(
             "this is no address of a PostgreSQL: postgresql://user:password@host:port/name"

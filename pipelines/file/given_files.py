@@ -3,11 +3,10 @@
 import os
 from pathlib import Path
 
+from core_log.addresses import NOT_SET
 from core_log.errors import ConfigError
 from pipelines.file.loading import LoadedPipeline, check, load, redaction_of
 from pipelines.terminal.output import Output
-
-PLACEHOLDER = "not-set-here"
 
 
 def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> list[LoadedPipeline]:
@@ -16,7 +15,7 @@ def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> l
     environment = dict(os.environ)
     if not reaches_systems:
         missing = check(path, environment=environment, may_be_unset=True).unset
-        environment |= {each.variable: PLACEHOLDER for each in missing if each.variable}
+        environment |= {each.variable: NOT_SET for each in missing if each.variable}
     loaded = load(path, environment=environment)
     output.scrub = redaction_of(loaded).scrub
     return loaded

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -293,7 +294,11 @@ def schemas_of(told: Iterable[After]) -> list[TableSchema]:
 
 
 def alike(discovered: TableSchema, schema: TableSchema) -> bool:
-    return (discovered.columns, discovered.key) == (schema.columns, schema.key)
+    """But for the ids of columns, which changes have only where they are certain."""
+    found = [
+        tuple(replace(column, id=0) for column in each.columns) for each in (discovered, schema)
+    ]
+    return found[0] == found[1] and discovered.key == schema.key
 
 
 def check_columns(changes: TableChanges) -> None:

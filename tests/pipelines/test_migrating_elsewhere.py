@@ -2,6 +2,7 @@
 a lake, histories, and a pipeline that another process runs."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,11 @@ from typing import Any, TypeVar
 import pytest
 
 from core_log.client import KafkaLog
-from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
 from core_log.errors import ConfigError
 from core_log.log import Bounds, Kept, TopicPartition
 from core_log.settings import BrokerSettings
 from pipelines.file.loading import LoadedPipeline, load
-from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.contract.conftest import connect_to
 from tests.core_log.rows.registry_fake import running_registry
@@ -204,26 +203,17 @@ def test_a_lake_and_a_history_cross_over(tmp_path: Path, kind: type[LakeShop]) -
     )
 
 
-def test_a_table_of_the_lake_waits_for_its_rebuild_when_its_key_changes(
+def test_a_table_of_the_lake_is_made_anew_when_its_key_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     shop = filled(LakeShop(tmp_path))
     shop.edit(key="email")
     shop.add("b", range(40, 60), "second")
 
     shop.run(migrates=True)
-    assert "the key is not the one that the target's table has" in caplog.text
-
-    async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog) -> int:
-        found = await find_rebuilding(loaded, log, table="people", sink="mirror")
-        wanted, clock = Wanted(swaps=True), SystemClock()
-        done = await rebuild(found, log, wanted, is_running=False, clock=clock, tell=lambda _: None)
-        return done.rows
-
-    rows = shop.do(rebuilt)
-    shop.run()
     shop.add("c", range(60, 70), "third")
     shop.run()
 
-    assert rows == 60
+    assert "people is made anew from the log for its new form" in caplog.text
     assert shop.verified() == ALL_EQUAL

@@ -146,6 +146,22 @@ def test_secrets_are_not_needed(headwater: Headwater, tmp_path: Path) -> None:
     assert list(ran.envelope["data"]) == ["shop"], "a default is a default all the same"
 
 
+def test_addresses_are_not_needed(headwater: Headwater, tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        "pipeline: shop\n"
+        "source: {type: postgres, url: '${env:NO_SOURCE}', tables: [public.*]}\n"
+        "log: {type: kafka, bootstrap: ['${env:NO_BROKER}']}\n"
+        "sink: {type: sql, url: '${env:NO_TARGET}'}\n"
+        "tests:\n"
+        "- {name: x, given: [{table: public.x, after: {id: 1}}], expect: {public.x: [{id: 1}]}}\n"
+    )
+
+    ran = headwater("test", path, "--json")
+
+    assert ran.code == exit_codes.OK, ran.remarks
+
+
 def test_a_file_without_tests_passes_and_says_so(headwater: Headwater, tmp_path: Path) -> None:
     path = file_with(tmp_path, " []\n")
 

@@ -62,7 +62,7 @@ def test_a_full_disk_says_so_and_an_append_that_fits_later_is_taken() -> None:
     append(log, "first")
 
     files.fail_at, files.is_short, files.sound = 0, True, NEEDS_NO_ROOM
-    with pytest.raises(StorageFailed, match="No space left on device"):
+    with pytest.raises(StorageFailed, match="no space left on device"):
         append(log, "refused")
     files.heal()
     append(log, "second")

@@ -193,7 +193,7 @@ async def test_names_may_be_anything_and_tables_as_wide_as_can_be(guest: Guest) 
     await live(folded, source_of(guest, tables=["Weird*"], snapshot={"chunk_rows": 1}), batches=3)
     await until_equal(folded, guest, tables=["Weird*"])
 
-    assert folded.rows('Tàble "x" {y}%s') == in_table(guest, name)
+    assert folded.rows('Weird Schéma.Tàble "x" {y}%s') == in_table(guest, name)
     assert len(folded.reads) == 9
 
 

@@ -1,6 +1,7 @@
 """A change of a table that its stream does not bring is found, and the table read again."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -166,13 +167,14 @@ async def live_until_equal(folded: Folded, guest: Guest, *statements: str) -> No
     """The source runs, the statements are executed, and the log comes to equal the table."""
     source = source_of(guest)
     told = False
-    async for batch in source.changes(dict(folded.positions)):
-        folded.take(batch)
-        if not told:
-            guest.execute(*statements)
-            told = True
-        if folded.rows("items") == in_table(guest, "items") and not folded.renewed:
-            break
+    async with aclosing(source.changes(dict(folded.positions))) as batches:
+        async for batch in batches:
+            folded.take(batch)
+            if not told:
+                guest.execute(*statements)
+                told = True
+            if folded.rows("items") == in_table(guest, "items") and not folded.renewed:
+                break
     folded.killed()
 
 

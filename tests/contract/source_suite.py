@@ -294,11 +294,12 @@ def schemas_of(told: Iterable[After]) -> list[TableSchema]:
 
 
 def alike(discovered: TableSchema, schema: TableSchema) -> bool:
-    """But for the ids of columns, which changes have only where they are certain."""
-    found = [
-        tuple(replace(column, id=0) for column in each.columns) for each in (discovered, schema)
-    ]
-    return found[0] == found[1] and discovered.key == schema.key
+    """The ids of columns too, but that changes have 0 where an id is not certain."""
+    ids = {column.name: column.id for column in schema.columns}
+    expected = tuple(
+        column if ids.get(column.name) else replace(column, id=0) for column in discovered.columns
+    )
+    return (expected, discovered.key) == (schema.columns, schema.key)
 
 
 def check_columns(changes: TableChanges) -> None:

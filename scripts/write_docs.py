@@ -130,8 +130,9 @@ def metrics_page() -> str:
         + "\nWho runs pipelines answers `GET /metrics` of the [HTTP API](http-api.md) with them."
         " Counters begin at 0 with\nevery process. A value that is not known is left out.\n",
         table(("Metric", "Kind", "Labels", "What it says"), rows),
-        "Worth an alarm: `headwater_quarantined_tables > 0`, `headwater_lag_seconds` beyond what"
-        " your readers bear, and\n`increase(headwater_dead_letters_total[1h]) > 0`.\n",
+        "Worth an alarm: `headwater_quarantined_tables > 0`, `headwater_log_partition_offline > 0`,"
+        " `headwater_lag_seconds` beyond\nwhat your readers bear, and"
+        " `increase(headwater_dead_letters_total[1h]) > 0`.\n",
     )
 
 

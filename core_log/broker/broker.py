@@ -133,6 +133,13 @@ class Broker:
         led = [TopicPartition(*at) for at, each in self._by_name.items() if not each.is_served]
         return [*led, *unled]
 
+    @property
+    def offline(self) -> Mapping[TopicPartition, str]:
+        """Those that the disk keeps from being served, with its reason. One that is still being
+        recovered has none yet."""
+        reasons = {at: self.why_unserved(*at) for at in self.unserved}
+        return {at: reason for at, reason in reasons.items() if reason}
+
     def why_unserved(self, topic: str | bytes, index: int) -> str | None:
         """What the disk said last of a partition that should be served here."""
         if self.why_not_led(topic, index) is not ErrorCode.KAFKA_STORAGE_ERROR:

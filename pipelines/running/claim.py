@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from core_log.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
 from core_log.errors import DirectoryInUse
 from core_log.importing import all_of_it_stays
+from core_log.log import TopicPartition
 from core_log.storage.files import OsFiles
 from pipelines.running.log_clients import kafka_settings
 
@@ -38,6 +39,8 @@ class Claim:
     problem: Callable[[], str] = str
     """What is wrong with the disk of the log, where this process has it, or why its cluster cannot
     be reached; empty where nothing is."""
+    offline: Callable[[], Mapping[TopicPartition, str]] = dict
+    """Partitions that the disk fails, with its reason, where this process has the log."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
@@ -67,6 +70,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
         log.running.write_endpoint,
         log.close,
         lambda: log.running.broker.store.refused,
+        lambda: log.running.broker.offline,
     )
 
 

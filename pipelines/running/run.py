@@ -157,7 +157,7 @@ class _Run:
             self._around,
             prepare=_prepare_here,
         )
-        self._board.log_problem = claimed.problem
+        self._board.log_problem, self._board.offline = claimed.problem, claimed.offline
         self._pipelines.run_in(processes=self._processes, units=units, bootstrap=claimed.bootstrap)
         watching = self._tasks.create_task(self._watch(claimed))
         try:

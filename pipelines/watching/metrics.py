@@ -77,6 +77,11 @@ def _rereading(snapshot: Snapshot) -> Iterator[Sample]:
         yield Sample((pipeline,), float(sum(states.count(each.value) for each in TABLE_STATES)))
 
 
+def _offline(snapshot: Snapshot) -> Iterator[Sample]:
+    for partition, reason in snapshot["offline_partitions"].items():
+        yield Sample((*partition.rsplit("-", 1), reason), 1)
+
+
 def _started(snapshot: Snapshot) -> Iterator[Sample]:
     yield Sample((), snapshot["started_ms"] / 1_000)
 
@@ -120,6 +125,13 @@ METRICS = (
         (),
         "When this process was started, in seconds since 1970.",
         _started,
+    ),
+    MetricSpec(
+        "headwater_log_partition_offline",
+        "gauge",
+        ("topic", "partition", "reason"),
+        "1 for each partition of the log that its disk keeps from being used, with the reason.",
+        _offline,
     ),
     MetricSpec(
         "headwater_unit_state",

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pipelines.watching.status_screen import Facts, Line, log_line, screen
+from pipelines.watching.status_screen import Facts, Line, log_line, log_problems, screen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,9 +66,9 @@ class ProgressView:
 
 
 def log_lines(snapshot: Facts) -> list[str]:
-    problem = [f"the log: {snapshot['log_problem']}"] if snapshot["log_problem"] else []
+    problems = [f"the log: {problem}" for problem in log_problems(snapshot)]
     lines = [log_line(name, pipeline) for name, pipeline in snapshot["pipelines"].items()]
-    return [*problem, *lines]
+    return [*problems, *lines]
 
 
 def drawn(snapshot: Facts, console: "Console") -> "Text":

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from core_log.clock import Clock
+from core_log.log import TopicPartition
 from pipelines.reports import (
     VERIFY,
     Gauged,
@@ -45,6 +46,8 @@ class StatusBoard:
         self._ends: Mapping[str, int] = {}
         self._verified: dict[str, dict[str, Verified]] = {}
         self.log_problem: Callable[[], str] = str
+        self.offline: Callable[[], Mapping[TopicPartition, str]] = dict
+        """Partitions of the log that cannot be used, with the reason."""
         self.is_stopping = False
         """Whether everything is about to stop because somebody stops this process."""
 
@@ -115,6 +118,10 @@ class StatusBoard:
             "started_ms": self._started_ms,
             "is_stopping": self.is_stopping,
             "log_problem": self.log_problem(),
+            "offline_partitions": {
+                f"{topic}-{index}": reason
+                for (topic, index), reason in sorted(self.offline().items())
+            },
             "pipelines": {name: self._pipeline(name) for name in self._pipelines},
         }
 

@@ -95,6 +95,8 @@ FIELDS = (
         "is_stopping": "whether that process has been told to stop",
         "log_problem": "what the disk of the log refuses just now, or why no broker of its "
         "cluster can be reached; empty where nothing is wrong",
+        "offline_partitions": "partitions that the disk of the log keeps from being used, "
+        "`topic-partition` to the reason; they are tried again at least every 30 seconds",
     }
     | {f"pipelines.*.{name}": meaning for name, meaning in PIPELINE.items()}
     | {f"pipelines.*.units.*.{name}": meaning for name, meaning in UNIT.items()}

@@ -71,6 +71,8 @@ COLUMNS = (
 )
 VERIFIED = Column("VERIFIED", 22)
 """Only there where something was verified, and the screen is wide."""
+OFFLINE_SHOWN = 5
+"""Of the partitions that cannot be used: one failed disk can take all of them."""
 
 
 class Room(NamedTuple):
@@ -93,7 +95,7 @@ def screen(
     """Lines of at most `width` cells, and lines of at most `tables_max` tables of a pipeline."""
     found = snapshot["pipelines"]
     lines: list[Line] = []
-    if problem := snapshot["log_problem"]:
+    for problem in log_problems(snapshot):
         wrapped = textwrap.wrap(f"LOG {printable(problem)}", max(width, 20))
         lines += [[Span(part, "red")] for part in wrapped]
     if not found:
@@ -105,6 +107,15 @@ def screen(
         block = list(_block(name, pipeline, snapshot["at_ms"], width, rest, has_unicode))
         lines += ([[]] if lines else []) + block
     return [cut(line, width) for line in lines]
+
+
+def log_problems(snapshot: Facts) -> list[str]:
+    """What is wrong with the log itself, the partitions that cannot be used among it."""
+    found = [snapshot["log_problem"]] if snapshot["log_problem"] else []
+    offline = [f"{at} is offline: {why}" for at, why in snapshot["offline_partitions"].items()]
+    rest = len(offline) - OFFLINE_SHOWN
+    more = [f"{counted(rest, 'more partition')} offline; --json shows them"] if rest > 0 else []
+    return [*found, *offline[:OFFLINE_SHOWN], *more]
 
 
 def plain(line: Line) -> str:

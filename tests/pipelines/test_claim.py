@@ -1,6 +1,7 @@
 """A data directory has one owner, whatever log it uses, and everybody can find it."""
 
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 
 from core_log.endpoint import FILE_NAME, Endpoint
 from core_log.errors import DirectoryInUse
-from core_log.settings import SecuritySettings
+from core_log.log import TopicPartition
+from core_log.settings import SecuritySettings, TopicSettings
 from pipelines.file.spec import PipelineSpec
 from pipelines.running.claim import COMING, claim, join_broker
 from pipelines.terminal.log_owner import find_owner
@@ -58,6 +60,30 @@ async def test_a_directory_that_was_given_up_can_be_had(
     await again.close()
 
     assert again.bootstrap
+
+
+async def test_the_owner_knows_the_partitions_that_its_disk_fails_until_they_are_back(
+    tmp_path: Path,
+) -> None:
+    orders, loaded = TopicPartition("orders", 0), a_pipeline(**EMBEDDED)
+    first = await claim(loaded, tmp_path)
+    await first.log.ensure_topic(TopicSettings(name="orders", partitions=2))
+    await first.close()
+    place = tmp_path / "log" / "orders-0" / "partition.metadata"
+    was = place.read_text()
+    place.write_text(re.sub("topic_id: .*", f"topic_id: {'A' * 22}", was))
+
+    claimed = await claim(loaded, tmp_path)
+    try:
+        offline = claimed.offline()
+        place.write_text(was)
+        await claimed.log.bounds([orders])  # asks again until it is back
+        left = claimed.offline()
+    finally:
+        await claimed.close()
+
+    assert list(offline) == [orders] and not left
+    assert "directory belongs to another topic" in offline[orders]
 
 
 async def test_a_client_of_a_broker_tells_nobody_of_a_console() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from core_log.log import TopicPartition
 from pipelines.reports import Gauged, Moved
 from pipelines.watching.metrics import METRICS, exposition
 from pipelines.watching.status import StatusBoard
@@ -40,6 +41,17 @@ def test_metrics_say_what_status_says() -> None:
     assert found["headwater_snapshot_fraction"]["shop", "source", "public.orders"] == 1
 
 
+def test_an_offline_partition_is_there_with_its_reason_and_goes_when_it_is_back() -> None:
+    board = StatusBoard(SimulatedClock())
+    board.offline = lambda: {TopicPartition("shop.orders-x", 3): "a batch is damaged"}
+    text = exposition(board.snapshot()).decode()
+    board.offline = dict
+
+    labels = 'partition="3",reason="a batch is damaged",topic="shop.orders-x"'
+    assert f"headwater_log_partition_offline{{{labels}}} 1.0" in text
+    assert "headwater_log_partition_offline{" not in exposition(board.snapshot()).decode()
+
+
 def test_what_is_not_known_is_left_out() -> None:
     found = samples_of(shop())
 
@@ -53,7 +65,7 @@ def test_a_process_without_pipelines_has_metrics_too() -> None:
 
 
 def test_every_metric_that_is_declared_can_be_there_and_no_other() -> None:
-    found = samples_of(shop()).keys() | samples_of(lake()).keys()
+    found = samples_of(shop(is_damaged=True)).keys() | samples_of(lake()).keys()
 
     assert found == {spec.name for spec in METRICS}
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from core_log.log import TopicPartition
 from pipelines.reports import Gauged, Moved, Read, SetAside, State, StateChanged, Stood
 from pipelines.terminal import exit_codes
 from pipelines.watching.progress import ProgressView, drawn, is_drawable, log_lines
@@ -21,7 +22,7 @@ from tests.pipelines.conftest import Headwater
 START_MS = 1_700_000_000_000
 
 
-def shop(*, tables: int = 0) -> Any:
+def shop(*, tables: int = 0, is_damaged: bool = False) -> Any:
     """What is known of a pipeline that has a bit of everything."""
     clock = SimulatedClock(START_MS)
     board = StatusBoard(clock)
@@ -45,6 +46,8 @@ def shop(*, tables: int = 0) -> Any:
     board(Stood("shop", "sql", {"shop.public.orders-0": "1000"}))
     board(Gauged("shop", "source", "retained_wal_bytes", 312 << 20, 20 << 30))
     board.know_ends({"shop.public.orders-0": 13_401})
+    if is_damaged:
+        board.offline = lambda: {TopicPartition("shop.public.orders", 0): "a batch is damaged"}
     return board.snapshot()
 
 

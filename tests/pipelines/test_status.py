@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from core_log.log import TopicPartition
 from pipelines.reports import (
     Gauged,
     Known,
@@ -18,6 +19,7 @@ from pipelines.reports import (
     Verified,
 )
 from pipelines.watching.metrics import exposition
+from pipelines.watching.progress import log_lines
 from pipelines.watching.status import StatusBoard
 from pipelines.watching.status_fields import FIELDS
 from pipelines.watching.status_screen import plain, screen
@@ -84,6 +86,7 @@ def test_nothing_is_claimed_of_pipelines_that_have_said_nothing() -> None:
         "started_ms": START_MS,
         "is_stopping": False,
         "log_problem": "",
+        "offline_partitions": {},
         "pipelines": {},
     }
 
@@ -123,7 +126,7 @@ def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
 
 
 def paths_of(value: Any, path: str = "") -> list[str]:
-    if not isinstance(value, dict) or path.endswith("positions"):
+    if not isinstance(value, dict) or path.endswith(("positions", "offline_partitions")):
         return [path]
     named = path.rpartition(".")[2] in ("pipelines", "units", "tables", "gauges", "remarks")
     return [
@@ -440,6 +443,22 @@ def test_a_disk_that_refuses_stands_above_everything_else(watched: Watched) -> N
     lines = [plain(line) for line in screen(watched.board.snapshot(), width=120)]
 
     assert lines[0] == "LOG the disk refused a write: no space left on device at /data"
+
+
+def test_partitions_that_the_disk_fails_stand_above_everything_else_with_their_reasons(
+    watched: Watched,
+) -> None:
+    watched.unit_is("source", State.RUNNING)
+    reasons = {TopicPartition("shop.orders", index): "a batch is damaged" for index in range(12)}
+
+    watched.board.offline = lambda: reasons
+    snapshot = watched.board.snapshot()
+    lines = [plain(line) for line in screen(snapshot, width=120)]
+
+    assert snapshot["offline_partitions"]["shop.orders-11"] == "a batch is damaged"
+    assert lines[0] == "LOG shop.orders-0 is offline: a batch is damaged"
+    assert lines[5] == "LOG 7 more partitions offline; --json shows them"
+    assert log_lines(snapshot)[0] == "the log: shop.orders-0 is offline: a batch is damaged"
 
 
 def test_of_hundreds_of_tables_states_are_counted_and_the_worst_come_first(

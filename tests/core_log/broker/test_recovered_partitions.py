@@ -72,7 +72,8 @@ async def test_a_damaged_partition_keeps_no_other_from_being_served(damaged: str
     everything = {(each.name, index) for each in after.image.topics.values() for index in (0, 1)}
     assert {at for at in everything if after.led(*at) is None} == {(topic, 0)}
     assert after.why_not_led(topic, 0) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "recovery point" in str(after.why_unserved(topic, 0))
+    [(offline, reason)] = after.offline.items()
+    assert offline == (topic, 0) and "recovery point" in reason
     await fill(after, "t", 1, index=1)
     assert (await create(after, "u")).error_code == ErrorCode.NONE
     if topic == "t":

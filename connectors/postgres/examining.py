@@ -62,7 +62,7 @@ async def examine(
             found.append(Finding(error.problem, error.hint))
         found += [each async for each in _about_replication(settings, facts)]
         publication = await publications.look(connection, publication_name(settings, pipeline))
-        tables, about_tables = await examine_tables(connection, settings, pipeline, role=facts.role)
+        tables, about_tables = await examine_tables(connection, settings, pipeline)
         found += about_tables
         found += await _about_the_publication(
             connection, settings, pipeline, facts, publication, tables

@@ -1,6 +1,6 @@
 """What stands in the way of single tables: rights, hidden rows, keys that are not streamed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from connectors.postgres import unstreamed
@@ -8,7 +8,8 @@ from connectors.postgres.catalog import FULL, CapturedTable
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.identities import identity_cure
 from connectors.postgres.looking import look
-from connectors.postgres.naming import few, quote, quoted_table, table_list
+from connectors.postgres.naming import few, quoted_table
+from connectors.postgres.refused import findings_of
 from connectors.postgres.settings import PostgresSettings
 from core_log.errors import HeadwaterError
 from core_log.finding import Finding
@@ -17,9 +18,6 @@ from core_log.table_schema import TableId
 
 TABLES = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
-    pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
-    pg_catalog.has_table_privilege(c.oid, 'SELECT'),
-    pg_catalog.row_security_active(c.oid),
     pg_catalog.pg_has_role(c.relowner, 'USAGE')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
@@ -32,9 +30,6 @@ class ExaminedTable(NamedTuple):
     table: TableId
     kind: str
     persistence: str
-    sees_schema: bool
-    may_select: bool
-    hides_rows: bool
     is_owned: bool
     """Whether our role acts for the owner, as whoever adds it to a publication has to."""
 
@@ -48,8 +43,6 @@ async def examine_tables(
     connection: Connection,
     settings: PostgresSettings,
     pipeline: str,
-    *,
-    role: str,
 ) -> tuple[list[ExaminedTable], list[Finding]]:
     """The tables that would be captured, and what is wrong with them and with others."""
     with in_our_words("the server does not show its tables"):
@@ -61,15 +54,14 @@ async def examine_tables(
         if chosen.matches(str(TableId(schema, name)))
     ]
     tables = [each for each in matching if each.is_streamed]
-    found = list(_about_rights(tables, role))
     about = await unstreamed.look(connection, settings.tables)
-    found += [each for each in about.values() if each is not None]
+    found = [each for each in about.values() if each is not None]
     if not tables:
         found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
     else:
-        left_out, about_keys = await _about_keys(connection, settings, pipeline)
+        left_out, about_captured = await _about_captured(connection, settings, pipeline)
         tables = [each for each in tables if each.table not in left_out]
-        found += about_keys
+        found += about_captured
     return tables, found
 
 
@@ -77,29 +69,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _about_rights(tables: Sequence[ExaminedTable], role: str) -> Iterator[Finding]:
-    def those(condition: Callable[[ExaminedTable], bool]) -> list[TableId]:
-        return [each.table for each in tables if condition(each)]
-
-    if closed := sorted({each.table.namespace for each in tables if not each.sees_schema}):
-        schemas = ", ".join(map(quote, closed))
-        yield Finding(
-            f"role {role} may not look into {', '.join(closed)}",
-            f"GRANT USAGE ON SCHEMA {schemas} TO {quote(role)};",
-        )
-    if unread := those(lambda each: not each.may_select):
-        yield Finding(
-            f"role {role} may not read {few(unread)}",
-            f"GRANT SELECT ON TABLE {table_list(unread)} TO {quote(role)};",
-        )
-    if hidden := those(lambda each: each.hides_rows):
-        yield Finding(
-            f"row security hides rows of {few(hidden)} from role {role}",
-            f"ALTER ROLE {quote(role)} BYPASSRLS;",
-        )
-
-
-async def _about_keys(
+async def _about_captured(
     connection: Connection, settings: PostgresSettings, pipeline: str
 ) -> tuple[set[TableId], list[Finding]]:
     """Which tables are left out, and what is to be said of them and of the others."""
@@ -108,9 +78,7 @@ async def _about_keys(
     except HeadwaterError as error:
         failed = Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")
         return set(), [failed]
-    found = [
-        Finding(f"{each.table} is left out: {each.problem}", each.cure) for each in looked.refused
-    ]
+    found = list(findings_of(looked.refused))
     for each in looked.tables:
         found += _about_partitions(each)
         if not each.schema.key:

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from connectors.postgres import publishing, slots
+from connectors.postgres import publications, publishing, slots
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.connecting import Connection, connect, in_our_words
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.publications import publication_name
 from connectors.postgres.refused import Refused, refused_of
 from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.table_rights import without_rights
 from connectors.postgres.types.book import TypeBook
 
 WAL_END = """
@@ -50,7 +51,9 @@ async def look(connection: Connection, settings: PostgresSettings, pipeline: str
         book = await TypeBook.load(connection, settings)
         catalog = Catalog(settings.tables, settings.keys, publication, book)
         found, refused = await catalog.tables(connection)
-        refused += await refused_of(connection, found, publication)
+        published = await publications.look(connection, publication)
+        refused += await refused_of(connection, found, published)
+        refused += await without_rights(connection, settings, found, published, publication)
     left_out = {each.oid for each in refused}
     return Looked([each for each in found if each.oid not in left_out], refused, catalog)
 

@@ -8,6 +8,7 @@ from connectors.postgres import publications, publishing, slots
 from connectors.postgres.connecting import Connection
 from connectors.postgres.looking import connected, look
 from connectors.postgres.publications import Publication
+from connectors.postgres.refused import findings_of
 from connectors.postgres.settings import PostgresSettings
 from core_log.table_schema import TableId
 
@@ -16,8 +17,10 @@ async def plan(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     name = publications.publication_name(settings, pipeline)
     async with connected(settings) as connection:
         found = await publications.look(connection, name)
-        tables = [each.table for each in (await look(connection, settings, pipeline)).tables]
-        told = await _of_publication(connection, settings, found, name, tables)
+        looked = await look(connection, settings, pipeline)
+        tables = [each.table for each in looked.tables]
+        told = [f"-- {each.problem}: {each.cure}" for each in findings_of(looked.refused)]
+        told += await _of_publication(connection, settings, found, name, tables)
         slot = slots.slot_name(settings, pipeline)
         if await slots.look(connection, slot) is None:
             told.append(_slot_statement(connection, settings, slot))

@@ -10,12 +10,12 @@ from connectors.postgres import publications, published, publishing, slots, unst
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.changing import emptied
 from connectors.postgres.column_names import ColumnNames
-from connectors.postgres.connecting import Connection, connect
+from connectors.postgres.connecting import RIGHTS, Connection, connect
 from connectors.postgres.following import Following
 from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
-from connectors.postgres.looking import Looked, advance, look, wal_end
+from connectors.postgres.looking import Looked, advance, connected, look, wal_end
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.names import Names
 from connectors.postgres.naming import few
@@ -51,7 +51,7 @@ from connectors.postgres.watching import NEW_TABLES, Watch
 from connectors.source import Control, Progress, Remark, SourceContext
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.client.together import let_go, together
-from core_log.errors import HeadwaterError, PositionLost, SourceRejected
+from core_log.errors import HeadwaterError, PositionLost, SourceRejected, SourceUnavailable
 from core_log.finding import Finding
 from core_log.table_schema import TableId
 
@@ -81,6 +81,25 @@ class Reading:
         """What users wanted before the stream was followed."""
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
+        try:
+            async with aclosing(self._batches()) as batches:
+                async for batch in batches:
+                    yield batch
+        except SourceRejected as error:
+            if error.facts.get("sqlstate") == RIGHTS and (lost := await self._lost()):
+                raise SourceUnavailable(
+                    "tables cannot be captured any more", tables=few(lost), why=str(error)
+                ) from None
+            raise
+
+    async def _lost(self) -> list[TableId]:
+        """Tables that this life captures, and the next will leave out."""
+        async with connected(self._settings) as connection:
+            looked = await look(connection, self._settings, self._context.pipeline)
+        known = {each.oid for each in self.tables}
+        return sorted({each.table for each in looked.refused if each.oid in known})
+
+    async def _batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
             line, connection = await together(
                 [self._connect(stack, replication=True), self._connect(stack)]

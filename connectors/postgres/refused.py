@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.connecting import Connection
 from connectors.postgres.identities import (
     NO_IDENTITY,
     OF_VIRTUAL,
@@ -13,15 +13,13 @@ from connectors.postgres.identities import (
     reason_of,
 )
 from connectors.postgres.naming import few
+from connectors.postgres.publications import Publication
 from core_log.finding import Finding
 from core_log.table_schema import TableId
 
 if TYPE_CHECKING:
     from connectors.postgres.catalog import CapturedTable
 
-COVERED = """
-SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s
-"""
 REFUSES = "once published, the server would refuse every UPDATE and DELETE of tables that"
 
 
@@ -37,7 +35,7 @@ class Refused:
 
 
 async def refused_of(
-    connection: Connection, tables: Sequence["CapturedTable"], publication: str
+    connection: Connection, tables: Sequence["CapturedTable"], publication: Publication | None
 ) -> list[Refused]:
     """Those of which changes could not be told apart, or of which the server would refuse them to
     everybody, once it publishes them."""
@@ -66,7 +64,7 @@ def _by_key(table: "CapturedTable") -> Iterator[Refused]:
 
 
 async def _by_identity(
-    connection: Connection, tables: Sequence["CapturedTable"], publication: str
+    connection: Connection, tables: Sequence["CapturedTable"], publication: Publication | None
 ) -> list[Refused]:
     """Only of tables that are not published yet: the others were published by somebody who knew
     what becomes of them."""
@@ -76,7 +74,7 @@ async def _by_identity(
     without = {name: kind for name, kind in kinds.items() if kind in (NO_IDENTITY, OF_VIRTUAL)}
     if not any(name in members for name in without):
         return []
-    covered = await _covered(connection, publication)
+    covered = frozenset[TableId]() if publication is None else publication.covered
     found: dict[TableId, tuple[CapturedTable, str, list[TableId]]] = {}
     for name, kind in without.items():
         table = members.get(name)
@@ -89,10 +87,14 @@ async def _by_identity(
     ]
 
 
-async def _covered(connection: Connection, publication: str) -> set[TableId]:
-    with in_our_words("the server does not show its publications"):
-        cursor = await connection.execute(COVERED, [publication])
-        return {TableId(*row) for row in await cursor.fetchall()}
+def findings_of(refused: Collection[Refused]) -> Iterator[Finding]:
+    """One for all tables that share reason and cure."""
+    tables = dict[tuple[str, str], list[TableId]]()
+    for each in refused:
+        tables.setdefault((each.problem, each.cure), []).append(each.table)
+    for (problem, cure), names in tables.items():
+        are = "is" if len(names) == 1 else "are"
+        yield Finding(f"{few(sorted(names))} {are} left out: {problem}", cure)
 
 
 def finding_of(refused: Collection[Refused]) -> Finding | None:

@@ -1,19 +1,23 @@
 """Follows the stream: one batch after the other, and positions even where nothing happens."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.form_watch import NewForm
 from connectors.postgres.heartbeat import ASKED_PREFIX, Heartbeat
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.notices import heartbeat
 from connectors.postgres.snapshot.backfill import Backfill
 from connectors.postgres.standing import SERVER, STREAM
+from connectors.postgres.table_form import LOST_KEY
 from connectors.postgres.translating import Translated, Translator
 from connectors.postgres.wal.burst import Burst, Message
 from connectors.postgres.wal.stream import WalStream
+from connectors.postgres.watching import Watch
 from connectors.source import Control
 from core_log.changes import ChangeBatch, Notices, Phase, Positions
 from core_log.client.together import let_go
@@ -34,6 +38,7 @@ class Following:
         translator: Translator,
         backfill: Backfill,
         heart: Heartbeat,
+        watch: Watch,
         *,
         pipeline: str,
         server: str,
@@ -46,7 +51,8 @@ class Following:
         """`end`: where to stop, where the stream is not to be followed for ever. `awaits_paused`:
         not before the reading of every table that is paused has gone on, and is over."""
         self._stream, self._translator, self._heart = stream, translator, heart
-        self._backfill = backfill
+        self._backfill, self._watch = backfill, watch
+        watch.forms.told = self.altered
         self._pipeline, self._server = pipeline, server
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
         self._awaits_paused = awaits_paused
@@ -65,6 +71,25 @@ class Following:
 
     async def control(self, control: Control) -> None:
         await self._backfill.control(control)
+
+    def altered(self, tables: Sequence[NewForm]) -> None:
+        """Tables have other forms by now; some are to be read again for it."""
+        for each in tables:
+            if each.captured is not None:
+                self._read_again(each.captured, each.why, after=each.after)
+
+    def _read_again(self, table: CapturedTable, why: str, *, after: int) -> None:
+        """A table without the key that it had waits for one."""
+        captures = self._translator.captures
+        if why == LOST_KEY:
+            captures.hold(table.oid)
+            self._watch.hold(table.table)
+        elif captures.holds(table.oid):
+            if not table.schema.key:
+                return
+            captures.let_go(table.oid)
+            self._watch.let_go(table.table)
+        self._backfill.read_again(table, why, after=after)
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
@@ -156,7 +181,7 @@ class Following:
             captures.has_new_form = False
             self._heart.look_soon()
         for table, (why, after) in captures.take_rereads():
-            self._backfill.read_again(table, why, after=max(after, self._reached))
+            self._read_again(table, why, after=max(after, self._reached))
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:

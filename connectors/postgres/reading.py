@@ -6,7 +6,14 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
-from connectors.postgres import publications, published, publishing, slots, unstreamed
+from connectors.postgres import (
+    lost_keys,
+    publications,
+    published,
+    publishing,
+    slots,
+    unstreamed,
+)
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.changing import emptied
 from connectors.postgres.column_names import ColumnNames
@@ -16,6 +23,7 @@ from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
 from connectors.postgres.looking import Looked, advance, connected, look, wal_end
+from connectors.postgres.lost_keys import awaits_key, held_of
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.names import Names
 from connectors.postgres.naming import few
@@ -108,13 +116,13 @@ class Reading:
                 return
             standing = await self._stand(line)
             check_origin(self._settings.origin, standing.server.version)
-            before, looked = await self._look(connection)
+            before, looked, held = await self._look(connection)
             tables = looked.tables
-            left = self._gone(before, looked)
+            left = self._gone(before, looked, held)
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
-            entries = await self._publish(connection, tables, left, before)
-            watch = self._watch(looked, entries)
+            entries = await self._publish(connection, tables, held, left, before)
+            watch = self._watch(looked, held, entries)
             await watch.look_at_first(connection, before)
             reader = self._reader(standing)
             positions, keys = dict(self._resume_from), Keys.begun(self._resume_from, tables)
@@ -136,13 +144,18 @@ class Reading:
                         positions |= batch.positions
                         yield batch
             news = {**keys.news(), **await watch.forms.parts_at_start(positions, connection)}
-            if left or back or news or positions.get(published.PART) != entries:
+            news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
+            if left or back or news or held or positions.get(published.PART) != entries:
                 since = await wal_end(connection) if back else 0
-                again = Ledger(since=since).text()
-                changed = {**left, **news, **{part_of(each.table): again for each in back}}
+                anew = Ledger(since=since).text()
+                changed = {**left, **news, **{part_of(each.table): anew for each in back}}
                 changed[published.PART] = entries
                 positions |= changed
-                yield ChangeBatch(self._emptied(back, reader, start), changed)
+                yield ChangeBatch(
+                    self._emptied(back, reader, start),
+                    changed,
+                    replacements=lost_keys.pending(held),
+                )
             self._say_read(tables, positions)
             names = Names.begun(
                 {} if standing.start is None else self._resume_from,
@@ -150,9 +163,8 @@ class Reading:
                 back=back,
                 is_followed=self._may_read,
             )
-            translator = self._translator(connection, looked, keys, names, reader, watch)
+            translator = self._translator(connection, looked, held, keys, names, reader, watch)
             backfill = Backfill(reader, looked.catalog, tables, positions, reads_new=self._may_read)
-            watch.forms.told = backfill.altered
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
@@ -161,8 +173,11 @@ class Reading:
             if self._stops_after_rows and following.has_read_all:
                 await slots.drop(connection, self._slot, ends_reader=True)
 
-    async def _look(self, connection: Connection) -> tuple[Publication | None, Looked]:
-        """The publication comes first, so that whoever changes it from here on is noticed."""
+    async def _look(
+        self, connection: Connection
+    ) -> tuple[Publication | None, Looked, list[CapturedTable]]:
+        """The publication comes first, so that whoever changes it from here on is noticed. The
+        last are tables that wait for a key."""
         publication = await publications.look(connection, self._publication)
         looked = await look(connection, self._settings, self._context.pipeline)
         if not looked.tables:
@@ -177,8 +192,10 @@ class Reading:
                 **({"why": "; ".join(each.problem for each in found)} if found else {}),
                 hint=" ".join(each.cure for each in found) or "correct `tables` of the source",
             )
+        held = held_of(self._resume_from, looked.tables) if self._may_read else []
+        looked = looked._replace(tables=[each for each in looked.tables if each not in held])
         self.tables = looked.tables
-        return publication, looked
+        return publication, looked, held
 
     async def _as_they_are_now(
         self, connection: Connection, tables: Sequence[CapturedTable]
@@ -215,17 +232,18 @@ class Reading:
                 logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
         self._wishes = []
 
-    def _gone(self, before: Publication | None, looked: Looked) -> dict[str, str]:
+    def _gone(
+        self, before: Publication | None, looked: Looked, held: Sequence[CapturedTable]
+    ) -> dict[str, str]:
         """Changes that are published and left out are missed, whoever they are of."""
         streamed = frozenset[TableId]() if before is None else before.covered
         skipped = [each.table for each in looked.refused if each.table in streamed]
-        return gone(self._resume_from, looked.tables, skipped)
+        return gone(self._resume_from, [*looked.tables, *held], skipped)
 
-    def _watch(self, looked: Looked, entries: str) -> Watch:
-        forms = FormWatch.of(
-            self._resume_from, looked.tables, looked.catalog, may_read=self._may_read
-        )
-        numbers = {each.table: each.oid for each in looked.tables}
+    def _watch(self, looked: Looked, held: Sequence[CapturedTable], entries: str) -> Watch:
+        watched = [*looked.tables, *held]
+        forms = FormWatch.of(self._resume_from, watched, looked.catalog, may_read=self._may_read)
+        numbers = {each.table: each.oid for each in watched}
         return Watch(
             self._settings,
             self._context,
@@ -234,6 +252,7 @@ class Reading:
             entries,
             forms,
             looked.refused,
+            [each.table for each in held],
         )
 
     def _reader(self, standing: Standing) -> Reader:
@@ -295,12 +314,13 @@ class Reading:
         self,
         connection: Connection,
         tables: Sequence[CapturedTable],
+        held: Sequence[CapturedTable],
         left: Collection[str],
         before: Publication | None,
     ) -> str:
         """Returns what is to stand in the position of it."""
         names = [each.table for each in tables]
-        spared = [part.removeprefix(PREFIX) for part in left]
+        spared = [part.removeprefix(PREFIX) for part in (*left, *(part_of(t.table) for t in held))]
         done = await publishing.keep(
             connection, self._settings, self._publication, names, spared=spared
         )
@@ -321,7 +341,8 @@ class Reading:
         """Tables that are to be emptied and read again, as changes of them have been missed.
         Raises where the file does not say so."""
         back = returned(self._resume_from, tables)
-        missed = published.missed_of(self._resume_from, found, tables)
+        kept = [each for each in tables if not awaits_key(self._resume_from, each.table)]
+        missed = published.missed_of(self._resume_from, found, kept)
         if not missed:
             return back
         if self._settings.snapshot.mode == "never":
@@ -407,6 +428,7 @@ class Reading:
         self,
         connection: Connection,
         looked: Looked,
+        held: Sequence[CapturedTable],
         keys: Keys,
         names: Names,
         reader: Reader,
@@ -430,6 +452,7 @@ class Reading:
                 names,
                 watch.forms,
                 refused=looked.refused,
+                held=held,
                 column_names=ColumnNames.begun(self._resume_from),
                 may_replace=self._may_read,
                 told=watch.refuse,
@@ -475,6 +498,7 @@ class Reading:
             translator,
             backfill,
             Heartbeat(settings, self._context, slot=self._slot, watch=watch),
+            watch,
             pipeline=self._context.pipeline,
             server=standing.server.part,
             start=start,
@@ -483,3 +507,15 @@ class Reading:
             end=end,
             awaits_paused=self._stops_after_rows and not self._context.until_end,
         )
+
+
+async def _of_lost_keys(
+    positions: Positions,
+    tables: Sequence[CapturedTable],
+    held: Sequence[CapturedTable],
+    connection: Connection,
+) -> dict[str, str]:
+    """Parts of the position, which say from where on their rows may be read."""
+    after = await wal_end(connection)
+    cured = lost_keys.parts_of_cured(positions, tables, after=after)
+    return cured | lost_keys.parts_of_held(positions, held, after=after)

@@ -19,7 +19,7 @@ from connectors.postgres.names import Names
 from connectors.postgres.questions import Questions
 from connectors.postgres.refused import Refused
 from connectors.postgres.snapshot.ledger import Ledger, part_of
-from connectors.postgres.table_form import OTHER_KEY, TableForm
+from connectors.postgres.table_form import LOST_KEY, OTHER_KEY, TableForm
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
@@ -154,13 +154,14 @@ class Captures:
         forms: FormWatch,
         *,
         refused: Iterable[Refused] = (),
+        held: Iterable[CapturedTable] = (),
         column_names: ColumnNames | None = None,
         may_replace: bool = True,
         told: Callable[[Refused], None] | None = None,
     ) -> None:
-        """`refused`: tables that are left out in this life. `may_replace`: whether a table with
-        another key, or one of which changes were left out, can be read again. `told` hears of
-        those that are left out from a change on."""
+        """`refused`: tables that are left out in this life. `held`: those without a key that had
+        one. `may_replace`: whether a table with another key, or one of which changes were left
+        out, can be read again. `told` hears of those that are left out from a change on."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names, self._forms = keys, names, forms
         self._numbered: dict[int, _Numbered] = {}
@@ -177,6 +178,9 @@ class Captures:
         self._rereads: dict[int, Reread] = {}
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
+        self._held = set[int]()
+        for each in held:
+            self.hold(each.oid)
         self.has_new_form = False
         """The stream has told of a table in another form; whoever asks takes it back."""
 
@@ -187,6 +191,20 @@ class Captures:
                 self._keys.learn(oid, schema.key)
                 del self._tables[oid]
                 self._known.pop(oid, None)
+
+    def hold(self, oid: int) -> None:
+        """Changes of the table are left out until it has a key again and was read anew."""
+        self._held.add(oid)
+        self._known.pop(oid, None)
+        self._keys.learn(oid, ())
+
+    def holds(self, oid: int) -> bool:
+        return oid in self._held
+
+    def let_go(self, oid: int) -> None:
+        """The table has a key: its changes go on once its rows are read."""
+        self._held.discard(oid)
+        self._tables.pop(oid, None)
 
     def news(self, lsn: int) -> Positions:
         """What is to go along with the position there, so that nothing of it is forgotten."""
@@ -227,7 +245,7 @@ class Captures:
         known = self._known.get(relation.oid)
         if known is not None and (known[0] is relation or known[0] == relation):
             return known[1]
-        if relation.oid in self._refused:
+        if relation.oid in self._refused or relation.oid in self._held:
             return None
         name = str(table_of(relation))
         is_chosen = self._chosen.matches(name)
@@ -244,17 +262,23 @@ class Captures:
         if self.may_replace and self._column_names.differ(relation.oid, names):
             await self._look_for_lost_columns(relation, names)
         capture = self._remember(relation)
-        if capture is not None:
-            by_name = _numbers_by_name(relation, self._tables.get(relation.oid))
-            numbered = map(NamedColumn, names, by_name)
-            self._column_names.saw(relation.oid, [*numbered])
         if capture is None:
             self._leave_out(relation)
-        elif self._awaits_replacement(relation.oid, capture.schema):
+            return None
+        by_name = _numbers_by_name(relation, self._tables.get(relation.oid))
+        numbered = map(NamedColumn, names, by_name)
+        self._column_names.saw(relation.oid, [*numbered])
+        return await self._under_its_key(relation, capture)
+
+    async def _under_its_key(self, relation: Relation, capture: Capture) -> Capture | None:
+        """None where records of another key, or without one, would come into the topic."""
+        if self._has_lost_key(relation.oid, capture.schema):
+            await self._lose_key(relation.oid, capture.schema)
+            return None
+        if self._awaits_replacement(relation.oid, capture.schema):
             self._known[relation.oid] = (relation, None)
             return None
-        else:
-            self._keys.learn(relation.oid, capture.schema.key)
+        self._keys.learn(relation.oid, capture.schema.key)
         return capture
 
     def _awaits_replacement(self, oid: int, schema: TableSchema) -> bool:
@@ -263,10 +287,18 @@ class Captures:
         before = self._keys.of(oid)
         if before in (None, schema.key) or not (schema.key and self.may_replace):
             return False
-        if self._catalog.chooses_key(schema.table):
+        if before and self._catalog.chooses_key(schema.table):
             return False
         self._read_again(oid, schema.table, OTHER_KEY, after=0)
         return True
+
+    def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:
+        return self.may_replace and not schema.key and bool(self._keys.of(oid))
+
+    async def _lose_key(self, oid: int, schema: TableSchema) -> None:
+        self.hold(oid)
+        after = await wal_end(await self._questions.connection())
+        self._read_again(oid, schema.table, LOST_KEY, after=after)
 
     async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
         """Rows that were written while a column had another name lack its value."""

@@ -18,6 +18,7 @@ PREFIX = "form/"
 """Before a table's name, the part of the position that holds its form."""
 FORMAT_VERSION = 1
 OTHER_KEY = "the key of the table was changed"
+LOST_KEY = "the table has lost its key"
 
 FORMS = """
 WITH RECURSIVE tree AS (
@@ -227,8 +228,10 @@ def why_read_again(then: TableForm, now: TableForm) -> str:
     """What has become of the table that its stream does not bring; empty where it brings all."""
     if then.oid != now.oid:
         return ""  # another table, which is read in any case
+    if then.key and not now.key:
+        return LOST_KEY
     if _has_other_key(then, now):
-        return OTHER_KEY if now.key else ""
+        return OTHER_KEY
     return (
         _leaves_differ(then, now)
         or _attributes_differ(then, now)

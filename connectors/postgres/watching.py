@@ -1,8 +1,8 @@
 """Looks, beside the stream, whether the server still sends what it was asked for."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
-from connectors.postgres import looking, publications, published, unstreamed
+from connectors.postgres import looking, lost_keys, publications, published, unstreamed
 from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.naming import few, quoted_table
@@ -15,6 +15,7 @@ from core_log.patterns import Patterns
 from core_log.table_schema import TableId
 
 NEW_TABLES, FILTERED, REFUSED = "new tables", "filtered tables", "refused tables"
+HELD = "tables without their key"
 """What its remarks are about."""
 LOOK_MS = 60_000
 """How often it looks for new tables, and for others of the same name: a database may have many."""
@@ -38,13 +39,15 @@ class Watch:
         entries: str,
         forms: FormWatch,
         refused: Sequence[Refused] = (),
+        held: Iterable[TableId] = (),
     ) -> None:
         """`tables`: to their numbers. `entries`: what stands in the position of how they are
-        published. `refused`: tables that are left out until they are cured."""
+        published. `refused`: tables that are left out until they are cured. `held`: those that are
+        left out until they have a key again."""
         self.forms = forms
         self._context, self._publication = context, publication
         self._chosen, self._tables = Patterns(settings.tables), list(tables)
-        self._numbers, self._refused = tables, refused
+        self._numbers, self._refused, self._held = tables, refused, set(held)
         self._settings = settings
         self._positions = {published.PART: entries}
         self._said: dict[str, Finding | None] = {}
@@ -87,6 +90,7 @@ class Watch:
     ) -> None:
         """Before anything is read, which may take long."""
         self._say(REFUSED, finding_of(self._refused))
+        self._say(HELD, lost_keys.finding_of(self._held))
         await self._look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
@@ -95,6 +99,15 @@ class Watch:
         """From now on its changes are left out; once it can be captured, it is read again."""
         self._refused = [*self._refused, refused]
         self._say(REFUSED, finding_of(self._refused))
+
+    def hold(self, table: TableId) -> None:
+        self._held.add(table)
+        self._say(HELD, lost_keys.finding_of(self._held))
+
+    def let_go(self, table: TableId) -> None:
+        """It has a key, if it had none, and is read again."""
+        self._held.discard(table)
+        self._say(HELD, lost_keys.finding_of(self._held))
 
     async def _cured(self, connection: Connection) -> list[TableId]:
         """Tables that were left out and need not be any more; of the others it is said why now."""

@@ -83,12 +83,16 @@ class Replacements:
         for each in batch.replacements:
             if each.phase is Phase.COMPLETE:
                 continue
-            if each.phase is Phase.STARTED and await self._has_other_key(each.schema):
+            has_other_key = await self._has_other_key(each.schema)
+            if each.phase is Phase.STARTED and has_other_key:
                 part, schema = await self._switch(each.schema, touched, now_ms=now_ms)
                 found |= part
                 switched.add(self.encoder.topics.name_of(each.schema.table))
                 schemas.append(schema)
-            partitions = await self.encoder.partitions_of(each.schema)
+            if each.phase is Phase.PENDING and has_other_key:
+                partitions = await self._present_partitions(each.schema)
+            else:
+                partitions = await self.encoder.partitions_of(each.schema)
             bounds = await self.log.bounds(partitions)
             ends = {part.partition: bounds[part].end for part in partitions}
             topic_id = await self.log.topic_id(partitions[0].topic)
@@ -122,8 +126,7 @@ class Replacements:
         """Records of another key get another topic, which the source fills by itself."""
         topics = self.encoder.topics
         first, former = topics.first_name_of(schema.table), topics.name_of(schema.table)
-        count = await self.log.partition_count(former)
-        ends = await self._ends([TopicPartition(former, each) for each in range(count)])
+        ends = await self._ends(await self._present_partitions(schema))
         ends |= {part.partition: each.end for part, each in touched.items() if part.topic == former}
         next_topic = self.generations.next_topic(first)
         switch = Switch(former, next_topic, ends, {}, {}, is_filled=False)
@@ -131,6 +134,11 @@ class Replacements:
         stored = await self.encoder.switch(schema, self.generations, now_ms=now_ms)
         logger.info("%s goes on in %s, since it has another key", schema.table, next_topic)
         return line_part(first, self.generations.lines[first]), stored
+
+    async def _present_partitions(self, schema: TableSchema) -> list[TopicPartition]:
+        topic = self.encoder.topics.name_of(schema.table)
+        count = await self.log.partition_count(topic)
+        return [TopicPartition(topic, each) for each in range(count)]
 
     async def _ends(self, partitions: Sequence[TopicPartition]) -> dict[int, int]:
         """Where the committed records of partitions end. A marker stands behind the last."""

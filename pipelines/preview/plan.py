@@ -15,6 +15,8 @@ from core_log.table_failures import failure_of
 from core_log.table_schema import TableId, TableSchema
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import NONE, Generations, load_generations
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import replacements_of
 from pipelines.journal.schemas import StoredSchema, every_topic_of
 from pipelines.loops.build import make_sink, make_source, row_estimates, topic_rules, wire_of
 from pipelines.loops.topics import partitions_for
@@ -189,6 +191,7 @@ async def differences(
 ) -> list[Difference]:
     """What an edited file asks of topics that are there already."""
     rules, wire, found = topic_rules(loaded, generations), wire_of(loaded), []
+    pending = replacements_of(await load_positions(log, loaded.name))
     droppings = [(RuleTables(rule), rule) for rule in loaded.spec.transform if rule.drop]
     for schema in schemas:
         topic = rules.topic_of(schema)
@@ -207,7 +210,7 @@ async def differences(
                 )
             )
         if before.schema.key != schema.key:
-            is_followed = schema.key != () and replaces(source, loaded, schema.table)
+            is_followed = replaces(source, loaded, schema.table) or schema.table in pending
             found.append(
                 Difference(
                     topic.name,

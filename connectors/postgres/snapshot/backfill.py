@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.form_watch import NewForm
 from connectors.postgres.lsn import lsn_text
 from connectors.postgres.snapshot.fetching import Fetching
 from connectors.postgres.snapshot.hold import Hold
@@ -17,6 +16,7 @@ from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader
 from connectors.postgres.snapshot.visibility import Int64s
 from connectors.postgres.snapshot.wishes import Wishes
+from connectors.postgres.table_form import LOST_KEY
 from connectors.source import Control
 from core_log.changes import ChangeBatch, Phase, Positions, Replacement, TableChanges, source_times
 from core_log.table_schema import TableId, TableSchema
@@ -76,7 +76,7 @@ class Backfill:
 
     def read_again(self, table: CapturedTable, why: str, *, after: int) -> None:
         """Its rows replace those of the log, once the stream has come to `after` and the table has
-        been left alone for a while."""
+        been left alone for a while; where it has lost its key, not before it has one."""
         running = self._jobs.of(table)
         held = Ledger(oid=table.oid) if running is None else running.ledger
         if running is not None:
@@ -85,8 +85,9 @@ class Backfill:
                 self._outbox.returned += running.hold.given_back()
             running.let_go()
             running.is_over = True
-        again = held.to_be_read_again(why, after=max(after, held.after))
-        self._announce(self._jobs.add(table, again))
+        job = self._jobs.add(table, held.to_be_read_again(why, after=max(after, held.after)))
+        job.is_over = why == LOST_KEY
+        self._announce(job)
 
     def _announce(self, job: Job) -> None:
         """The log hears of it now; it starts once the table was left alone for a while."""
@@ -97,13 +98,6 @@ class Backfill:
         self._outbox.replacements += self._replacement(job, Phase.PENDING)
         self._outbox.stir()
         asyncio.get_running_loop().call_later(settle_ms / 1_000, self._outbox.stir)
-
-    def altered(self, tables: Sequence[NewForm]) -> None:
-        """Tables have other forms by now; some are to be read again for it."""
-        for each in tables:
-            if each.captured is not None:
-                self.read_again(each.captured, each.why, after=each.after)
-        self._outbox.stir()
 
     def _is_due(self, job: Job) -> bool:
         now_ms = self._reader.context.clock.monotonic_ms()
@@ -121,7 +115,8 @@ class Backfill:
     def _replacement(self, job: Job, phase: Phase) -> tuple[Replacement, ...]:
         """A table without a key is emptied as it is read, all at once."""
         schema, why = job.table.schema, job.ledger.reread
-        return (Replacement(schema, phase, why),) if job.has_key else ()
+        is_told = job.has_key or why == LOST_KEY
+        return (Replacement(schema, phase, why),) if is_told else ()
 
     def _replaced(self, schema: TableSchema, lsn: int) -> Replacement:
         now_us = self._reader.context.clock.now_ms() * 1_000

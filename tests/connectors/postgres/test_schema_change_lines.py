@@ -16,9 +16,9 @@ from core_log.errors import HeadwaterError
 from scripts.embedded_postgres import embedded_postgres
 from tests.connectors.postgres.schema_change_lines import (
     FOLLOWED,
+    HELD,
     LEFT_OUT,
     LINES,
-    STOPS,
     Line,
 )
 from tests.connectors.postgres.snapshot.folding import Folded
@@ -80,7 +80,7 @@ class World:
             pytest.skip("this version of PostgreSQL does not know it")
         line = self.lines[name]
         topic = line.now.format(t=name)
-        if line.outcome in (LEFT_OUT, STOPS):
+        if line.outcome in (LEFT_OUT, HELD):
             assert len(self.folded.rows(topic)) >= ROWS
             return
         columns = columns_of(self.guest, topic)

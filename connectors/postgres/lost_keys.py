@@ -1,0 +1,74 @@
+"""Tables that have lost their key: each is held alone until it has one, and then read again."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.keys import Keys
+from connectors.postgres.naming import few, quoted_table
+from connectors.postgres.snapshot.ledger import Ledger, part_of
+from connectors.postgres.table_form import LOST_KEY
+from core_log.changes import Phase, Positions, Replacement
+from core_log.finding import Finding
+from core_log.table_schema import TableId
+
+
+def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
+    """Tables without a key of which records with one are in the log."""
+    keys = Keys.begun(positions, ())
+    return [
+        each
+        for each in tables
+        if not each.schema.key and (keys.of(each.oid) or awaits_key(positions, each.table))
+    ]
+
+
+def awaits_key(positions: Positions, table: TableId) -> bool:
+    """Whether it was held, and has not been read since."""
+    ledger = _ledger_of(positions, table)
+    return ledger.reread == LOST_KEY and not ledger.has_begun
+
+
+def parts_of_held(
+    positions: Positions, held: Iterable[CapturedTable], *, after: int
+) -> dict[str, str]:
+    """Parts of the position that say so, as far as these do not."""
+    new = [each for each in held if not awaits_key(positions, each.table)]
+    return {part_of(each.table): _lost(positions, each, after=after) for each in new}
+
+
+def parts_of_cured(
+    positions: Positions, tables: Iterable[CapturedTable], *, after: int
+) -> dict[str, str]:
+    """The same of tables that have a key again: they may have been out of the publication."""
+    cured = [each for each in tables if awaits_key(positions, each.table)]
+    return {part_of(each.table): _lost(positions, each, after=after) for each in cured}
+
+
+def _lost(positions: Positions, table: CapturedTable, *, after: int) -> str:
+    ledger = replace(_ledger_of(positions, table.table), oid=table.oid)
+    return ledger.to_be_read_again(LOST_KEY, after=after).text()
+
+
+def pending(held: Iterable[CapturedTable]) -> tuple[Replacement, ...]:
+    return tuple(Replacement(each.schema, Phase.PENDING, LOST_KEY) for each in held)
+
+
+def finding_of(held: Collection[TableId]) -> Finding | None:
+    if not held:
+        return None
+    tables = sorted(held)
+    full = " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
+    return Finding(
+        f"{few(tables)}: {LOST_KEY}, so changes are left out until it has one",
+        "give it a primary key, or name its key under `keys` of the source and:"
+        f" {full} Until then the server refuses UPDATE and DELETE. The table is then read again by"
+        " itself",
+        is_fatal=False,
+        left_out=tuple(map(str, tables)),
+    )
+
+
+def _ledger_of(positions: Positions, table: TableId) -> Ledger:
+    said = positions.get(part_of(table))
+    return Ledger() if said is None else Ledger.parse(said)

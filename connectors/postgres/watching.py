@@ -69,6 +69,11 @@ class Watch:
                     "captured tables were made anew, or others have taken their names",
                     tables=few(others),
                 )
+            if renamed := self._renamed(there):
+                return SourceUnavailable(
+                    "captured tables have other names by now",
+                    tables=few([f"{before}, now {now}" for before, now in renamed]),
+                )
             if missed := [each for each in missed if each in there]:  # others were dropped
                 return SourceUnavailable(
                     "somebody has changed the publication: it no longer sends all that it did",
@@ -123,6 +128,12 @@ class Watch:
 
     def _is_another(self, table: TableId, there: Mapping[TableId, int]) -> bool:
         return there.get(table, self._numbers[table]) != self._numbers[table]
+
+    def _renamed(self, there: Mapping[TableId, int]) -> list[tuple[TableId, TableId]]:
+        """What their names were, and are."""
+        names = {number: table for table, number in there.items()}
+        found = [(each, names.get(self._numbers[each], each)) for each in self._tables]
+        return [(before, now) for before, now in found if before != now]
 
     async def _there(self, connection: Connection) -> tuple[Mapping[TableId, int], set[TableId]]:
         """Tables whose changes go into the write-ahead log, to their numbers, and others."""

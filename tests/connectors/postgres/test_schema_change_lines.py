@@ -134,8 +134,9 @@ async def _history(world: World, *, is_followed: bool) -> None:
     world.folded.truncates = 0
     if is_followed:
         altering = asyncio.ensure_future(asyncio.to_thread(world.alter))
-        with suppress(HeadwaterError):  # a table that was dropped ends this life
-            await world.live(until_end=False)
+        while (2,) not in world.folded.tables.get("marker", {}):
+            with suppress(HeadwaterError):  # a table that got another name ends a life
+                await world.live(until_end=False)
         await altering
     else:
         world.alter()

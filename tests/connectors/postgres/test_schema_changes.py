@@ -1,12 +1,14 @@
 """A table may change its form in the middle of the stream."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 
+from connectors.postgres import following
 from connectors.postgres.catalog import Catalog
 from connectors.postgres.connecting import connect
 from connectors.postgres.settings import PostgresSettings
@@ -14,8 +16,14 @@ from connectors.postgres.snapshot.ledger import Ledger
 from connectors.postgres.table_form import OTHER_KEY
 from connectors.postgres.types.book import TypeBook
 from core_log.changes import Operation
+from core_log.errors import SourceUnavailable
 from core_log.table_schema import TableSchema
-from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
+from tests.connectors.postgres.snapshot.folding import (
+    Folded,
+    differing,
+    source_of,
+    until_equal,
+)
 from tests.connectors.postgres.stories import Story, short, story
 from tests.databases import Guest
 
@@ -147,6 +155,13 @@ async def test_changes_under_another_primary_key_wait_for_the_table_to_be_read(
     assert Ledger.parse(told.positions["snapshot/public.people"]).reread == OTHER_KEY
 
 
+@pytest.fixture
+def without_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would end the life that follows a table under the name that it had."""
+    monkeypatch.setattr(following, "FIRST_BEAT_SECONDS", 600)
+
+
+@pytest.mark.usefixtures("without_a_beat")
 async def test_a_renamed_table_goes_on_under_its_new_name(guest: Guest) -> None:
     create(guest)
     async with story(guest) as told:
@@ -159,6 +174,7 @@ async def test_a_renamed_table_goes_on_under_its_new_name(guest: Guest) -> None:
     assert [event.table for event in events] == ["people", "persons"]
 
 
+@pytest.mark.usefixtures("without_a_beat")
 async def test_a_table_renamed_to_what_the_file_leaves_out_is_left_out(guest: Guest) -> None:
     create(guest)
     async with story(guest, tables=["public.p*", "!public.private"]) as told:
@@ -169,6 +185,42 @@ async def test_a_table_renamed_to_what_the_file_leaves_out_is_left_out(guest: Gu
         )
 
     assert [event.table for event in events] == ["people"]
+
+
+RENAMES = {
+    "to a name that is chosen": ("ALTER TABLE people RENAME TO persons", "persons"),
+    "to one that is left out": ("ALTER TABLE people RENAME TO private", ""),
+    "into a schema that is left out": ("ALTER TABLE people SET SCHEMA away", ""),
+}
+
+
+@pytest.mark.parametrize("name", RENAMES)
+async def test_a_new_name_is_seen_while_it_runs_and_the_table_read_under_it(
+    guest: Guest, name: str
+) -> None:
+    statement, now = RENAMES[name]
+    create(guest)
+    guest.execute(
+        "CREATE SCHEMA away",
+        "CREATE TABLE planets (id int PRIMARY KEY)",
+        "INSERT INTO people SELECT g, 'x' FROM generate_series(1, 9) g",
+    )
+    folded, tables = Folded(), ["public.p*", "!public.private"]
+    guest.execute("ALTER PUBLICATION headwater_shop ADD TABLE planets")
+    await until_equal(folded, guest, tables=tables)
+
+    source = source_of(guest, tables=tables, heartbeat="200ms")
+    async with aclosing(source.changes(dict(folded.positions))) as batches:
+        await anext(batches)
+        guest.execute(statement)
+        with pytest.raises(SourceUnavailable, match="captured tables have other names by now"):
+            async for batch in batches:
+                folded.take(batch)
+    await until_equal(folded, guest, tables=tables)
+
+    assert set(folded.tables) == {"people", *filter(None, [now])}
+    assert not now or not differing(folded, guest, now)
+    assert len(folded.rows("people")) == 9
 
 
 @pytest.mark.parametrize("meanwhile", ["persons", "private"])

@@ -110,7 +110,10 @@ class Slice:
     heard: Heard = lambda _: None
     """Told by these sinks what they have read of the slice, once that is in the target."""
     is_whole: bool = True
-    """Whether it brings every table to the cut: none is paused, quarantined or lost meanwhile."""
+    """Whether it brings every table to the cut: none is paused, quarantined or lost meanwhile,
+    but for those that are left out."""
+    left_out: frozenset[str] = frozenset()
+    """Topics whose tables their source reads again: at the cut they are of no moment."""
 
     def changes(self) -> AsyncIterator[TableChanges]:
         """The stretch decoded, transformed and routed, in the order of offsets within each

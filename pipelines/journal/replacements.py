@@ -155,6 +155,20 @@ def mixed_in(positions: Positions, topic_id: str) -> list[Mixed]:
     ]
 
 
+def topics_of_no_moment(
+    positions: Positions, stands: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
+) -> set[str]:
+    """Of those in which somebody stands: what he has is no state of their tables' source."""
+    found = set[str]()
+    for stored in _stored(positions):
+        ends = {part.partition: end for part, end in stands.items() if part.topic == stored.topic}
+        is_same = topic_ids.get(stored.topic) == stored.topic_id
+        stretches = (*stored.former, stored.mixed) if is_same and ends else ()
+        if not stored.has_ended or any(each.has(ends) for each in stretches):
+            found.add(stored.topic)
+    return found
+
+
 def beginnings_of(positions: Positions, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
     """From where on the records of these very topics are their whole tables."""
     return {

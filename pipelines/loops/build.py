@@ -275,6 +275,7 @@ def delivery_of(
         topics=topics,
         split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped),
         beginnings=beginnings,
+        tells_moments=getattr(part.settings, "consistent_cut", False),
     )
     return Delivery(
         pipeline=loaded.name,

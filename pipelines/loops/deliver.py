@@ -300,7 +300,7 @@ def _without(part: Slice, topics: set[str]) -> Slice:
         part,
         start={each: stand for each, stand in part.start.items() if each.topic not in topics},
         end={each: stand for each, stand in part.end.items() if each.topic not in topics},
-        is_whole=False,
+        is_whole=part.is_whole and topics <= part.left_out,
     )
 
 

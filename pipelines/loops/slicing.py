@@ -12,6 +12,8 @@ from core_log.log import Kept, Log, TopicPartition
 from pipelines.journal.commits import Commit, commits_home
 from pipelines.journal.control import desired
 from pipelines.journal.generations import Generations, load_generations
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import topics_of_no_moment
 from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.boundaries import Boundaries
 from pipelines.loops.crossing import Crossings
@@ -49,10 +51,12 @@ class Slicer:
         topics: Collection[str] | None = None,
         split_reader: SplitReader | None = None,
         beginnings: Mapping[TopicPartition, int] | None = None,
+        tells_moments: bool = False,
     ) -> None:
         """`topics`: only these, where not all of the pipeline are wanted. `beginnings`: where a
-        target that holds nothing of a partition begins, if that is not at offset 0."""
-        self._beginnings = beginnings or {}
+        target that holds nothing of a partition begins, if that is not at offset 0.
+        `tells_moments`: whether slices say of which tables they end at no moment."""
+        self._beginnings, self._tells_moments = beginnings or {}, tells_moments
         self._log, self._pipeline, self._limits = log, pipeline, limits
         self._wanted = topics
         self._read, self._clock = read, clock
@@ -339,6 +343,7 @@ class Slicer:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
         topics = {partition.topic for partition in moves}
+        left_out = await self._of_no_moment({**self._stands, **moves})
         return Slice(
             log=self._log,
             start={part: self._stand(part, self._stands.get(part, 0)) for part in moves},
@@ -348,18 +353,32 @@ class Slicer:
             truncated=frozenset(self._truncated & topics),
             kept=kept,
             split_reader=self._split_reader,
-            is_whole=self._are_all_at_the_cut(moves),
+            is_whole=self._are_all_at_the_cut(moves, left_out),
+            left_out=left_out,
         )
 
-    def _are_all_at_the_cut(self, moves: Mapping[TopicPartition, int]) -> bool:
+    async def _of_no_moment(self, stands: Mapping[TopicPartition, int]) -> frozenset[str]:
+        """Topics, with those before them, of tables that their source reads again."""
+        if not self._tells_moments:
+            return frozenset()
+        positions = await load_positions(self._log, self._pipeline)
+        found = topics_of_no_moment(positions, stands, self._topic_ids)
+        return frozenset(self._generations.line_of(found))
+
+    def _are_all_at_the_cut(
+        self, moves: Mapping[TopicPartition, int], left_out: Collection[str]
+    ) -> bool:
         """Once the target stands where this leads; of what was held before this began it is only
         known when every boundary of then is passed."""
         stands = {**self._stands, **moves}
-        if self._lost or any(end > stands.get(part, 0) for part, end in self._boundary.items()):
+        ends = {part: end for part, end in self._boundary.items() if part.topic not in left_out}
+        is_lost = bool(self._lost.keys() - left_out)
+        if is_lost or any(end > stands.get(part, 0) for part, end in ends.items()):
             return False
         return not self._forgets or not any(
             self._is_beyond(end, max(self._boundary.get(part, 0), stands.get(part, 0)))
             for part, end in self._decided.items()
+            if part.topic not in left_out
         )
 
     def _lose_what_aged_out(self, kept: Mapping[TopicPartition, Kept]) -> None:

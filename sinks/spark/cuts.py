@@ -21,6 +21,8 @@ class TablesAt:
 
     cut: Cut
     versions: Mapping[TableId, int]
+    left_out: frozenset[TableId] = frozenset()
+    """Tables that have none, as their source was reading them again."""
 
 
 def tables_at(
@@ -39,7 +41,7 @@ def tables_at(
     for entry in reversed(Ledger(place.store, pipeline=pipeline, sink=sink).entries()):
         held = entry.cut
         if held is not None and entry.versions and (cut is None or held.offset <= cut):
-            return TablesAt(held, entry.versions)
+            return TablesAt(held, entry.versions, entry.left_out)
     raise SinkRejected(
         "no consistent cut is known there",
         hint="set `consistent_cut: true` in the sink",

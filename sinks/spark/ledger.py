@@ -38,6 +38,8 @@ class Entry:
     cut: Cut | None = None
     versions: Mapping[TableId, int] = field(default_factory=dict)
     """Which versions of the tables belong together at the cut."""
+    left_out: frozenset[TableId] = frozenset()
+    """Tables that the source was reading again then."""
     recipe: str = ""
     """By what the table is made, beside a copy."""
 
@@ -125,6 +127,7 @@ def _encode(entry: Entry) -> bytes:
             "positions": dict(cut.positions),
         },
         "versions": [[*table, version] for table, version in sorted(entry.versions.items())],
+        "left_out": [[*table] for table in sorted(entry.left_out)],
         "recipe": entry.recipe,
     }
     return json.dumps(document).encode()
@@ -142,6 +145,7 @@ def _decode(document: Mapping[str, Any]) -> Entry:
         feeds={topic: (TableId(*table), id) for topic, (table, id) in document["feeds"].items()},
         cut=None if cut is None else Cut(cut["offset"], cut["committed_ms"], cut["positions"]),
         versions={TableId(*each[:2]): each[2] for each in document["versions"]},
+        left_out=frozenset(TableId(*each) for each in document.get("left_out", ())),
         recipe=document.get("recipe", ""),
     )
 

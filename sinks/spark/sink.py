@@ -320,11 +320,13 @@ class SparkSink:
                 passed[each] = Passed(part.end[each], since)
             belong_together = self._settings.consistent_cut and part.is_whole
             versions = self._versions(head) if belong_together else {}
+            left_out = {head.feeds[each][0] for each in part.left_out & head.feeds.keys()}
             entry = replace(
                 next_entry(head, writer=self._writer),
                 passed=passed,
                 cut=part.cut,
-                versions=versions,
+                versions={each: at for each, at in versions.items() if each not in left_out},
+                left_out=frozenset(left_out & versions.keys()),
             )
             if self._ledger.add(entry):
                 return

@@ -15,11 +15,21 @@ from core_log.log import TopicPartition
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
 from pipelines.loops import replacement
+from pipelines.loops.slicing import SliceLimits, Slicer
 from pipelines.proving.as_of import OffsetsAsOf
 from pipelines.proving.moments import moment_of
 from pipelines.proving.rereads import check_not_reread
+from sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import PIPELINE, Change, ScriptedSource, World, schema_of, tables_of
+from tests.pipelines.flow import (
+    PIPELINE,
+    Change,
+    MemorySink,
+    ScriptedSource,
+    World,
+    schema_of,
+    tables_of,
+)
 
 KEYS = range(6)
 CHANGES = st.tuples(
@@ -155,6 +165,45 @@ async def test_no_moment_is_told_between_the_news_of_a_replacement_and_its_end()
     assert told_behind == [*told_within, *range(mixed.until[0], told_behind[-1] + 1)]
     assert len(before) <= mixed.since[0] < mixed.until[0] - len(KEYS) + 1
     await check_not_reread(world.log, PIPELINE, [schema_of("orders").table])
+
+
+async def test_a_slice_says_of_which_table_it_ends_at_no_moment() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a"), ("items", "c", 1, "a")]
+                                      for key in KEYS]  # fmt: skip
+    history = History(before, frozenset({1}), [])
+    world = ReplacedWorld(Beginning(history.before, history.lost, []), partitions=1)
+    topic = f"{PIPELINE}.public.orders"
+
+    await world.run(Fuse())
+    within = await slice_of(world, tells_moments=True)
+    held = await slice_of(world, tells_moments=True, held=[topic])
+    unasked = await slice_of(world, tells_moments=False, held=[topic])
+    world.history = history
+    await world.run(Fuse())
+    behind = await slice_of(world, tells_moments=True)
+
+    assert (within.is_whole, within.left_out) == (True, frozenset({topic}))
+    assert (held.is_whole, held.left_out) == (True, frozenset({topic}))
+    assert (unasked.is_whole, unasked.left_out) == (False, frozenset())
+    assert (behind.is_whole, behind.left_out) == (True, frozenset())
+
+
+async def slice_of(world: ReplacedWorld, *, tells_moments: bool, held: Sequence[str] = ()) -> Slice:
+    """All that the log holds, but for what is held."""
+    reader = world.delivery(MemorySink(world.target, Fuse()), records=1).reader
+    slicer = Slicer(
+        world.log,
+        PIPELINE,
+        limits=SliceLimits(records=1 << 20, bytes=1 << 30, wait_ms=0),
+        read=reader.read,
+        clock=world.clock,
+        tells_moments=tells_moments,
+    )
+    await slicer.start({})
+    slicer.hurry()
+    while True:
+        if (part := await slicer.next(held)) is not None:
+            return part
 
 
 class Beginning(History):

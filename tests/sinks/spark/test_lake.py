@@ -217,6 +217,22 @@ async def test_all_tables_can_be_opened_at_one_cut(tmp_path: Path) -> None:
     assert (first.cut.offset, first.versions) == (2, {TABLE: 0, of_items: 0})
 
 
+async def test_a_cut_leaves_a_table_out_that_its_source_reads_again(tmp_path: Path) -> None:
+    bench, orders = bench_of(tmp_path, consistent_cut=True), ScriptedTopic()
+    items = ScriptedTopic("shop.public.items", "topic-2")
+    shape = schema_of("public.items", id=pa.int64(), price=pa.int64())
+    orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    items.append(shape, ("c", {"id": 1, "price": 1}))
+    await applied(bench, orders, items)
+    items.append(shape, ("c", {"id": 2, "price": 2}))
+
+    await bench.sink().apply(replace(items.slice(), left_out=frozenset({orders.name})))
+
+    newest = tables_at(bench.path, pipeline="shop")
+    assert newest.versions == {TableId("public", "items"): 1}
+    assert newest.left_out == {TABLE}
+
+
 async def test_plain_files_hold_every_change(tmp_path: Path) -> None:
     from pyarrow import dataset
 

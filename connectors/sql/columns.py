@@ -8,9 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import SourceRejected
+from core_log.rows.time_text import text_to_times
 from core_log.table_schema import TableSchema
 
 TRUE, FALSE = pa.array(["t", "1", "true"]), pa.array(["f", "0", "false"])
+END_OF_DAY = r"^24:00:00(\.0+)?$"
+"""A time of day that no clock shows."""
 
 
 def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -69,9 +72,9 @@ def _parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
             return _truths(texts)
         if pa.types.is_binary(kind):
             return unhex(texts)
-        if pa.types.is_time(kind):  # there is no cast of its own
-            dated = pc.binary_join_element_wise("1970-01-01", texts, " ")
-            return dated.cast(pa.timestamp("us")).cast(kind)
+        if pa.types.is_time(kind):
+            ended = pc.replace_substring_regex(texts, END_OF_DAY, "24:00:00")
+            return text_to_times(pc.binary_join_element_wise(ended, "Z", ""), kind)
     return texts.cast(kind)
 
 

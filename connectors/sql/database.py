@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connectors.sql.columns import batch_of, columns_of, unhex
+from connectors.sql.columns import batch_of, columns_of
 from connectors.sql.lag import check_lag
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.types import Reading, reading_of
@@ -18,6 +18,7 @@ from core_log.database_address import engine_at
 from core_log.database_refusals import place_of, refused
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from core_log.patterns import Patterns
+from core_log.rows.time_text import times_to_text
 from core_log.table_schema import TableId, TableSchema
 
 BLOCK_BYTES_MAX = (1 << 31) - 1
@@ -43,6 +44,18 @@ WHERE table_schema = coalesce(:namespace, database()) AND table_name = :name
 """,
 }
 """What a database knows by itself; others are asked to count."""
+
+
+REASONS: dict[str | int | None, str] = {
+    "42501": "our user has no right to read it",
+    1142: "our user has no right to read it",
+    1143: "our user has no right to read all of its columns",
+    "42P01": "it is not there any more",
+    "42703": "a column is not there any more",
+    1146: "it is not there any more",
+    1054: "a column is not there any more",
+}
+"""By PostgreSQL's and MySQL's own codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +99,10 @@ class Database:
             try:
                 for table, where in self._names(inspector):
                     try:
-                        found.append(self._table(inspector, table, where))
+                        with self._translated(str(table)):
+                            found.append(self._table(inspector, table, where))
                     except SourceRejected as error:
+                        connection.rollback()
                         self.refused[table] = error
             finally:
                 connection.rollback()
@@ -313,6 +328,14 @@ class Database:
             cause = getattr(error, "orig", None) or error
             if not _is_of_driver(cause):
                 raise
+            if table and (reason := _reason_of(cause)):
+                raise SourceRejected(
+                    "the database does not let us read a table",
+                    hint="GRANT SELECT on it to the user in `url` of the source, or leave it out of"
+                    " `tables`",
+                    **facts,
+                    why=reason,
+                ) from None
             kinds = {kind.__name__ for kind in type(cause).__mro__}
             if kinds & {"OperationalError", "InterfaceError"}:
                 self._give_up_connection()
@@ -337,6 +360,16 @@ class Database:
 def _is_of_driver(error: BaseException) -> bool:
     """Python's database drivers have their own `Error`; SQLAlchemy wraps those."""
     return any(kind.__name__ in ("Error", "SQLAlchemyError") for kind in type(error).__mro__)
+
+
+def _reason_of(error: BaseException) -> str:
+    """Why one table cannot be read, where it is that and not the database: some drivers have one
+    kind of error for both."""
+    codes = [getattr(error, "sqlstate", None), *error.args[:1]]
+    known = [REASONS[code] for code in codes if code in REASONS]
+    if not known and str(error).startswith(("no such table", "no such column")):  # SQLite's
+        known = ["it, or a column, is not there any more"]
+    return next(iter(known), "")
 
 
 def names_of(table: TableId) -> tuple[str, ...]:
@@ -378,10 +411,12 @@ def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.Recor
     if not size:
         return pa.RecordBatch.from_pylist([], schema=schema)
     data.seek(0)
-    kinds = {
-        field.name: pa.string() if pa.types.is_binary(field.type) else field.type
+    by_us = {
+        field.name
         for field in schema
+        if pa.types.is_binary(field.type) or pa.types.is_time(field.type)
     }
+    kinds = {field.name: pa.string() if field.name in by_us else field.type for field in schema}
     try:
         found = csv.read_csv(
             data,
@@ -408,11 +443,7 @@ def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.Recor
             hint="leave the column out with `transform: drop`, or correct it at the source",
         ) from None
     columns = [column.combine_chunks() for column in found.columns]
-    columns = [
-        unhex(column) if pa.types.is_binary(field.type) else column
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return batch_of(table.schema, columns)
 
 
 def _last_texts(rows: pa.RecordBatch, table: Table) -> list[str] | None:
@@ -425,6 +456,9 @@ def _last_texts(rows: pa.RecordBatch, table: Table) -> list[str] | None:
 def _text_of(value: pa.Scalar) -> str:
     if pa.types.is_binary(value.type):
         return f"\\x{value.as_py().hex()}"
+    if pa.types.is_time(value.type):
+        text: str = times_to_text(pa.array([value]))[0].as_py()
+        return text.removesuffix("Z")
     return str(value.cast(pa.string()))
 
 

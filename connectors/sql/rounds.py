@@ -16,6 +16,7 @@ from connectors.source import Progress, SourceContext
 from connectors.sql.database import Database, Table
 from connectors.sql.digests import Digests, Remembered, digests_of, remember
 from connectors.sql.settings import SqlSourceSettings
+from connectors.sql.spool import Spool
 from core_log.changes import Cell, ChangeBatch, Operation, TableChanges, source_times
 from core_log.errors import DecodeError
 from core_log.table_schema import TableId
@@ -122,35 +123,53 @@ class Rounds:
             state.remembered = Remembered()
 
     def _whole(self, table: Table, state: TableState) -> Iterator[ChangeBatch]:
-        """All rows; after the first time only those that are not as they were."""
-        looks_for_deletes = self._settings.deletes == "compare"
+        """All rows; after the first time only those that are not as they were. A start that is to
+        find deletes empties the table, once everything that replaces it has been read."""
         is_first = not state.is_read
-        if is_first and looks_for_deletes and table.schema.key:
-            yield self._truncate(table)
+        empties = is_first and self._settings.deletes == "compare" and bool(table.schema.key)
         keys, rows = list[Digests](), list[Digests]()
         key_values, after, count = list[pa.RecordBatch](), None, 0
-        while True:
-            page, end = self._database.page(table, after=after)
-            fresh, page_keys, page_rows = self._differing(table, state.remembered, page)
-            keys.append(page_keys)
-            rows.append(page_rows)
-            key_values += self._kept_keys(table, page)
-            count += page.num_rows
-            after = end
-            is_last = end is None or not table.order or page.num_rows < self._settings.batch_rows
-            if fresh.num_rows:
-                operations = self._operations(table, state, fresh, is_first=is_first)
-                yield self._batch(table, fresh, operations, state, has_position=False)
-            self._context.report(Progress(table.id, count, is_done=is_last))
-            if is_last:
-                break
-            state.after = end
+        with Spool() as spool:
+            while True:
+                page, end = self._database.page(table, after=after)
+                fresh, page_keys, page_rows = self._differing(table, state.remembered, page)
+                keys.append(page_keys)
+                rows.append(page_rows)
+                key_values += self._kept_keys(table, page)
+                count += page.num_rows
+                after = end
+                is_last = end is None or not table.order
+                is_last = is_last or page.num_rows < self._settings.batch_rows
+                if fresh.num_rows and empties:
+                    spool.add(fresh)
+                elif fresh.num_rows:
+                    yield self._unfinished(table, fresh, state, is_first=is_first)
+                self._context.report(Progress(table.id, count, is_done=is_last))
+                if is_last:
+                    break
+                state.after = end
+            if empties:
+                yield self._truncate(table)
+                for fresh in spool.batches():
+                    yield self._unfinished(table, fresh, state, is_first=True)
         gone = self._gone(table, state, keys, is_first=is_first)
         state.after = after or state.after
         state.remembered = remember(keys, rows, key_values)
         state.is_read, state.compared_ms = True, self._context.clock.monotonic_ms()
         yield from gone
         yield ChangeBatch((), {part_of(table): self._position(table, state)})
+
+    def _unfinished(
+        self, table: Table, rows: pa.RecordBatch, state: TableState, *, is_first: bool
+    ) -> ChangeBatch:
+        operations = self._operations(table, state, rows, is_first=is_first)
+        return self._batch(table, rows, operations, state, has_position=False)
+
+    def broken_off(self, table: Table) -> ChangeBatch:
+        """Ends what was handed on of a table whose reading failed half-way: such rows are as they
+        are at the source, and come again with the next round."""
+        state = self._states[part_of(table)]
+        return ChangeBatch((), {part_of(table): self._position(table, state)})
 
     def _compared(self, table: Table, state: TableState) -> Iterator[ChangeBatch]:
         """All keys; rows whose key has gone were deleted."""

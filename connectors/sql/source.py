@@ -35,6 +35,8 @@ class SqlSource:
     def __init__(self, settings: SqlSourceSettings, context: SourceContext) -> None:
         self._settings, self._context = settings, context
         self._wishes: list[Control] = []
+        self._failed: dict[TableId, SourceRejected] = {}
+        """Tables of which the last round could not read everything."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         from connectors.sql.rounds import Rounds
@@ -135,15 +137,29 @@ class SqlSource:
 
         wishes, self._wishes = self._wishes, []
         tables = await _on(thread, database.tables)
+        there = {table.id for table in tables}
+        self._failed = {table: each for table, each in self._failed.items() if table in there}
         self._say_left_out(tables, database.refused)
         for table in tables:
             if not rounds.is_known(table):
                 rounds.resume(table, resume_from.get(part_of(table)))
             if any(wish.table in (None, table.id) for wish in wishes):
                 rounds.again(table)
-            async with aclosing(_each(thread, rounds.of(table))) as batches:
-                async for batch in batches:
-                    yield batch
+            is_open, failed = False, self._failed.get(table.id)
+            try:
+                async with aclosing(_each(thread, rounds.of(table))) as batches:
+                    async for batch in batches:
+                        yield batch
+                        is_open = not batch.positions
+                self._failed.pop(table.id, None)
+            except SourceRejected as error:
+                self._failed[table.id] = error
+            if is_open:
+                yield rounds.broken_off(table)
+            if self._failed.get(table.id) is not failed:
+                self._say_refused(database.refused)
+        if tables and there == self._failed.keys():
+            raise next(iter(self._failed.values()))
         if wishes:
             yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
 
@@ -157,7 +173,10 @@ class SqlSource:
         if not tables and self._context.until_end:
             raise SourceRejected("no table matches `tables`", hint="correct `tables` of the source")
         self._context.report(Remark(UNMATCHED, found))
-        self._context.report(Remark(REFUSED, _about_refused(refused)))
+        self._say_refused(refused)
+
+    def _say_refused(self, refused: Mapping[TableId, SourceRejected]) -> None:
+        self._context.report(Remark(REFUSED, _about_refused({**refused, **self._failed})))
 
     def _unmatched(self, tables: Sequence[TableId]) -> Finding | None:
         from connectors.sql.database import names_of

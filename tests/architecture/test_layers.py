@@ -47,7 +47,9 @@ CONFINED = {
         r"|connectors/postgres/(wal/line|snapshot/copy_socket)\.py"
     ),
     r"numba|llvmlite": r"core_log/(native|native_compiler|joining_fast)\.py",
-    r"fcntl|mmap|shutil|tempfile|glob": r"core_log/storage/files\.py|pipelines/.*|sinks/.*",
+    r"fcntl|mmap|shutil|tempfile|glob": (
+        r"core_log/storage/files\.py|pipelines/.*|sinks/.*|connectors/sql/spool\.py"
+    ),
     r"time": r"core_log/clock\.py|config/.*|pipelines/.*",
     r"secrets": (
         r"core_log/(broker/running|client/authenticating|storage/key_digests)\.py|pipelines/.*"

@@ -24,3 +24,18 @@ def test_a_number_that_is_neither_true_nor_false_is_not_taken_for_one(values: li
 
 def test_no_values_are_no_column_of_another_type() -> None:
     assert column_of([], pa.bool_(), name="done", table="orders").type == pa.bool_()
+
+
+@pytest.mark.parametrize(
+    "values", [["24:00:00", "23:59:59.5", None], ["24:00:00.000000", "23:59:59.5"]]
+)
+def test_the_end_of_a_day_is_a_time(values: list[Any]) -> None:
+    column = column_of(values, pa.time64("us"), name="closes", table="shops")
+
+    assert column.view(pa.int64()).to_pylist()[:2] == [86_400_000_000, 86_399_500_000]
+
+
+@pytest.mark.parametrize("text", ["24:00:00.5", "24:00:01", "25:00:00", "-01:00:00", "now"])
+def test_what_is_beyond_the_end_of_a_day_is_no_time(text: str) -> None:
+    with pytest.raises(SourceRejected, match="none of its type"):
+        column_of([text], pa.time64("us"), name="closes", table="shops")

@@ -4,6 +4,8 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from connectors.source import Control
@@ -206,6 +208,18 @@ async def test_values_keep_their_types(shop: Shop) -> None:
         "clock": time(23, 59, 59, 500_000),
     }
     assert second == dict.fromkeys(first) | {"id": 2, "text_": ""}
+
+
+async def test_the_end_of_a_day_is_a_time_and_a_key(shop: Shop) -> None:
+    clocks = ("00:00:00", "23:59:59", "24:00:00")
+    shop.execute("CREATE TABLE closes (at TIME PRIMARY KEY)")
+    shop.execute(*(f"INSERT INTO closes VALUES ('{each}')" for each in clocks))
+    source = shop.source(batch_rows=1)
+
+    found = [changes.rows["at"] async for batch in source.changes({}) for changes in batch.tables]
+
+    seconds = [pc.divide(each.view(pa.int64()), 1_000_000).to_pylist() for each in found]
+    assert seconds == [[0], [86_399], [86_400]]
 
 
 async def test_names_of_any_letters_are_quoted(shop: Shop) -> None:

@@ -1,0 +1,156 @@
+"""A table that cannot be read, or only in part, is held alone, and goes on once it is cured."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.source import Remark, SourceReport
+from connectors.sql import spool
+from connectors.sql.source import REFUSED, SqlSource
+from core_log.errors import SourceRejected, SourceUnavailable
+from tests.connectors.sql.shop import Rounds, Shop, one_round
+
+DAYS = {"sqlite": "'today'", "postgresql": "'infinity'", "mariadb": "'0000-00-00'"}
+"""Values that a column of days may have, and that are of no type of ours."""
+NONE_OF_IT: dict[str, Any] = {"deletes": "none"}
+BY_CURSOR: dict[str, Any] = {"cursor": {"days": ["id"]}}
+
+
+@pytest.fixture
+def days(shop: Shop) -> Shop:
+    """Between two others a table of which the third row cannot be read."""
+    allowed = ["SET SESSION sql_mode = ''"] if shop.kind == "mariadb" else []
+    bad = DAYS[shop.kind]
+    shop.execute(
+        *allowed,
+        *(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, day DATE)" for name in ("a", "days", "z")),
+        *(f"INSERT INTO {name} VALUES (1, '2026-01-01')" for name in ("a", "z")),
+        f"INSERT INTO days VALUES (1, '2026-01-01'), (2, NULL), (3, {bad}), (4, NULL)",
+    )
+    return shop
+
+
+def watched(source: SqlSource) -> list[SourceReport]:
+    said: list[SourceReport] = []
+    context = source._context
+    source._context = type(context)(
+        context.pipeline, context.directory, context.clock, said.append, until_end=context.until_end
+    )
+    return said
+
+
+def left_out(said: list[SourceReport]) -> tuple[str, ...]:
+    [*_, last] = [each for each in said if isinstance(each, Remark) and each.name == REFUSED]
+    return () if last.finding is None else last.finding.left_out
+
+
+@pytest.mark.parametrize("choices", [NONE_OF_IT, BY_CURSOR], ids=["whole", "cursor"])
+async def test_a_table_whose_reading_fails_half_way_holds_up_no_other(
+    days: Shop, choices: dict[str, Any]
+) -> None:
+    source = days.source(batch_rows=2, until_end=True, **choices)
+    said = watched(source)
+
+    batches = [batch async for batch in source.changes({})]
+    days.execute("DELETE FROM days WHERE id = 3")
+    again = days.source(batch_rows=2, until_end=True, **choices)
+    more, _ = await one_round(again, {})
+
+    tables = {changes.schema.table.name for batch in batches for changes in batch.tables}
+    assert tables == {"a", "days", "z"} and batches[-1].positions
+    assert left_out(said) == (f"{days.prefix}days",)
+    assert sorted(row["id"] for _, row in more) == [1, 1, 1, 2, 4]
+
+
+async def test_a_table_that_a_start_empties_is_emptied_only_when_all_of_it_was_read(
+    days: Shop,
+) -> None:
+    source = days.source(deletes="compare", batch_rows=2, until_end=False)
+    said, rounds = watched(source), Rounds(source)
+
+    first = await rounds.until(4)
+    held = left_out(said)
+    days.execute("DELETE FROM days WHERE id = 3")
+    more = await rounds.until(4)
+    await rounds.close()
+
+    assert [letter for letter, _ in first] == ["t", "r", "t", "r"]
+    assert held == (f"{days.prefix}days",)
+    assert [(letter, row["id"]) for letter, row in more] == [
+        ("t", None),
+        ("r", 1),
+        ("r", 2),
+        ("r", 4),
+    ]
+
+
+async def test_where_no_table_can_be_read_the_source_says_so(days: Shop) -> None:
+    with pytest.raises(SourceRejected, match="none of its type"):
+        await one_round(days.source(tables=["days"], batch_rows=2))
+
+
+@contextmanager
+def other_user(shop: Shop) -> Iterator[Shop]:
+    """One who may read the tables `a` and `z`."""
+    mine = shop.engine.url
+    made = ["CREATE ROLE other LOGIN", "GRANT SELECT ON a, z TO other"]
+    gone = ["DROP OWNED BY other", "DROP ROLE other"]
+    if shop.kind == "mariadb":
+        rights = {"a": "SELECT", "days": "INSERT", "z": "SELECT"}
+        made = [f"GRANT {each} ON `{mine.database}`.{on} TO other" for on, each in rights.items()]
+        made, gone = ["CREATE USER other", *made], ["DROP USER other"]
+    shop.execute(*made)
+    url = mine.set(username="other").render_as_string(hide_password=False)
+    other = Shop(shop.kind, url, shop.directory)
+    try:
+        yield other
+    finally:
+        other.engine.dispose()
+        shop.execute(*gone)
+
+
+async def test_a_table_that_our_user_may_not_read_holds_up_no_other(days: Shop) -> None:
+    if days.kind == "sqlite":
+        pytest.skip("SQLite knows no rights")
+    with other_user(days) as other:
+        source = other.source()
+        said = watched(source)
+
+        found, _ = await one_round(source)
+        held = left_out(said)
+        where = f"`{days.engine.url.database}`.days" if days.kind == "mariadb" else "days"
+        days.execute(f"GRANT SELECT ON {where} TO other", "DELETE FROM days WHERE id = 3")
+        more, _ = await one_round(source)
+
+    assert [row["id"] for _, row in found] == [1, 1] and len(more) == 5
+    assert held == (f"{days.prefix}days",) and left_out(said) == ()
+
+
+async def test_a_disk_without_room_for_what_is_kept_meanwhile_is_said(
+    days: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(spool, "TemporaryFile", full)
+
+    with pytest.raises(SourceUnavailable, match="kept on disk") as found:
+        await one_round(days.source(tables=["a"], deletes="compare"))
+
+    assert "TMPDIR" in found.value.hint
+
+
+def test_what_is_kept_comes_back_in_order() -> None:
+    batches = [pa.record_batch({"id": [first, first + 1]}) for first in (1, 3)]
+
+    with spool.Spool() as kept:
+        for each in batches:
+            kept.add(each)
+        found = list(kept.batches())
+
+    assert found == batches

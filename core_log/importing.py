@@ -1,8 +1,10 @@
 """Importing much at once: nothing of it is garbage, and looking for some takes a tenth of it."""
 
+import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 
 @contextmanager
@@ -14,3 +16,9 @@ def all_of_it_stays() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@cache
+def unfreeze_at_exit() -> None:
+    """For users of DuckDB, which complains at exit of objects of its own that are left then."""
+    atexit.register(gc.unfreeze)

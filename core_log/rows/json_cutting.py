@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import RowsRejected
+from core_log.importing import unfreeze_at_exit
 
 EVENT = '{"before":"JSON","after":"JSON","op":"JSON","source":{"ts_us":"BIGINT","ts_ms":"BIGINT"}}'
 BLOCKS = '{"source":"JSON","transaction":"JSON"}'
@@ -95,4 +96,5 @@ def _connection() -> Any:
     """One for the process: every use takes a cursor of its own."""
     import duckdb  # late: it takes its time to load
 
+    unfreeze_at_exit()
     return duckdb.connect(":memory:", config={"threads": 1})

@@ -1,15 +1,13 @@
 """SQL expressions over the columns of a batch, answered by a DuckDB that can reach nothing else."""
 
-import atexit
-import gc
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.errors import ConfigError, DecodeError, TransformFailed
+from core_log.importing import unfreeze_at_exit
 from core_log.rows.column_types import type_text
 from core_log.table_schema import TableSchema
 from pipelines.transforms.errors import at_table
@@ -54,7 +52,7 @@ class Expressions:
     def __init__(self, *, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
         import duckdb
 
-        _leave_nothing_at_exit()
+        unfreeze_at_exit()
         self._database = duckdb.connect(":memory:")
         self._database.execute(f"SET memory_limit = '{memory_bytes_max}B'")
         for name, value in SETTINGS.items():
@@ -97,12 +95,6 @@ class Expressions:
                         columns=sorted((used[name.lower()], name)),
                     )
         return list(used.values())
-
-
-@cache
-def _leave_nothing_at_exit() -> None:
-    """DuckDB complains on stderr of what is left of it then, and what is frozen is left."""
-    atexit.register(gc.unfreeze)
 
 
 class Feed:

@@ -8,10 +8,18 @@ from urllib.parse import quote, quote_plus, unquote
 MASK = "***"
 EMBEDDED_MIN = 6
 """Shorter secrets are only found where they stand as a word: `dev` is not taken out of `device`."""
+WORD = re.compile(r"[A-Za-z]?[a-z]{0,14}|[A-Z]{0,15}")
+"""So are those that may be a part of others: `postgres` is not taken out of `postgresql`."""
+BEFORE, AFTER = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))", r"(?![A-Za-z0-9_])"
+"""Where a word begins, behind an escape of a line's end or of a URL as well, and where it ends."""
+VALUE = r"(?<=['\"=:]){}(?=['\"@\s,;)]|$)"
+"""The shortest are only found as the value of something: other words are made of them."""
 LINE_MIN = 12
 SECRET_MIN = 3
 NO_SECRET = re.compile(r"\d{1,5}|\d+(ms|s|m|h|d|w|B|KiB|MiB|GiB)|true|false", re.IGNORECASE)
-PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/?#:@]*:([^\s/?#]+)@")
+PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://([^\s/?#:@]*):([^\s/?#]+)@([^\s?#]*)")
+PASSWORD_NAMED = re.compile(r"\bpassword\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s'&;]+))", re.IGNORECASE)
+"""As connection strings of libpq have it, and queries of addresses."""
 
 
 class Redaction:
@@ -53,9 +61,19 @@ def secrets_in(value: str) -> set[str]:
 
 
 def passwords_in(value: str) -> set[str]:
-    """Passwords inside URLs, as they are written and as they are meant."""
-    written = set(PASSWORD_IN_URL.findall(value))
-    return written | {unquote(password) for password in written}
+    """Passwords inside URLs, as they are written and as they are meant.
+
+    One that is a word of the URL elsewhere, such as its user, or too short to be told from other
+    words and numbers, is a secret only where it stands as the password.
+    """
+    named = {quoted or bare for quoted, bare in PASSWORD_NAMED.findall(value)}
+    found = {text for text in named if len(text) >= SECRET_MIN}
+    for user, password, rest in PASSWORD_IN_URL.findall(value):
+        words = {user, *re.split(r"[/:,]", rest)}
+        for text in (password, unquote(password)):
+            is_word = text in words or len(text) < SECRET_MIN or NO_SECRET.fullmatch(text)
+            found.add(f":{text}@" if is_word else text)
+    return found
 
 
 def _forms(secret: str) -> set[str]:
@@ -80,6 +98,10 @@ def _forms(secret: str) -> set[str]:
 
 
 def _found_as(form: str) -> str:
-    if len(form) >= EMBEDDED_MIN:
-        return re.escape(form)
-    return rf"(?<![A-Za-z0-9_]){re.escape(form)}(?![A-Za-z0-9_])"
+    found = re.escape(form)
+    if len(form) < SECRET_MIN:
+        return VALUE.format(found)
+    if len(form) >= EMBEDDED_MIN and not WORD.fullmatch(form):
+        return found
+    before = BEFORE if re.match("[A-Za-z0-9_]", form) else ""
+    return before + found + (AFTER if re.search("[A-Za-z0-9_]$", form) else "")

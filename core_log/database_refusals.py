@@ -70,7 +70,7 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
 """What drivers and servers say in lower case, to what it means; the first that is found counts."""
 ELSE = "start it, or correct {url}"
 NOBODY = "the database cannot be reached"
-NOT_US = "the database lets us not in"
+NOT_US = "the database refuses the connection"
 
 
 def refusal_of(error: BaseException) -> Refusal | None:

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import conninfo
 
 from connectors.postgres.settings import PostgresSettings
+from core_log.database_refusals import ELSE, NOBODY, NOT_US, PORTS, Refusal, refusal_of
 from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -69,6 +70,9 @@ HINTS = {
 }
 """What a server or libpq says while a connection is being made, though no SQLSTATE comes with it,
 to what a person can do about it. What is not here may pass by itself."""
+
+FATAL = re.compile(r"FATAL: +(.*?)(?= connection to server at|$)")
+"""What the server itself says when it ends a connection that is being made."""
 
 PASSING = {"08", "40", "53", "55", "57", "58"}
 """Classes of SQLSTATE that time may cure: connections, conflicts, resources, objects in use, a
@@ -180,12 +184,16 @@ def not_utf8(doing: str, **facts: Any) -> SourceRejected:
 
 
 def _refused(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:
-    """libpq's words name hosts, users and databases; a password is never among them, but is taken
-    out all the same should that change."""
-    why = " ".join(str(error).split())
-    if password := parameters.get("password"):
-        why = why.replace(str(password), "***")
+    """The server's own words name roles and databases, libpq's also parts of a broken address."""
+    said = " ".join(str(error).split())
+    place = {"host": parameters.get("host"), "port": parameters.get("port", PORTS["postgresql"])}
+    facts = {name: value for name, value in place.items() if value}
+    fatal = FATAL.search(said)
     for pattern, hint in HINTS.items():
-        if re.search(pattern, why):
-            return SourceRejected("the database lets us not in", why=why, hint=hint)
-    return SourceUnavailable("the database cannot be reached", why=why)
+        if found := re.search(pattern, said):
+            reason = fatal[1] if fatal else found[0]
+            return SourceRejected(NOT_US, hint=hint, **facts, reason=reason)
+    known = refusal_of(error) or Refusal(type(error).__name__, ELSE, passes=True)
+    reason = fatal[1] if fatal else known.reason
+    hint = known.hint.format(url="`url` of the source")
+    return SourceUnavailable(NOBODY, hint=hint, **facts, reason=reason)

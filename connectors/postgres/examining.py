@@ -137,7 +137,7 @@ async def _about_replication(
         async with await connect(settings, replication=True) as connection:
             await identify(connection)
     except HeadwaterError as error:
-        why = str(error.facts.get("why", ""))
+        why = str(error.facts.get("reason") or error.facts.get("why", ""))
         if "max_wal_senders" in why:
             yield Finding(
                 f"all {facts.senders_max} connections for replication are taken",
@@ -210,6 +210,6 @@ async def _about_the_publication(
 
 
 def _failed(error: HeadwaterError) -> Finding:
-    facts = ", ".join(f"{name}={value!r}" for name, value in error.facts.items())
-    problem = f"{error.problem} ({facts})" if facts else error.problem
-    return Finding(problem, error.hint or "start the server, or correct `url` of the source")
+    return Finding(
+        error.statement, error.hint or "start the server, or correct `url` of the source"
+    )

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from config.log_format import OneLine
-from config.redaction import MASK, Redaction, secrets_in
+from config.redaction import MASK, SECRET_MIN, Redaction, passwords_in, secrets_in
 
 CANARY = 'canary-p@ss w%rd/"quoted"\'é'
 
@@ -58,6 +58,58 @@ def test_a_short_secret_is_only_taken_out_where_it_is_a_word() -> None:
     assert redaction.scrub("dev: a device, password=dev") == f"{MASK}: a device, password={MASK}"
 
 
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("postgresql://u:p@h/db", "h, port 5432 refuses the password of p"),
+        ("postgresql://u:5432@h:5432/db", "h, port 5432"),
+        ("postgresql://shop:shop@h/shop", "GRANT SELECT ON TABLE shop.orders TO shop"),
+        ("postgresql://u:orders@h/orders", "table orders"),
+        ("postgresql://u:postgres@h/db", "postgresql needs a database"),
+        ("postgresql://u:password@h/db", "no_password_1, passwords"),
+    ],
+)
+def test_a_password_that_is_a_word_or_a_part_of_one_does_not_blot_out_others(
+    address: str, said: str
+) -> None:
+    redaction = Redaction(passwords_in(address))
+
+    assert redaction.scrub(said) == said
+    password = re.search("//.*:(.*)@", address)
+    assert password and f":{password[1]}@" not in redaction.scrub(f"cannot open {address}")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "host=h user=u password=canary",
+        "host=h password = 'canary' user=u",
+        "mysql://h/db?user=u&password=canary&x=1",
+    ],
+)
+def test_a_password_that_has_a_name_is_a_secret(address: str) -> None:
+    assert "canary" not in Redaction(passwords_in(address)).scrub("no login with canary")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password='p'", "password='***'"),
+        ("password=p up", "password=*** up"),
+        ("//u:p@h", "//u:***@h"),
+        ('"p"', '"***"'),
+        ("port p, passwords", "port p, passwords"),
+    ],
+)
+def test_a_secret_of_one_letter_is_taken_out_where_it_is_a_value(text: str, shown: str) -> None:
+    assert Redaction({"p"}).scrub(text) == shown
+
+
+@pytest.mark.parametrize("escape", ["\\n", "%20"])
+def test_a_word_is_a_secret_behind_an_escape_as_well(escape: str) -> None:
+    assert "canary" not in Redaction({"canary"}).scrub(f"'key:{escape}canary'")
+
+
 @pytest.mark.parametrize("value", ["3", "65535", "true", "5s", "64MiB", "eu", ""])
 def test_what_is_no_secret_does_not_blot_out_other_words(value: str) -> None:
     text = f"{value} tables of {value}"
@@ -77,7 +129,7 @@ def test_a_secret_inside_another_does_not_keep_its_rest_readable() -> None:
 
 @given(st.text(min_size=1), st.text(), st.text())
 def test_no_secret_survives_between_spaces(secret: str, before: str, after: str) -> None:
-    assume(secret.strip() and secret not in MASK)
+    assume(len(secret.strip()) >= SECRET_MIN and secret not in MASK)
 
     scrubbed = Redaction({secret}).scrub(f"{before} {secret} {after}")
 

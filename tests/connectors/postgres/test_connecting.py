@@ -1,6 +1,7 @@
 """A connection writes values the same way whoever's defaults apply, and fails without secrets."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -14,6 +15,14 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slots import slot_name
 from core_log.errors import SourceRejected, SourceUnavailable
 from tests.databases import Guest
+from tests.refused_logins import (
+    SECRET,
+    Refused,
+    closed,
+    unknown_database,
+    unknown_host,
+    wrong_password,
+)
 
 
 def settings_of(url: str) -> PostgresSettings:
@@ -129,9 +138,44 @@ async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.write_eof()
 
 
-async def test_a_server_that_is_away_may_come_back() -> None:
-    with pytest.raises(SourceUnavailable):
-        await connect(settings_of("postgresql://headwater:geheim@127.0.0.1:1/shop"))
+@pytest.mark.parametrize("of", [closed, unknown_host])
+async def test_a_server_that_is_away_is_named_and_may_come_back(
+    of: Callable[[str], Refused],
+) -> None:
+    refused = of("postgresql")
+
+    with pytest.raises(SourceUnavailable) as caught:
+        await connect(settings_of(refused.address))
+
+    place = {name: str(value) for name, value in refused.place.items()}
+    assert {name: str(value) for name, value in caught.value.facts.items()} == {
+        **place,
+        "reason": refused.reason,
+    }
+    assert "`url` of the source" in caught.value.hint
+
+
+async def test_a_server_that_lets_nobody_in_is_named_with_its_own_words(postgres: str) -> None:
+    missing = unknown_database(postgres)
+    with wrong_password(postgres) as asked:
+        expected = {
+            missing.address: 'database "no_such_shop" does not exist',
+            asked.address: 'password authentication failed for user "headwater_asked"',
+        }
+        for address, reason in expected.items():
+            with pytest.raises(SourceRejected) as caught:
+                await connect(settings_of(address))
+
+            assert caught.value.facts["reason"] == reason
+            assert str(caught.value.facts["port"]) == str(missing.place["port"])
+            assert SECRET not in str(caught.value)
+
+
+async def test_a_short_password_is_not_taken_out_of_other_words() -> None:
+    with pytest.raises(SourceUnavailable) as caught:
+        await connect(settings_of("postgresql://u:o@127.0.0.1:1/shop"))
+
+    assert "connection refused" in str(caught.value) and "***" not in str(caught.value)
 
 
 async def test_messages_that_could_quote_a_row_stay_inside(guest: Guest) -> None:

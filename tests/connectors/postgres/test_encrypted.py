@@ -134,7 +134,7 @@ async def test_who_cannot_be_verified_is_refused_with_what_to_correct(
     choices = choices.format(own=sealed.certificate, other=sealed.other)
     url = address_of(sealed, choices, host=host)
 
-    with pytest.raises(SourceRejected, match="lets us not in") as refused:
+    with pytest.raises(SourceRejected, match="refuses the connection") as refused:
         await connect(PostgresSettings(url=SecretStr(url), tables=("public.*",)))
 
     assert hint in refused.value.hint

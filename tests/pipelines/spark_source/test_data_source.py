@@ -1,6 +1,7 @@
 """Spark sees of a topic what its readers see, each change once, in batches and in streams."""
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from core_log.endpoint import FILE_NAME, Endpoint, encode_endpoint
+from tests.architecture.sources import ROOT
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 
@@ -24,7 +27,8 @@ pytestmark = [
 TOPIC = "shop.public.orders"
 SCHEMA = schema_of(id=pa.int64(), note=pa.string())
 WIDER = schema_of(id=pa.int64(), note=pa.string(), more=pa.bool_())
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "spark-windows" / "windows.py"
+EXAMPLE = ROOT / "examples" / "spark-windows" / "windows.py"
+PAGE = ROOT / "docs" / "spark-reader.md"
 NOON_US = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
 MINUTE_US = 60_000_000
 
@@ -65,6 +69,36 @@ def test_typed_columns_hold_every_change_in_as_many_parts_as_are_wanted(
     assert after[8] == {"id": 8, "note": None, "more": None}
     assert after[50] == {"id": 50, "note": "", "more": True}
     assert [row["before"]["id"] for row in rows if row["op"] == "d"] == [7]
+
+
+def test_the_page_begins_with_an_example_that_shows_rows_of_every_source(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = re.findall(
+        r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    monkeypatch.chdir(tmp_path)
+    statuses = schema_of(id=pa.int64(), status=pa.string())
+    with served_log(tmp_path / "data") as served:
+        served.write(
+            [changes_of(statuses, ("c", {"id": 1, "status": "new"}))],
+            [changes_of(statuses, ("u", {"id": 1, "status": "paid"}))],
+        )
+        endpoint = Endpoint(1, served.log.endpoint)
+        (tmp_path / "data" / FILE_NAME).write_bytes(encode_endpoint(endpoint))
+
+        names: dict[str, Any] = {}
+        exec(first, names)  # the page's own lines
+        shown = capsys.readouterr().out
+        exec(second, names)
+
+    assert [line.split("|")[1:-1] for line in shown.splitlines() if "paid" in line] == [
+        ["     1", "  1", "  paid"]
+    ]
+    assert "paid" not in capsys.readouterr().out, "this source sends no row before an update"
 
 
 def test_raw_columns_hold_the_records_themselves(spark: "SparkSession", served: ServedLog) -> None:

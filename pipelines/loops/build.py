@@ -10,7 +10,7 @@ from core_log.compression import Compression
 from core_log.log import Log, TopicPartition
 from core_log.preparing import Preparing
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import TableId
+from core_log.table_schema import TableId, TableSchema
 from pipelines.file.loading import LoadedPart, LoadedPipeline
 from pipelines.file.log_settings import LogSettings
 from pipelines.journal.control import Desired
@@ -291,16 +291,18 @@ def delivery_of(
         keeps_group=topics is None,
         clock=clock,
         report=report,
-        keeps_rows=lambda schema: keeps_rows(part, after_log.schema(schema).table),
+        keeps_rows=lambda schema: keeps_rows(part, after_log.schema(schema)),
         rebuilds=rebuilds or RebuildsNeeded(),
     )
 
 
-def keeps_rows(part: LoadedPart, target: TableId) -> bool:
+def keeps_rows(part: LoadedPart, target: TableSchema) -> bool:
     """Whether a table of the target can be made anew from the log as it is now: it keeps rows, and
-    not every version of them."""
+    not every version of them. Without a key every change is kept."""
     settings = part.settings
-    return hasattr(settings, "of") and settings.of(str(target)).mode in ("mirror", "soft_delete")
+    if not (target.key and hasattr(settings, "of")):
+        return False
+    return settings.of(str(target.table)).mode in ("mirror", "soft_delete")
 
 
 def split_reader_of(

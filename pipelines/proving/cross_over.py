@@ -34,7 +34,7 @@ async def cross_over(
     told = _Told(loaded.name, part.name, table, report)
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
-        if not keeps_rows(part, rebuilding.target):
+        if not keeps_rows(part, rebuilding.subject.schema):
             return "a target that keeps a history cannot be made anew for a new form"
         await _until_replaced(rebuilding, log)
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)

@@ -249,7 +249,7 @@ async def _fill(
 async def _beginnings(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
     """A table that keeps no history needs nothing that is older than its source's last reading as a
     whole, whose values may have had other types. Its deleted rows are carried over."""
-    if not keeps_rows(rebuilding.part, rebuilding.target):
+    if not keeps_rows(rebuilding.part, rebuilding.subject.schema):
         return {}
     positions = await load_positions(log, rebuilding.loaded.name)
     ids = {topic: await log.topic_id(topic) for topic in rebuilding.topics}

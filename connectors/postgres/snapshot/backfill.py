@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -113,10 +114,7 @@ class Backfill:
         return None
 
     def _replacement(self, job: Job, phase: Phase) -> tuple[Replacement, ...]:
-        """A table without a key is emptied as it is read, all at once."""
-        schema, why = job.table.schema, job.ledger.reread
-        is_told = job.has_key or why == LOST_KEY
-        return (Replacement(schema, phase, why),) if is_told else ()
+        return (Replacement(job.table.schema, phase, job.ledger.reread),)
 
     def _replaced(self, schema: TableSchema, lsn: int) -> Replacement:
         now_us = self._reader.context.clock.now_ms() * 1_000
@@ -173,7 +171,7 @@ class Backfill:
             raise self._failure
         outbox = self._outbox
         if outbox.whole is not None:
-            return await self._next_of(outbox.whole)
+            return await self._next_of(outbox.whole, lsn)
         if outbox.notes or outbox.returned:
             replacements = [*outbox.replacements]
             replacements += [self._replaced(each, lsn) for each in outbox.replaced]
@@ -189,7 +187,7 @@ class Backfill:
         while (item := outbox.take(lsn)) is not None:
             if isinstance(item, Whole):
                 outbox.whole = item
-                return await self._next_of(item)
+                return await self._next_of(item, lsn)
             item.job.watch.closed(item.window)
             if (found := self._handed_on(item, lsn)) is not None:
                 return found
@@ -250,13 +248,16 @@ class Backfill:
         self._tries[place] = self._tries.get(place, 0) + 1
         return self._tries[place] < FORM_TRIES_MAX
 
-    async def _next_of(self, whole: Whole) -> ChangeBatch:
+    async def _next_of(self, whole: Whole, lsn: int) -> ChangeBatch:
         batch = await anext(whole.batches)
-        if batch.positions:
-            self._outbox.whole = None
-            await whole.batches.aclose()
-            whole.is_over.set()
-        return batch
+        if not batch.positions:
+            return batch
+        self._outbox.whole = None
+        await whole.batches.aclose()
+        whole.is_over.set()
+        if not whole.is_replacement:
+            return batch
+        return replace(batch, replacements=(self._replaced(whole.job.table.schema, lsn),))
 
     def _start_workers(self) -> None:
         missing = self._connections - len(self._workers)

@@ -199,7 +199,7 @@ class Fetching:
                         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
                         job.todo.clear()  # it is read in one go
                         batches = self._batches_of_whole(connection, job, hold, view)
-                        whole = Whole(job, view, batches)
+                        whole = Whole(job, view, batches, bool(job.ledger.reread))
                         self.outbox.put(whole)
                         await self._flush_beside()
                         await whole.is_over.wait()

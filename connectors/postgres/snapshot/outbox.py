@@ -38,6 +38,8 @@ class Whole:
     job: Job
     view: View
     batches: AsyncGenerator[ChangeBatch, None]
+    is_replacement: bool
+    """The log has rows of it, which go as these come."""
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -101,7 +103,7 @@ class Outbox:
         """Nothing more is to be read of the table; one that is just being handed on is let be."""
         if job.is_over or (self.whole is not None and self.whole.job is job):
             return
-        is_replaced = bool(job.ledger.reread) and job.has_key and job.is_started and not is_gone
+        is_replaced = bool(job.ledger.reread) and job.is_started and not is_gone
         part, text = job.finish()
         self.notes[part] = text
         if is_replaced:

@@ -64,6 +64,8 @@ class Folded:
 
     def _drop_missing(self, table: str) -> None:
         renewed = self.renewed.pop(table)
+        if not self.keys[table]:
+            return  # it was emptied
         rows = self.tables.get(table, {})
         self.tables[table] = {key: row for key, row in rows.items() if key in renewed}
 

@@ -45,9 +45,11 @@ async def run_unit(
     until_end: bool = False,
     has_topics: bool = False,
     rebuilds: RebuildsNeeded | None = None,
+    beginnings: Mapping[TopicPartition, int] | None = None,
 ) -> None:
     """One life of a unit: the source, or the sink of that name. `has_topics`: somebody has just
-    seen that the log's own are there."""
+    seen that the log's own are there. `beginnings`: where a new table begins, if not at offset
+    0."""
     if unit == UNIT:
         if not has_topics:
             await ensure_topics(loaded, log)
@@ -75,6 +77,7 @@ async def run_unit(
             desired=desired,
             clock=clock,
             report=report,
+            beginnings=beginnings,
             rebuilds=rebuilds,
         )
         await deliver(delivery, until_end=until_end)

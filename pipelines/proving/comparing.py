@@ -95,6 +95,8 @@ class Comparison:
         is_changed[is_known] &= self._state.is_row[known] & (
             self._state.rows[known] != digests[is_known]
         )
+        if self._state.is_former is not None:
+            is_changed[is_known] &= ~self._state.is_former[known]
         if self._deleted is DeletedRows.STAY:
             is_extra &= self._state.is_whole
         elif ends_us is not None:
@@ -129,7 +131,10 @@ class Comparison:
         self._seen[places[is_known]] = True
 
     def finish(self) -> Compared:
-        missing = np.flatnonzero(~self._seen & self._state.is_row)
+        is_missing = ~self._seen & self._state.is_row
+        if self._state.is_former is not None:
+            is_missing &= ~self._state.is_former
+        missing = np.flatnonzero(is_missing)
         self.result.counts[Kind.MISSING] += len(missing)
         for place in missing[: self._room].tolist():
             ours = int(self._state.rows[place])

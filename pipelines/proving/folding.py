@@ -107,6 +107,9 @@ class State:
     """Whether it may have gone earlier."""
     is_whole: bool = False
     """Whether the log has told of every row that there ever was."""
+    is_former: Mask | None = None
+    """Where a row is gone that was told last before its source read the table again as a whole:
+    its columns may have had other types, so that only its key counts."""
 
     def __len__(self) -> int:
         """Rows that the log tells, those among them that are gone."""
@@ -122,6 +125,14 @@ class State:
         marks = np.array([cleaned_to[part] for part in self.partitions], np.int64)
         is_bound = self.is_bound & (~self.is_row | (self.offsets < marks[self.origins]))
         return replace(self, is_bound=is_bound, is_whole=not marks.any())
+
+    def with_former(self, beginnings: Ends) -> "State":
+        """`beginnings`: from where on the records are the whole table."""
+        if not beginnings:
+            return self
+        starts = np.array([beginnings.get(part, 0) for part in self.partitions], np.int64)
+        is_former = (self.ends_us != THERE) & (self.offsets < starts[self.origins])
+        return replace(self, is_former=is_former)
 
     def _take(self, mask: Mask) -> "State":
         return State(

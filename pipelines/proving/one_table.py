@@ -15,7 +15,7 @@ from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
 from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import last_replacements
+from pipelines.journal.replacements import beginnings_of, last_replacements
 from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.loops.records_by_offset import Place
@@ -283,8 +283,12 @@ class TableComparison:
         fold = self._fold(shape, keeps_deleted=keeps_deleted)
         states = await fold.states([moment.ends for moment in moments.values()])
         marks: Ends = {}
+        beginnings: Ends = {}
         if keeps_deleted:
             marks = await cleaned_to(self.log, self.loaded.name, await subject.partitions(self.log))
+            positions = await load_positions(self.log, self.loaded.name)
+            ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
+            beginnings = beginnings_of(positions, ids)
         for (name, moment), told in zip(moments.items(), states, strict=True):
             with outcomes(subject, [name], into=found):
                 state = told.current()
@@ -304,7 +308,7 @@ class TableComparison:
                 else:
                     deleted = opened[name].deleted
                     if deleted is not DeletedRows.GONE:
-                        state = told.bounded(marks)
+                        state = told.bounded(marks).with_former(beginnings)
                     comparison = Comparison(state, shape, deleted=deleted)
                     compared = await _compared(comparison, opened[name].batches, shape)
                     if compared.differing:

@@ -20,6 +20,7 @@ from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.build import delivery_of, keeps_rows, make_sink
 from pipelines.loops.deliver import deliver
 from pipelines.proving.alone import alone_with
+from pipelines.proving.emptied_copy import begin_empty
 from pipelines.proving.moments import Moment, check_exact, newest_moment
 from pipelines.proving.one_table import ComparableSink
 from pipelines.proving.replaying import Tell, replay
@@ -231,7 +232,7 @@ async def _fill(
             rebuilt.rows += report.rows
         tell(report)
 
-    loaded = rebuilding.loaded
+    loaded, beginnings = rebuilding.loaded, await beginnings_in(rebuilding, log)
     delivery = delivery_of(
         loaded,
         rebuilding.part,
@@ -241,12 +242,13 @@ async def _fill(
         clock=clock,
         report=count,
         topics=rebuilding.topics,
-        beginnings=await _beginnings(rebuilding, log),
+        beginnings=beginnings,
     )
     await deliver(delivery, until_end=True)
+    await begin_empty(shadow, rebuilding.subject.schema, log, beginnings)
 
 
-async def _beginnings(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
+async def beginnings_in(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
     """A table that keeps no history needs nothing that is older than its source's last reading as a
     whole, whose values may have had other types. Its deleted rows are carried over."""
     if not keeps_rows(rebuilding.part, rebuilding.subject.schema):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core_log.client.together import let_go
 from core_log.clock import Clock
-from core_log.log import Log
+from core_log.log import Log, TopicPartition
 from pipelines.journal.control import Desired
 from pipelines.loops.build import run_unit
 from pipelines.loops.rebuilds_needed import RebuildsNeeded
@@ -31,6 +31,7 @@ async def run_sink(
 ) -> None:
     """The other tables go on while one is made anew. Then the sink begins again, since it remembers
     where the old table stood."""
+    beginnings = dict[TopicPartition, int]()
     while True:
         rebuilds = RebuildsNeeded()
         delivering = asyncio.ensure_future(
@@ -43,10 +44,13 @@ async def run_sink(
                 report=report,
                 until_end=until_end,
                 rebuilds=rebuilds,
+                beginnings=beginnings,
             )
         )
         changing = asyncio.ensure_future(
-            _make_anew(loaded, unit, log, rebuilds, clock=clock, report=report)
+            _make_anew(
+                loaded, unit, log, rebuilds, clock=clock, report=report, beginnings=beginnings
+            )
         )
         given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -71,6 +75,7 @@ async def _make_anew(
     *,
     clock: Clock,
     report: Reporter,
+    beginnings: dict[TopicPartition, int],
 ) -> None:
     """Ends with the first table that has changed places."""
     part = next(part for part in loaded.sinks if part.name == unit)
@@ -79,7 +84,9 @@ async def _make_anew(
         # Late, since most sinks never need it.
         from pipelines.proving.cross_over import cross_over
 
-        failure = await cross_over(loaded, part, table, log, clock=clock, report=report)
+        failure = await cross_over(
+            loaded, part, table, log, clock=clock, report=report, beginnings=beginnings
+        )
         if not failure:
             report(StateChanged(loaded.name, unit, table, State.RUNNING))
             return

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.errors import SinkRejected
-from sinks.carry_over import warn_of_other_key
+from sinks.carry_over import warn_of_other_key, warn_of_other_types
+from sinks.evolution import holds
 from sinks.sink import DELETED_AT, CarryOver
 from sinks.spark import parquet_files
 from sinks.spark.column_types import MOMENT
@@ -39,6 +39,7 @@ def carried_over(
         partition_by=state.partition_by,
         file_rows=copy.file_rows,
     )
+    warn_of_other_types(kept.table, _columns_of_other_types(live.schema, layout.schema))
     held: list[pa.RecordBatch] = []
     for batch in _deleted(kept, live, layout, carry_over):
         held.append(batch)
@@ -59,25 +60,27 @@ def _deleted(
             until = pa.scalar(carry_over.until_us, pa.int64()).cast(MOMENT)
             rows = rows.filter(pc.less_equal(rows.column(DELETED_AT), until))
         if len(rows):
-            yield _conformed(kept, rows, wanted)
+            yield _conformed(rows, wanted)
 
 
-def _conformed(kept: KeptTable, rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
-    columns = []
-    for field in layout.schema:
-        if field.name not in rows.schema.names:
-            columns.append(pa.nulls(len(rows), field.type))
-            continue
-        try:
-            columns.append(rows.column(field.name).cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise SinkRejected(
-                "deleted rows that the live table keeps do not fit into its copy",
-                table=str(kept.table),
-                column=field.name,
-                type=str(field.type),
-            ) from None
+def _conformed(rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+    others = _columns_of_other_types(rows.schema, layout.schema)
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names and field.name not in others
+        else pa.nulls(len(rows), field.type)
+        for field in layout.schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=layout.schema)
+
+
+def _columns_of_other_types(held: pa.Schema, wanted: pa.Schema) -> set[str]:
+    """Whose values the copy has no place for."""
+    return {
+        field.name
+        for field in wanted
+        if field.name in held.names and not holds(field.type, held.field(field.name).type)
+    }
 
 
 def _put(copy: KeptTable, state: TableState, layout: Layout, rows: pa.Table) -> TableState:

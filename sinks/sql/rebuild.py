@@ -4,9 +4,12 @@ from collections.abc import Collection
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from core_log.errors import SinkRejected
 from core_log.table_schema import TableId
-from sinks.carry_over import warn_of_other_key
+from sinks.carry_over import warn_of_other_key, warn_of_other_types
+from sinks.evolution import holds
 from sinks.sink import DELETED_AT, CarryOver, Recipe
 from sinks.sql.chunk import moment_literal
 from sinks.sql.dialects.dialect import qualified, run
@@ -117,9 +120,9 @@ def _carry_over(
     copy: TableId,
     carry_over: CarryOver,
 ) -> None:
-    """Deleted rows that only the live table still has; a value that the copy has no place for is
-    an error of the database."""
-    there, here = _columns(connection, live), _columns(connection, copy)
+    """Deleted rows that only the live table still has, with the values that the copy has a place
+    for."""
+    there, here = (_columns(target, connection, place) for place in (live, copy))
     own = {name for name in here if name.startswith(OWN)}
     is_marked = own == {DELETED_AT} and DELETED_AT in there
     settings = target.settings.of(str(table))
@@ -142,7 +145,9 @@ def _carry_over(
     by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
     place = qualified(target.dialect, copy)
     conditions.append(f"NOT EXISTS (SELECT 1 FROM {place} c WHERE {by_key})")
-    chosen = [quote(name) for name in here if name in there]
+    others = {name for name in here if name in there and not _holds(here[name], there[name])}
+    warn_of_other_types(table, others)
+    chosen = [quote(name) for name in here if name in there and name not in others]
     run(
         connection,
         f"INSERT INTO {place} ({', '.join(chosen)})"
@@ -151,11 +156,23 @@ def _carry_over(
     )
 
 
-def _columns(connection: "sa.Connection", table: TableId) -> list[str]:
+def _columns(
+    target: "Target", connection: "sa.Connection", table: TableId
+) -> dict[str, tuple[pa.DataType | None, str]]:
+    """What each holds, as far as that can be said, and what the database calls it."""
     import sqlalchemy as sa
 
     found = sa.inspect(connection).get_columns(table.name, schema=table.namespace or None)
-    return [each["name"].replace("``", "`") for each in found]
+    return {
+        each["name"].replace("``", "`"): (target.dialect.held(each["type"]), str(each["type"]))
+        for each in found
+    }
+
+
+def _holds(wide: tuple[pa.DataType | None, str], narrow: tuple[pa.DataType | None, str]) -> bool:
+    if wide[0] is None or narrow[0] is None:
+        return wide == narrow
+    return holds(wide[0], narrow[0])
 
 
 def drop_table(target: "Target", table: TableId, topics: Collection[str]) -> list[str]:

@@ -61,6 +61,11 @@ class CommandProcess:
     def is_started(self) -> bool:
         return self._process is not None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None and self._process.pid is not None, "it has been started"
+        return self._process.pid
+
     def poll(self) -> int | None:
         """Its exit code, once it has ended by itself or by others."""
         return None if self._process is None else self._process.exitcode

@@ -186,6 +186,6 @@ PROBLEMS = {
 }
 ALLOW = "set `schema_changes: {{{kind}: evolve}}` in the pipeline file"
 HINTS = dict.fromkeys(PROBLEMS, ALLOW) | {
-    "change_type": "`headwater rebuild` makes the table anew with the type it has now; a `cast` "
-    "in the pipeline file keeps the old one"
+    "change_type": "headwater rebuild PIPELINE/TABLE --swap makes the table anew with the type it "
+    "has now; a `cast` in the pipeline file keeps the old one"
 }

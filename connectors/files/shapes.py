@@ -62,7 +62,7 @@ def types_from_text(text: str) -> dict[str, pa.DataType]:
     except (ValueError, AttributeError, DecodeError) as error:
         raise PositionLost(
             "stored columns are not what the files source writes",
-            hint="run `headwater offsets reset` to read the files again from their beginning",
+            hint="headwater offsets reset PIPELINE reads the files again from their beginning",
         ) from error
 
 

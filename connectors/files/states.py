@@ -63,7 +63,7 @@ class FileState:
         except (ValueError, TypeError) as error:
             raise PositionLost(
                 "a stored position is not what the files source writes",
-                hint="run `headwater offsets reset` to read the files again from their beginning",
+                hint="headwater offsets reset PIPELINE reads the files again from their beginning",
             ) from error
 
     def opened(self, entry: Entry) -> "FileState":

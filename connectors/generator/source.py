@@ -115,7 +115,7 @@ class GeneratorSource:
         if positions.get(HISTORY) != ours:
             raise PositionLost(
                 "the stored position is of another made-up history",
-                hint="put its keys back, or begin anew with `headwater drop --data`",
+                hint="put its keys back, or begin anew: headwater drop PIPELINE --data",
                 stored=positions.get(HISTORY),
                 configured=ours,
             )

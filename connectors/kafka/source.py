@@ -88,7 +88,7 @@ class KafkaSource:
     async def control(self, control: Control) -> None:
         raise SourceRejected(
             "a topic is read from its position on, and takes no orders",
-            hint="`headwater offsets reset` reads it again",
+            hint="headwater offsets reset PIPELINE reads it again",
             kind=control.kind,
         )
 

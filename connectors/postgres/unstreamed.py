@@ -86,7 +86,7 @@ def _about_unlogged(relations: Sequence[Relation]) -> Finding | None:
     if tables:
         cures.append("then end headwater run and start it again")
     if parts:
-        cures.append(f"then have {roots} read again: headwater snapshot start")
+        cures.append(f"then have {roots} read again: headwater snapshot start PIPELINE/TABLE")
     return Finding(
         "the server writes no changes of unlogged tables into its log: " + "; ".join(said),
         " ".join(cures),

@@ -9,6 +9,8 @@ from core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batc
 from core_log.storage.segment import Segment
 from core_log.storage.segments import Segments
 
+RESTORE = "restore this file from a copy; headwater log verify DIRECTORY shows what is left"
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -80,7 +82,7 @@ class Tail:
                 f"{error.problem}, below its recovery point",
                 **error.facts,
                 recovery_point=promised,
-                hint="restore this file from a copy; `headwater log verify` shows what is left",
+                hint=RESTORE,
             ) from error
         is_inside = not following or following[0].base_offset > promised
         reach = promised if is_inside else following[0].base_offset
@@ -92,7 +94,7 @@ class Tail:
                 position=segment.size,
                 offset=self.end_offset,
                 recovery_point=promised,
-                hint="restore this file from a copy; `headwater log verify` shows what is left",
+                hint=RESTORE,
             )
         batches = CheckedBatches(
             segment.file,

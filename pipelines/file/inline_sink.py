@@ -43,7 +43,8 @@ def sink_of_words(
     if words in taken:
         raise ConfigError(
             "that sink is fed already, and stands where it stands",
-            hint="headwater rebuild makes its table anew; `{type: ...}` names another target",
+            hint="headwater rebuild PIPELINE/TABLE --swap makes its table anew; `{type: ...}` names"
+            " another target",
             sink=words,
         )
     text = words if words.startswith("{") else f"{{type: {words}}}"

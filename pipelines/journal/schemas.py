@@ -109,7 +109,7 @@ class SchemaReader:
         if (topic, schema_id) not in self._known:
             raise DecodeError(
                 "a record names a schema that the log does not hold",
-                hint=f"headwater schema history shows what is there of {topic}",
+                hint="headwater schema history PIPELINE/TABLE shows those that are there",
                 topic=topic,
                 schema=schema_id,
             )

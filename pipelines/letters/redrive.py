@@ -30,7 +30,9 @@ class Fate(Enum):
 
     REDRIVEN = "redriven"
     OVERTAKEN = "left: a newer record of its key exists"
-    FORMER = "left: its topic is a former generation, and headwater rebuild brings the row"
+    FORMER = (
+        "left: its topic is a former generation: headwater rebuild PIPELINE/TABLE --swap brings it"
+    )
     ANEW = "left: its topic was deleted and made anew, so that rows of the new one are newer"
     NO_RECORD = "left: it never was a record, so only its source can bring it again"
 

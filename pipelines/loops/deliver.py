@@ -26,7 +26,7 @@ from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.finishing import finished
 from pipelines.loops.group_offsets import GroupOffsets, group_offsets
-from pipelines.loops.quarantine import Quarantine
+from pipelines.loops.quarantine import Quarantine, said_of
 from pipelines.loops.reading import SliceReader
 from pipelines.loops.rebuilds_needed import RebuildsNeeded
 from pipelines.loops.set_aside import SetAsideRecords
@@ -229,8 +229,9 @@ def _tell_lost(delivery: Delivery) -> None:
         if topic not in delivery.told_lost:
             delivery.told_lost.add(topic)
             table = _table_of(delivery, topic)
-            logger.error("%s: %s is quarantined: %s", delivery.unit, table, error)
-            _tell_state(delivery, table, State.QUARANTINED, str(error))
+            said = said_of(error, delivery.desired().pipeline, table)
+            logger.error("%s: %s is quarantined: %s", delivery.unit, table, said)
+            _tell_state(delivery, table, State.QUARANTINED, said)
 
 
 def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:

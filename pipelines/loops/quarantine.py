@@ -65,7 +65,7 @@ class Quarantine:
         if is_cured_outside(error):
             due_ms = now_ms + pause_ms(self._tries.get(topic, 0))
             self._tries[topic] = self._tries.get(topic, 0) + 1
-        reason = reason_of(str(error), due_ms)
+        reason = reason_of(said_of(error, desired.pipeline, table), due_ms)
         fresh_start = desired.fresh_start(table)
         self._held[topic] = Held(table, reason, fresh_start, due_ms, needs_reopening)
         return reason
@@ -98,6 +98,13 @@ def is_cured_outside(error: HeadwaterError) -> bool:
 def pause_ms(tries: int) -> int:
     """Until the next look at what was given up: longer each time, up to a limit."""
     return min(FIRST_TRY_MS << min(tries, 10), LONGEST_MS)
+
+
+def said_of(error: HeadwaterError, pipeline: str, table: str = "") -> str:
+    """With the names in the commands of its hint that were not known where it was raised."""
+    table = table or str(error.facts.get("table", "TABLE"))
+    hint = error.hint.replace("PIPELINE/TABLE", f"{pipeline}/{table}").replace("PIPELINE", pipeline)
+    return f"{error.statement}\n  hint: {hint}" if hint else error.statement
 
 
 def reason_of(said: str, due_ms: int | None) -> str:

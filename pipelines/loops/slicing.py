@@ -328,7 +328,7 @@ class Slicer:
             if topic_id != self._topic_ids[topic]:
                 error = PositionLost(
                     "the topic was deleted and made anew while the sink read it",
-                    hint="headwater rebuild makes the table anew from what the log holds",
+                    hint=REBUILD,
                     topic=topic,
                 )
                 self.lose(topic, error)

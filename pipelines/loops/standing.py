@@ -6,7 +6,7 @@ from core_log.errors import PositionLost
 from core_log.log import Bounds, Kept, Log, TopicPartition
 from sinks.sink import Stand, Stands
 
-REBUILD = "headwater rebuild makes the table anew from what the log holds"
+REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew from what the log holds"
 
 
 def lost_topics(

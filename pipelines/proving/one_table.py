@@ -19,6 +19,7 @@ from pipelines.journal.replacements import beginnings_of, last_replacements
 from pipelines.loops.busy_work import beside
 from pipelines.loops.crossing import carried
 from pipelines.loops.records_by_offset import Place
+from pipelines.loops.standing import REBUILD
 from pipelines.proving.comparing import Compared, Comparison, Kind
 from pipelines.proving.dead_rows import dead_letters_of, without_dead
 from pipelines.proving.deleted_rows import cleaned_to, ends_in
@@ -174,7 +175,7 @@ class TableComparison:
             if partition.topic in ids and stand.topic_id != ids[partition.topic]:
                 raise PositionLost(
                     "the table was filled from another topic of this name, which is gone",
-                    hint="headwater rebuild makes the table anew from what the log holds",
+                    hint=REBUILD,
                     topic=partition.topic,
                 )
         ends = {

@@ -46,7 +46,7 @@ def check_few(compared: Compared, *, table: str) -> None:
             "too many rows differ to be mended one by one",
             table=table,
             differing=compared.differing,
-            hint="`headwater rebuild --swap` makes the table anew from the log",
+            hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log",
         )
 
 

@@ -59,11 +59,12 @@ async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> Non
     for verdict in verdicts:
         if verdict.compared.differing:
             logger.error(
-                "%s: %d keys of %s differ between the log and %s; headwater verify names them",
+                "%s: %d keys of %s differ between the log and %s; headwater verify %s names them",
                 loaded.name,
                 verdict.compared.differing,
                 verdict.subject.target,
                 verdict.side,
+                loaded.name,
             )
     await remember(log, loaded.name, verdicts, clock=clock)
 

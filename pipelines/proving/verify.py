@@ -52,7 +52,7 @@ class Verifier:
             if not verdict.subject.schema.key:
                 self._tell(
                     f"{verdict.subject.target} has no key by which a row could be mended:"
-                    " headwater rebuild makes the table anew from the log"
+                    " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
                 )
             elif verdict.side != SOURCE:
                 unmended[verdict.name] = await self._mended(verdict)
@@ -92,7 +92,7 @@ class Verifier:
                 raise
             self._tell(
                 f"{verdict.subject.target} keeps every change, and has these already:"
-                " headwater rebuild makes the table anew from the log"
+                " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
             )
         finally:
             await sink.close()

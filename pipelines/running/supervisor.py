@@ -18,7 +18,7 @@ from core_log.errors import (
     SourceUnavailable,
 )
 from core_log.table_failures import leaves_of, place_of
-from pipelines.loops.quarantine import is_cured_outside, pause_ms, reason_of
+from pipelines.loops.quarantine import is_cured_outside, pause_ms, reason_of, said_of
 from pipelines.reports import Moved, Report, Reporter, State, StateChanged
 from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Incident, Patience
 
@@ -131,7 +131,7 @@ class _Supervision:
         return Ended(self._unit, State.DONE)
 
     async def _after_error(self, error: HeadwaterError) -> Ended | None:
-        reason = self._around.redact(str(error))
+        reason = self._around.redact(said_of(error, self._unit.pipeline))
         delay_ms = None
         if error.cure is Cure.TIME:
             delay_ms = self._incident.next_delay_ms(

@@ -87,7 +87,7 @@ class BeforeLog:
         except ConfigError as error:
             pattern = f"/{str(schema.table).replace('.', '[.]')}/"
             hint = f"{error.hint}; has it got another name, write the table as {pattern} and both"
-            hint += " names into the rule, then headwater resume"
+            hint += " names into the rule, then headwater resume PIPELINE"
             raise ConfigError(error.problem, hint=hint, **error.facts) from None
         return [
             (column, name) for each in wanted for column, name in called.items() if name == each

@@ -26,7 +26,7 @@ def check_hidden(after: TableSchema, before: TableSchema, *, named: Collection[s
                     "a column that a rule hides is gone, and one has come that no rule names",
                     hint=f"add {found[0]} to `mask` or `drop` of the rule, beside {hidden.name}; or"
                     f" write a rule of its own for {after.table}, and leave it out of the other; or"
-                    " undo the rename; then headwater resume",
+                    " undo the rename; then headwater resume PIPELINE",
                     table=str(after.table),
                     column=hidden.name,
                     new=", ".join(found),
@@ -41,7 +41,7 @@ def _check_bare(after: TableSchema, before: TableSchema, shown: Sequence[Column]
         raise ConfigError(
             "a column that was masked is in changes that are yet to come, and no rule masks it",
             hint=f"add {bare[0]} to `mask` of the rule again, beside its later name; then"
-            " headwater resume",
+            " headwater resume PIPELINE",
             table=str(after.table),
             column=", ".join(bare),
         )

@@ -94,7 +94,7 @@ ROUTES = (
         "/pipelines/{pipeline}/rows/{table}/{key:path}",
         "row",
         "The newest state of one key as the log tells it: `row` is null where it was deleted. The"
-        " table is called as at the source, the key is written as for `headwater rows`; 404 where"
+        " table is called as at the source, the key is written as for the command `rows`; 404 where"
         " the log has never had it.",
     ),
     *(

@@ -52,7 +52,7 @@ SNAPSHOT = {
 }
 
 VERIFIED = {
-    "at_ms": "when `headwater verify`, or `verify:` of the file, compared it last",
+    "at_ms": "when the command `verify`, or `verify:` of the file, compared it last",
     "is_equal": "whether all that was compared was equal",
     "differing": "keys that differed, over all sides",
     "rows": "rows that the log told",

@@ -52,7 +52,7 @@ EVENT_NAMES: Mapping[Mode, tuple[str, ...]] = {
     "scd2": (OP, OFFSET, COMMITTED_AT),
 }
 """What of it each way of keeping a table asks for."""
-REBUILD = "`headwater rebuild` makes the table anew"
+REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 
 @dataclass(frozen=True, slots=True)

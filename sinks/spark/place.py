@@ -133,13 +133,13 @@ class Place:
         except FileNotFoundError as error:
             raise SinkRejected(
                 "a file of the table is missing",
-                hint="`headwater rebuild` makes the table anew",
+                hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew",
                 file=f"{self.root}/{name}",
             ) from error
         except pa.ArrowInvalid as error:
             raise SinkRejected(
                 "a file of the table cannot be read",
-                hint="`headwater rebuild` makes the table anew",
+                hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew",
                 file=f"{self.root}/{name}",
             ) from error
         except OSError as error:

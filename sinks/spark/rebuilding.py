@@ -45,7 +45,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
             raise SinkRejected(
                 "there is no copy to put in the table's place",
                 table=str(table),
-                hint="`headwater rebuild` makes one",
+                hint="headwater rebuild PIPELINE/TABLE makes one",
             )
         owner = state.owner
         if carry_over is not None:

@@ -24,7 +24,8 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
             table=table,
             column=name,
             type=str(kind),
-            hint="somebody else has written to the table: `headwater rebuild` makes it anew",
+            hint="somebody else has written to the table: headwater rebuild PIPELINE/TABLE --swap"
+            " makes it anew",
         ) from None
 
 

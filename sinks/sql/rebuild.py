@@ -92,7 +92,7 @@ def swap(target: "Target", table: TableId, carry_over: CarryOver | None = None) 
             raise SinkRejected(
                 "there is no copy to put in the table's place",
                 table=str(table),
-                hint="`headwater rebuild` makes one",
+                hint="headwater rebuild PIPELINE/TABLE makes one",
             )
         if carry_over is not None:
             _carry_over(target, connection, table, live, shadow, carry_over)

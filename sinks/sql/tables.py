@@ -38,7 +38,7 @@ OWN_COLUMNS: Mapping[Mode, Mapping[str, pa.DataType]] = {
     },
     "scd2": {VALID_FROM: US, VALID_TO: US, IS_CURRENT: pa.bool_()},
 }
-REBUILD = "`headwater rebuild` makes the table anew"
+REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,8 @@ standard.
 Lists and structures are JSON: bytes in base64, decimals, moments and times as text, and `"NaN"`,
 `"Infinity"` and `"-Infinity"` for what JSON has no number for.
 
-A view over a table of PostgreSQL goes on reading the old copy after `headwater rebuild --swap`;
-make it anew.
+A view over a table of PostgreSQL goes on reading the old copy after
+`headwater rebuild PIPELINE/TABLE --swap`; make it anew.
 """
 
 

@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 from typing import Any
 
-from core_log.errors import ConfigError, HeadwaterError, SinkRejected, SourceRejected
+from core_log.errors import ConfigError, HeadwaterError, PositionLost, SinkRejected, SourceRejected
 from pipelines.journal.control import Desired
 from pipelines.loops.quarantine import LONGEST_MS, Quarantine
 from pipelines.reports import Report, State, StateChanged
@@ -32,6 +32,16 @@ def test_a_held_table_is_tried_again_ever_more_slowly() -> None:
 
     assert pauses == [60, 120, 240, 480, LONGEST_MS // 1_000, LONGEST_MS // 1_000]
     assert "next try" in reason and "hint: unlock it" in reason
+
+
+def test_a_hint_has_the_names_of_the_pipeline_and_the_table() -> None:
+    error = PositionLost("the topic is gone", hint="headwater rebuild PIPELINE/TABLE --swap")
+    dropped = PositionLost("it is another", hint="headwater drop PIPELINE --data")
+
+    reasons = [put(Quarantine(), each, 0) for each in (error, dropped)]
+
+    assert "hint: headwater rebuild shop/orders --swap\n" in reasons[0]
+    assert "hint: headwater drop shop --data\n" in reasons[1]
 
 
 def test_a_table_that_went_on_meanwhile_is_tried_again_soon() -> None:

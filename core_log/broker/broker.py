@@ -155,11 +155,11 @@ class Broker:
             self._reasons[at] = str(error)
             logger.error("%s-%d is offline: %s", *at, error)
 
-    def lead(self, at: TopicPartition) -> None:
+    def lead(self, at: TopicPartition, *, instead_of: Partition | None = None) -> None:
         """Opens what should be led here and is not, or leads what was opened anew."""
         topic = self.image.topic(at.topic)
         if topic is not None and at.partition in topic.partitions:
-            self._lead(topic, topic.partitions[at.partition])
+            self._lead(topic, topic.partitions[at.partition], instead_of)
 
     async def lead_again(self, failed: Partition, log: PartitionLog) -> None:
         """Puts a partition that was opened anew in the place of the one that the disk failed."""
@@ -167,7 +167,7 @@ class Broker:
             state_log = PartitionStateLog(self._enter_metadata(log), self.clock)
             await self.metadata.go_on_with(state_log)
         else:
-            self.lead(TopicPartition(failed.topic, failed.index))
+            self.lead(TopicPartition(failed.topic, failed.index), instead_of=failed)
         failed.wake()
 
     async def finish_recovery(self, partition: Partition) -> None:
@@ -214,7 +214,9 @@ class Broker:
         )
         return self._enter(METADATA_TOPIC, METADATA_ID, log, record, min_in_sync=1)
 
-    def _lead(self, topic: Topic, record: PartitionRecord) -> None:
+    def _lead(
+        self, topic: Topic, record: PartitionRecord, instead_of: Partition | None = None
+    ) -> None:
         if record.leader != self.node_id:
             return
         config = self.configs.log_config(topic.config, partition=record.partition)
@@ -230,8 +232,10 @@ class Broker:
             log,
             record,
             min_in_sync=min_in_sync,
-            is_recovering=log.end_offset > 0,
+            is_recovering=log.end_offset > 0 or instead_of is not None,
         )
+        if instead_of is not None:
+            partition.take_over(instead_of)
         self._reasons.pop((topic.name, record.partition), None)
         if self._coordination is not None and partition.is_served:
             self._coordination.on_led(partition)

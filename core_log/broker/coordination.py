@@ -125,11 +125,16 @@ class Coordination:
         the transactions in it are ended, before anybody else appends there. Raises where that
         cannot be done yet.
         """
-        self._read(partition)
+        if partition.is_whole and partition.topic == TRANSACTIONS_TOPIC:
+            self.transactions.go_on_with(partition.index)  # of whom much is known only in memory
+        else:
+            self._read(partition)
         at = TopicPartition(partition.topic, partition.index)
         if at in await self._recover(was_clean=False):
             raise LogUnavailable("transactions cannot be ended yet", partition=at)
-        await self.transactions.on_partition_reopened(at, _open_transactions(partition))
+        await self.transactions.on_partition_reopened(
+            at, _open_transactions(partition), is_whole=partition.is_whole
+        )
 
     def on_led(self, partition: Partition) -> None:
         """An internal topic has just been created: its partitions hold nothing yet."""

@@ -57,6 +57,14 @@ class Partition:
         self.is_recovering = False
         """Markers that a crash may have taken are being written again, as they were read before.
         Meanwhile nobody is served."""
+        self.is_whole = False
+        """It was opened anew, and nothing that was written before is missing."""
+
+    def take_over(self, failed: "Partition") -> None:
+        """From one whose disk failed. What an earlier opening lost may not be accounted for yet."""
+        was_whole = failed.is_whole or not failed.is_recovering
+        self.is_recovering = True
+        self.is_whole = was_whole and self.log.end_offset >= failed.log.end_offset
 
     def begin_epoch(self) -> None:
         """What is appended from now on is this leader's own. Not so the markers written again: a

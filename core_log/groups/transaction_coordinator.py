@@ -69,6 +69,10 @@ class TransactionCoordinator:
         """Reads a partition of the log; its ids are served once they are recovered."""
         self._shards.load(index, leader_epoch=leader_epoch)
 
+    def go_on_with(self, index: int) -> None:
+        """A partition of the log came back from its disk as it was: what is known of it holds."""
+        self._shards.go_on_with(index)
+
     def unload(self, index: int) -> None:
         """Another broker looks after these ids from now on."""
         self._shards.unload(index)
@@ -97,14 +101,20 @@ class TransactionCoordinator:
         return self._shards.is_behind
 
     async def on_partition_reopened(
-        self, partition: TopicPartition, open_here: Collection[tuple[int, int]]
+        self,
+        partition: TopicPartition,
+        open_here: Collection[tuple[int, int]],
+        *,
+        is_whole: bool,
     ) -> None:
-        """A data partition came back from its disk, maybe without what was not synced.
+        """A data partition came back from its disk, unless it `is_whole` without something that was
+        written there.
 
-        What was open in it cannot be committed any more, and the next tick aborts it. Markers that
-        are missed are written here: before this returns, the partition takes no appends.
+        What was open in it can then only be aborted, by its client or when it takes too long.
+        Markers that are missed are written here: before this returns, the partition takes no
+        appends.
         """
-        await self._shards.restore_partition(partition, open_here)
+        await self._shards.restore_partition(partition, open_here, is_whole=is_whole)
 
     def check(self, transactional_id: str) -> ErrorCode:
         """Whether this broker looks after the id, and is ready to."""
@@ -255,20 +265,23 @@ class TransactionCoordinator:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     async def drain(self) -> None:
-        """Records everything, so that a clean start finds it all; nothing may be asked any more."""
+        """Records everything, so that a clean start finds it all; nothing may be asked any more.
+        Raises where only an unclean start knows what to do: it aborts what a disk took of.
+        """
         ends: dict[StateHome, int] = {}
         for each in self._shards.served():
             await each.go_on()
-            if each.is_doomed:
-                await self._abort_if_due(each, self._clock.now_ms())
             ends[each.home] = max(ends.get(each.home, 0), await each.save())
         for home, end_offset in ends.items():
             await home.log.durable(end_offset)
+        doomed = [each.name for each in self._shards.served() if each.machine.is_doomed]
+        if doomed:
+            raise StorageFailed("what open transactions wrote may be lost", ids=doomed)
 
     async def _attend(self, each: TransactionalId, now_ms: int) -> None:
         if each.is_unfinished:
             await each.go_on()
-        elif each.is_doomed or each.machine.is_overdue(now_ms):
+        elif each.machine.is_overdue(now_ms):
             await self._abort_if_due(each, now_ms)
         else:
             await each.save()
@@ -284,7 +297,7 @@ class TransactionCoordinator:
             return None
         if each.is_unfinished:
             return current.updated_ms + self._limits.retry_ms
-        deadlines = [current.updated_ms] if each.is_doomed else []
+        deadlines = []
         if current.state is TransactionState.ONGOING:
             deadlines.append(current.started_ms + current.timeout_ms)
         if not each.is_saved and current.producer_epoch != NO_EPOCH:

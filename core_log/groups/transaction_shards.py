@@ -77,6 +77,13 @@ class TransactionShards:
         for name, state in stored.items():
             shard.ids[name] = TransactionalId(name, home, self._partitions, state, saved=state)
 
+    def go_on_with(self, index: int) -> None:
+        """Its log was opened anew, and nothing is missing there."""
+        shard = self._shards[index]
+        shard.home = shard.home._replace(log=self._open_state_log(index))
+        for each in shard.ids.values():
+            each.home = shard.home
+
     @property
     def is_behind(self) -> bool:
         return any(shard.unrecovered for shard in self._all())
@@ -158,13 +165,13 @@ class TransactionShards:
         return left
 
     async def restore_partition(
-        self, partition: TopicPartition, producers: Iterable[tuple[int, int]]
+        self, partition: TopicPartition, producers: Iterable[tuple[int, int]], *, is_whole: bool
     ) -> None:
         """Notes what is lost before anybody else may run; then writes the markers missed."""
         opened_by, strays = self._sort({partition: producers})
         for each in self.served():
             here = [every.producer for every in opened_by[each]]
-            each.on_partition_lost(partition, here)
+            each.on_partition_back(partition, here, is_whole=is_whole)
             strays += [
                 MarkerBatch(producer, False, frozenset({partition}))
                 for producer in here

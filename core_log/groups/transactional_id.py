@@ -80,7 +80,6 @@ class TransactionalId:
         """Where a marker of the last decision may not be durable yet."""
         self.unwritten = NO_PARTITIONS
         """Where a marker of the last decision has still to be written."""
-        self.is_doomed = False
         self.is_replaced = False
         """Its state was read anew from the disk: whoever is at work here still must not go on."""
         self._pending_end = 0
@@ -203,9 +202,7 @@ class TransactionalId:
 
     async def abort_if_due(self, *, fresh_producer_id: int, now_ms: int) -> None:
         async with self.lock:
-            is_open = self.current.state is TransactionState.ONGOING
-            is_due = is_open and (self.is_doomed or self.machine.is_overdue(now_ms))
-            if is_due and self.machine.pending is None:
+            if self.machine.is_overdue(now_ms) and self.machine.pending is None:
                 # Nobody took over, so the late producer may still ask for its next epoch (KIP-588).
                 fenced = self.machine.fence(fresh_producer_id=fresh_producer_id, now_ms=now_ms)
                 await self._decide(fenced)
@@ -216,17 +213,22 @@ class TransactionalId:
             await self._finish()
             await self._settle()
 
-    def on_partition_lost(
-        self, partition: TopicPartition, open_here: Collection[ProducerIdentity]
+    def on_partition_back(
+        self,
+        partition: TopicPartition,
+        open_here: Collection[ProducerIdentity],
+        *,
+        is_whole: bool,
     ) -> None:
-        """What was not synced there is gone: the marker of the last decision, if it is missed, and
-        maybe a part of the open transaction, which cannot be committed any more.
+        """What was not synced there may be gone: the marker of the last decision, if it is missed,
+        and a part of the open transaction, which cannot be committed any more.
         """
         decided = self.saved
         if decided is not None and any(decided.decides(partition, each) for each in open_here):
             self.unwritten |= {partition}
         is_open = self.current.state is TransactionState.ONGOING
-        self.is_doomed |= is_open and partition in self.current.partitions
+        is_part = is_open and partition in self.current.partitions
+        self.machine.is_doomed |= is_part and not is_whole
 
     def knows_of(self, partition: TopicPartition, producer: ProducerIdentity) -> bool:
         """Whether what that producer has open there is to be ended by this id's own course."""
@@ -259,7 +261,7 @@ class TransactionalId:
         self.machine.pending = state
         try:
             await self._settle(synced or NO_PARTITIONS)
-            if self.is_doomed and state.state.is_commit:
+            if self.machine.is_doomed and state.state.is_commit:
                 raise StorageFailed("what the transaction wrote may be lost", id=self.name)
             self._pending_end = self._append(state)
         except BaseException:
@@ -280,8 +282,7 @@ class TransactionalId:
         if not self.unwritten:
             self.unsettled = current.partitions
             self.machine.enter(current.completed(current.updated_ms))
-            self.machine.is_lost = self.is_doomed and not current.state.is_commit
-            self.is_doomed = False
+            self.machine.is_doomed = False
 
     async def _write_markers(self, decided: StoredTransaction) -> None:
         """Where it does not come to it now, they stay `unwritten`."""

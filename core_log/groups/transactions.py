@@ -139,7 +139,14 @@ class Transaction:
     earlier: tuple[ProducerIdentity, bool] | None = None
     """A decision before recovery raised the epoch: who asked for it, and whether to commit."""
     is_lost: bool = False
-    """What the client may still want to commit was aborted: a crash or a disk took of it."""
+    """What the client may still want to commit was aborted, since a crash took of it."""
+    is_doomed: bool = False
+    """A disk may have taken of the open transaction. Its client has to abort it, and keeps its
+    epoch: by a new one it would be fenced, if it is of version 1."""
+
+    @property
+    def must_abort(self) -> bool:
+        return self.is_doomed or self.current.is_aborted_unheard
 
     def enter(self, state: StoredTransaction) -> None:
         self.current, self.pending = state, None
@@ -213,7 +220,7 @@ class Transaction:
         """Whether the producer has announced these partitions."""
         error = self._check_producer(producer)
         added = self.current.partitions
-        if self.current.state is not TransactionState.ONGOING:
+        if self.current.state is not TransactionState.ONGOING or self.must_abort:
             added = frozenset()
         absent = ErrorCode.TRANSACTION_ABORTABLE if error is ErrorCode.NONE else error
         is_valid = error is ErrorCode.NONE
@@ -233,7 +240,7 @@ class Transaction:
             return error
         current, is_open = self.current, self.current.state is TransactionState.ONGOING
         wanted = frozenset(partitions)
-        if current.is_aborted_unheard:
+        if self.must_abort:
             return ErrorCode.TRANSACTION_ABORTABLE
         if not wanted or (is_open and wanted <= current.partitions):
             return ErrorCode.NONE
@@ -263,7 +270,7 @@ class Transaction:
             error = self._check_end_version_1(producer, commit=commit)
         if error is not None:
             return error
-        if commit and self.current.is_aborted_unheard:
+        if commit and self.must_abort:
             return ErrorCode.TRANSACTION_ABORTABLE
         return self._ended(
             commit=commit, version=version, fresh_producer_id=fresh_producer_id, now_ms=now_ms

@@ -33,6 +33,31 @@ log.cleaner.backoff.ms=100
 auto.create.topics.enable=false
 """
 START_S_MAX = 240
+PROPERTIES_FILE = "server.properties"
+
+
+class Node:
+    """One node, which can be killed and comes back on the same files under the same address."""
+
+    def __init__(self, directory: Path, jars: str, port: int) -> None:
+        self._directory, self._port = directory, port
+        self._command = [*java(jars), "kafka.Kafka", directory / PROPERTIES_FILE]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self._directory / "kafka.log").open("ab") as output:
+            self._process = start_owned(self._command, stdout=output, stderr=output)
+        wait_for(self._port, self._process)
+
+    def kill(self) -> None:
+        assert self._process is not None, "what is killed has been started"
+        self._process.kill()
+        self._process.wait()
+
+
+def java(jars: str) -> list[str]:
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return ["java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/*", quiet]
 
 
 @contextmanager
@@ -42,34 +67,36 @@ def run_apache_kafka(directory: Path) -> Iterator[str]:
     if running:
         yield running
         return
-    broker, controller = free_ports(2)
-    text = PROPERTIES.format(broker=broker, controller=controller, directory=directory)
-    with running_node(directory, text, port=broker):
-        yield f"127.0.0.1:{broker}"
+    with mortal_node(directory) as (address, _):
+        yield address
 
 
 @contextmanager
-def running_node(directory: Path, text: str, *formatting: str, port: int) -> Iterator[None]:
+def mortal_node(directory: Path) -> Iterator[tuple[str, Node]]:
+    """HOST:PORT of a node of our own, and the node."""
+    broker, controller = free_ports(2)
+    text = PROPERTIES.format(broker=broker, controller=controller, directory=directory)
+    with running_node(directory, text, port=broker) as node:
+        yield f"127.0.0.1:{broker}", node
+
+
+@contextmanager
+def running_node(directory: Path, text: str, *formatting: str, port: int) -> Iterator[Node]:
     """A node with these properties that listens at `port`; `formatting` is what it stores first."""
     jars = os.environ.get("HEADWATER_KAFKA_JARS")
     if not jars:
         pytest.skip("Apache Kafka is not here: HEADWATER_KAFKA_JARS=$(scripts/fetch_kafka.sh)")
-    properties = directory / "server.properties"
+    properties = directory / PROPERTIES_FILE
     properties.write_text(text)
-    java = ["java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    format_it = [*java, quiet, "kafka.tools.StorageTool", "format", "--standalone"]
+    format_it = [*java(jars), "kafka.tools.StorageTool", "format", "--standalone"]
     identity = ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)]
     subprocess.run([*format_it, *identity, *formatting], check=True, capture_output=True)
-    with (directory / "kafka.log").open("wb") as output:
-        command = [*java, quiet, "kafka.Kafka", properties]
-        node = start_owned(command, stdout=output, stderr=output)
-        try:
-            wait_for(port, node)
-            yield
-        finally:
-            node.kill()
-            node.wait()
+    node = Node(directory, jars, port)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.kill()
 
 
 def wait_for(port: int, node: "subprocess.Popen[bytes]") -> None:

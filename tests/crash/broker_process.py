@@ -79,6 +79,11 @@ class BrokerProcess:
         self._process.kill()
         self._process.wait()
 
+    def kill_and_restart(self) -> None:
+        self.kill()
+        self.forget()
+        self.start()
+
     def freeze(self) -> None:
         """Returns once no thread of it runs any more; a sync under way comes to its end first."""
         assert self._process is not None, "what is frozen has been started"

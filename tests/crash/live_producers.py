@@ -22,9 +22,9 @@ from tests.crash.transactional_load import (
 from tests.crash.view import read_partition
 from tests.crash.wire import Wire
 
-KILLS = 8
+DISASTERS = 8
 PARTITIONS = [TopicPartition("moved", index) for index in range(3)]
-BETWEEN_KILLS_S = 2.0
+BETWEEN_S = 2.0
 
 
 class AiokafkaTransactions(TransactionLoad):
@@ -104,10 +104,9 @@ class Survivors(NamedTuple):
     faults: list[str]
 
 
-def live_through_kills(
-    address: str, kill_and_restart: Callable[[], None], random: Random
-) -> Survivors:
-    """Four producers, two of librdkafka's and two of aiokafka's, through the kills of a broker."""
+def live_through(address: str, disaster: Callable[[], None], random: Random) -> Survivors:
+    """Four producers, two of librdkafka's and two of aiokafka's, while their broker is killed and
+    started again, or whatever else befalls it."""
     host, _, port = address.rpartition(":")
     loads: list[TransactionLoad] = [
         kind(f"{kind.__name__}-{place}", address, PARTITIONS, Random(random.random()))
@@ -119,10 +118,10 @@ def live_through_kills(
             assert wire.create_topic(name, count, {}) == 0
     for load in loads:
         load.start()
-    for _ in range(KILLS):
-        time.sleep(BETWEEN_KILLS_S * (0.5 + random.random()))
-        kill_and_restart()
-    time.sleep(BETWEEN_KILLS_S)
+    for _ in range(DISASTERS):
+        time.sleep(BETWEEN_S * (0.5 + random.random()))
+        disaster()
+    time.sleep(BETWEEN_S)
     for load in loads:
         load.stop()
     faults = [fault for load in loads for fault in load.faults]

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core_log.batch import BatchHeader
+from core_log.broker.appending import append_batch
 from core_log.broker.broker import Broker
+from core_log.broker.partition_recovery import PartitionRecovery
+from core_log.groups.transactions import VERSION_1, VERSION_2
+from core_log.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tests.builders import Sequenced, batch
 from tests.core_log.broker.failing_disk import Life
 from tests.core_log.broker.in_memory import ask, create, fill, started
 from tests.fakes import FaultyFiles, MemoryFiles
@@ -113,3 +119,50 @@ async def test_a_topic_can_be_deleted_on_a_full_disk() -> None:
     files.heal()
     await broker.close()
     assert [name for name in files.names(broker.store.log_directory) if name[:2] == "t-"] == []
+
+
+class OneFailedSync:
+    """Of one partition's files; nothing that was written is lost by it."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self.is_over = name, False
+
+    def __call__(self, operation: str, path: Path) -> None:
+        if operation == "sync" and path.parent.name == self._name and not self.is_over:
+            self.is_over = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+
+@pytest.mark.parametrize("failing", ["t-0", "__transaction_state-0"])
+@pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
+async def test_a_commit_is_granted_once_the_disk_has_all_that_was_written(
+    failing: str, version: int
+) -> None:
+    files = FaultyFiles(MemoryFiles())
+    broker = await started(files, internal_partitions=1)
+    await create(broker, "t")
+    await broker.create_unknown(TRANSACTIONS_TOPIC, may_create=False)
+    transactions = broker.transactions
+    producer = (await transactions.init_producer_id("id", timeout_ms=60_000)).producer
+    at = TopicPartition("t", 0)
+    await transactions.add_partitions("id", producer, [at], version=version)
+    partition = broker.led(*at)
+    assert partition is not None
+    data = batch(b"v", producer=Sequenced(*producer, 0, True), timestamp_ms=1_000)
+    header = BatchHeader.read(data)
+    append_batch(partition, memoryview(data), header, now_ms=1_000, is_urgent=False)
+    files.fault = OneFailedSync(failing)
+
+    refused = await transactions.end("id", producer, commit=True, version=version)
+    offline = list(broker.offline)
+    await PartitionRecovery(broker).recover(broker.clock.now_ms())
+    await transactions.tick(broker.clock.now_ms() + 1_000)
+    granted = await transactions.end("id", producer, commit=True, version=version)
+
+    assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE and len(offline) == 1
+    assert granted.error is ErrorCode.NONE and not broker.unserved
+    assert granted.producer == (producer.producer_id, producer.epoch + (version == VERSION_2))
+    partition = broker.led(*at)
+    assert partition is not None and not partition.log.aborted(0, partition.log.end_offset)
+    assert partition.last_stable_offset == 2
+    await broker.close()

@@ -35,11 +35,14 @@ class SimulatedPartition:
     openings: int = 0
     is_offline: bool = False
 
-    def reopen(self, random: Random) -> None:
-        """Its disk failed: what was not synced may be gone, and whoever waits for it is told."""
+    def reopen(self, random: Random) -> bool:
+        """Its disk failed: what was not synced may be gone, and whoever waits for it is told.
+        Returns whether all is there."""
         self.openings += 1
-        del self.entries[random.randint(self.synced, len(self.entries)) :]
+        end = len(self.entries)
+        del self.entries[random.choice([end, random.randint(self.synced, end)]) :]
         self.synced = len(self.entries)
+        return self.synced == end
 
     def open_transactions(self) -> dict[int, ProducerIdentity]:
         opened: dict[int, ProducerIdentity] = {}
@@ -99,8 +102,10 @@ class StoredBytes:
 class World:
     """Everything that outlives a broker's process, and the scheduling of one run of it."""
 
-    def __init__(self, random: Random, *, fails: float = 0.0) -> None:
-        self.random, self.fails = random, fails
+    def __init__(
+        self, random: Random, *, fails: float = 0.0, steps_ms: Sequence[int] = (1,)
+    ) -> None:
+        self.random, self.fails, self.steps_ms = random, fails, steps_ms
         self.data: dict[TopicPartition, SimulatedPartition] = {}
         self.state: dict[int, StoredBytes] = {}
         self.next_producer_id = 1

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from core_log.errors import StorageFailed
 from core_log.groups.transaction_coordinator import NOBODY
 from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from core_log.protocol.error_codes import ErrorCode
@@ -141,20 +144,43 @@ async def test_a_marker_that_cannot_be_written_is_tried_again(broker: Broker) ->
     assert len(broker.read()) == 2
 
 
-async def test_what_a_failed_disk_may_have_lost_cannot_be_committed(broker: Broker) -> None:
+@pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
+async def test_what_a_failed_disk_may_have_lost_can_only_be_aborted_by_whoever_goes_on(
+    broker: Broker, version: int
+) -> None:
     producer = await broker.begin()
     broker.world.data[T0].entries.clear()
 
-    await broker.coordinator.on_partition_reopened(T0, [])
-    refused, _ = await broker.end(producer)
-    await broker.later(0)
-    lost, _ = await broker.end(producer)
-    aborted, _ = await broker.end(producer, commit=False)
+    await broker.coordinator.on_partition_reopened(T0, [], is_whole=False)
+    await broker.later(LIMITS.save_after_ms)
+    written = await broker.coordinator.verify_or_add("id", *producer, [T0], may_add=False)
+    added = await broker.coordinator.add_partitions("id", producer, [T0], version=version)
+    lost, _ = await broker.end(producer, version=version)
+    aborted, following = await broker.end(producer, commit=False, version=version)
 
-    assert refused is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert (lost, aborted) == (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NONE)
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
+    assert (written, added, lost) == ({T0: abortable}, abortable, abortable)
+    assert aborted is ErrorCode.NONE
     assert broker.world.open_transactions() == {T0: [], T1: []}
     assert broker.read() == []
+    assert following.epoch == producer.epoch + (version == VERSION_2)
+    await broker.begin(following)
+    assert (await broker.end(following, version=version))[0] is ErrorCode.NONE
+
+
+async def test_a_stop_is_not_clean_while_a_transaction_may_have_lost_of_itself(
+    broker: Broker,
+) -> None:
+    producer = await broker.begin()
+    broker.world.data[T0].entries.clear()
+    await broker.coordinator.on_partition_reopened(T0, [], is_whole=False)
+
+    with pytest.raises(StorageFailed):
+        await broker.coordinator.drain()
+    await broker.start(was_clean=False)
+
+    assert (await broker.end(producer))[0] is ErrorCode.TRANSACTION_ABORTABLE
+    assert broker.world.open_transactions() == {T0: [], T1: []}
 
 
 async def test_a_marker_that_a_failed_disk_lost_is_written_again(broker: Broker) -> None:
@@ -162,6 +188,6 @@ async def test_a_marker_that_a_failed_disk_lost_is_written_again(broker: Broker)
     await broker.end(producer)
     del broker.world.data[T0].entries[-1]
 
-    await broker.coordinator.on_partition_reopened(T0, [producer])
+    await broker.coordinator.on_partition_reopened(T0, [producer], is_whole=False)
 
     assert len(broker.read()) == 2

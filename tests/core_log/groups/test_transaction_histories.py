@@ -1,6 +1,7 @@
 """Whatever crashes, fails, arrives late or twice: a transaction is visible whole or not at all."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
@@ -8,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.errors import LogUnavailable
+from core_log.errors import LogUnavailable, StorageFailed
 from core_log.groups.transaction_coordinator import TransactionCoordinator, TransactionLimits
-from core_log.groups.transactions import StoredTransaction
+from core_log.groups.transactions import VERSION_1, StoredTransaction
 from core_log.log import TopicPartition
 from tests.core_log.groups.simulated_world import SimulatedPartition, SimulatedPartitions, World
 from tests.core_log.groups.transaction_clients import TIMEOUT_MS, Client, Outcome
 
 pytestmark = pytest.mark.simulation
 
+STEPS_MS = (1, 10, 100, TIMEOUT_MS // 50)
+"""From one look of the broker to the next; some transactions take too long."""
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 LIMITS = TransactionLimits(save_after_ms=50, retry_ms=1)
 UNMARKED_HISTORIES = 20
@@ -40,7 +43,7 @@ def new_coordinator(world: World) -> TransactionCoordinator:
 async def tick(world: World, coordinator: TransactionCoordinator) -> None:
     while True:
         await world.pause()
-        world.now_ms_value += world.random.choice([1, 10, 100, TIMEOUT_MS // 50])
+        world.now_ms_value += world.random.choice(world.steps_ms)
         await coordinator.tick(world.now_ms())
 
 
@@ -50,13 +53,13 @@ async def lose_disks(world: World, coordinator: TransactionCoordinator) -> None:
             await world.pause()
         at = world.random.choice(PARTITIONS)
         partition = world.data[at]
-        partition.is_offline = True
+        partition.is_offline, is_whole = True, True
         await world.pause()
         while partition.is_offline:
-            partition.reopen(world.random)
+            is_whole &= partition.reopen(world.random)
             opened = list(partition.open_transactions().values())
             with suppress(LogUnavailable):
-                await coordinator.on_partition_reopened(at, opened)
+                await coordinator.on_partition_reopened(at, opened, is_whole=is_whole)
                 partition.is_offline = False
 
 
@@ -82,7 +85,10 @@ async def run_broker(world: World, clients: list[Client], *, was_clean: bool) ->
     stops_cleanly = world.random.random() < 0.3
     if stops_cleanly:
         world.fails = 0.0
-        await coordinator.drain()
+        try:
+            await coordinator.drain()
+        except StorageFailed:
+            stops_cleanly = False
         await SimulatedPartitions(world).sync(PARTITIONS)
         world.fails = fails
     world.crash(loses_power=not stops_cleanly and world.random.random() < 0.7)
@@ -99,9 +105,10 @@ async def settle(world: World) -> None:
         await coordinator.tick(world.now_ms())
 
 
-async def history(seed: int, *, fails: float) -> None:
+async def history(seed: int, *, fails: float, steps_ms: Sequence[int] = STEPS_MS) -> int:
+    """Returns how often a client of version 1 was fenced, all of which are alive."""
     random = Random(seed)
-    world = World(random, fails=fails)
+    world = World(random, fails=fails, steps_ms=steps_ms)
     world.data = {at: SimulatedPartition() for at in PARTITIONS}
     clients = [Client(world, name, PARTITIONS) for name in ("payments", "orders")]
     was_clean = True
@@ -113,6 +120,7 @@ async def history(seed: int, *, fails: float) -> None:
     for at, partition in world.data.items():
         assert not partition.open_transactions(), f"a transaction hangs in {at}"
     check_what_was_told(world, clients, is_settled=True)
+    return sum(each.fenced_count for each in clients if each.version == VERSION_1)
 
 
 def check_what_was_told(world: World, clients: list[Client], *, is_settled: bool = False) -> None:
@@ -136,6 +144,13 @@ def check_what_was_told(world: World, clients: list[Client], *, is_settled: bool
 def test_no_history_tears_a_transaction(fails: float, seed: int) -> None:
     with suppress(asyncio.CancelledError):
         asyncio.run(history(seed, fails=fails))
+
+
+@pytest.mark.parametrize("fails", [0.0, 0.05], ids=["disks that hold", "disks that fail"])
+@settings(max_examples=HISTORIES)
+@given(seed=st.integers(0, 2**32))
+def test_no_live_producer_is_fenced_in_time(fails: float, seed: int) -> None:
+    assert asyncio.run(history(seed, fails=fails, steps_ms=(1, 10))) == 0
 
 
 def test_without_the_mark_of_recovery_clients_of_version_1_tear_transactions(

@@ -11,6 +11,8 @@ from core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.simulated_world import World
 
 TIMEOUT_MS = 60_000
+FENCING = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+"""What a client of version 1 never gets over."""
 
 
 class Outcome(Enum):
@@ -47,7 +49,7 @@ class Client:
         self.told: list[Told] = []
         self.sent: list[tuple[ProducerIdentity, bool]] = []
         """Every EndTxn of version 2 that was ever sent: any of them may arrive once more."""
-        self.batch_count = 0
+        self.batch_count = self.fenced_count = 0
 
     async def work(self, coordinator: TransactionCoordinator) -> None:
         """Until the broker dies under it: whatever was not answered then is asked again."""
@@ -62,8 +64,9 @@ class Client:
                     await self.produce(coordinator)
                 else:
                     await self.end(coordinator)
-            except Fatal:
+            except Fatal as error:
                 self.identity, self.now = None, None
+                self.fenced_count += error.args[0] in FENCING
 
     @property
     def _may_write(self) -> bool:
@@ -103,7 +106,7 @@ class Client:
             return
         except InvalidProducerEpoch as error:
             await self.give_up(coordinator)
-            raise Fatal from error
+            raise Fatal(ErrorCode.INVALID_PRODUCER_EPOCH) from error
         self.now.acknowledged.setdefault(at, []).append(batch)
         self.now.outcome = Outcome.OPEN
 
@@ -117,7 +120,7 @@ class Client:
             return False
         if not error.is_retriable:
             await self.give_up(coordinator)
-            raise Fatal
+            raise Fatal(error)
         return False
 
     async def give_up(self, coordinator: TransactionCoordinator) -> None:
@@ -149,7 +152,7 @@ class Client:
         elif answer.error is ErrorCode.TRANSACTION_ABORTABLE:
             now.wants_commit, now.must_abort = False, True
         elif not answer.error.is_retriable:
-            raise Fatal
+            raise Fatal(answer.error)
 
     async def repeat_itself(self, coordinator: TransactionCoordinator) -> None:
         """An old EndTxn arrives, long after its answer, or twice, or in the wrong order."""

@@ -33,7 +33,10 @@ def unreadable(
 ) -> UnreadableBatch:
     header, place = BatchHeader.read(batch), {} if partition is None else partition._asdict()
     hint = ""
-    if partition is not None:
+    if partition is not None and partition.topic.startswith("__"):
+        directory = f"DATA/log/{partition.topic}-{partition.partition}"
+        hint = f"restore it, or stop who has the log, then: headwater log mend {directory}"
+    elif partition is not None:
         follows = f"--partition {partition.partition} --from {header.next_offset}"
         hint = f"what follows it: headwater tail {partition.topic} {follows}"
     return UnreadableBatch(

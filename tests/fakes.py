@@ -143,7 +143,7 @@ class MemoryFiles:
 
     def rename(self, old: Path, new: Path) -> None:
         if old in self.directories:
-            for path in [path for path in self.files if path.parent == old]:
+            for path in [path for path in list(self.files) if path.parent == old]:
                 self.files[new / path.name] = self.files.pop(path)
             self.directories = self.directories - {old} | {new}
             self._synced[new], self._since[new] = {}, [self._names(new)]

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from core_log.batch import BatchHeader
 from core_log.broker.partition import Partition
 from core_log.clock import Clock
+from core_log.log import TopicPartition
 from core_log.plain_records import PlainRecord, decode_batch, encode_batch
 from core_log.state_log import ProducerStamp, StoredBatch, StoredRecord
+from core_log.unreadable_batch import UNREADABLE, unreadable
 
 
 class PartitionStateLog:
@@ -61,7 +63,11 @@ class PartitionStateLog:
         """Batches come as stored; whoever replays them heeds markers and aborted data."""
         log = self.partition.log
         for batch in log.batches(log.start_offset):
-            header, records = decode_batch(batch)
+            try:
+                header, records = decode_batch(batch)
+            except UNREADABLE as error:
+                at = TopicPartition(log.topic, log.partition)
+                raise unreadable(error, batch, at) from error
             yield StoredBatch(
                 header, [StoredRecord(each.offset, each.key, each.value) for each in records]
             )

@@ -124,6 +124,11 @@ class TransactionCoordinator:
         """One that `check` lets through, where it is known."""
         return self._shards.find(transactional_id)
 
+    def must_abort(self, transactional_id: str) -> bool:
+        """Whether its client can only abort, because a crash or a disk took of what it wrote."""
+        found = self._shards.find(transactional_id)
+        return found is not None and found.machine.must_abort
+
     def served(self) -> Iterator[TransactionalId]:
         return self._shards.served()
 

@@ -13,7 +13,7 @@ from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
 from core_log.storage.producers import ProducerStates
 from core_log.storage.replay import restore_producers
 from core_log.storage.segment import LOG, Segment, file_name
-from core_log.storage.segments import Segments
+from core_log.storage.segments import DAMAGE_HINT, Segments
 from core_log.storage.snapshots import Snapshots
 from core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
 from core_log.storage.tail import Cut, Tail
@@ -98,7 +98,7 @@ class Recovery:
                 file=str(segments.active.path),
                 offset=end_offset,
                 recovery_point=promised,
-                hint="restore the partition from a copy",
+                hint=DAMAGE_HINT,
             )
 
     def _find(self) -> tuple[Segments, Snapshots]:

@@ -13,6 +13,10 @@ from core_log.storage.scan import CheckedBatches
 from core_log.storage.segment import SUFFIXES, Segment, file_name
 from core_log.storage.swap import set_aside
 
+DAMAGE_HINT = (
+    "restore this file from a copy; headwater log verify DIRECTORY shows what is left, and headwater"
+    " log mend DIRECTORY lets everybody pass what is not"
+)
 OPEN_SEALED_MAX = 4
 """Segments behind the active one that keep their file and indexes at hand."""
 
@@ -127,7 +131,13 @@ class Segments:
                 yield batch
             if checked.damage is not None:
                 position, offset, reason = checked.damage
-                raise CorruptLog(reason, file=str(segment.path), position=position, offset=offset)
+                raise CorruptLog(
+                    reason,
+                    file=str(segment.path),
+                    position=position,
+                    offset=offset,
+                    hint=DAMAGE_HINT,
+                )
 
     def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in [lo, hi)."""

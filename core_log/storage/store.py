@@ -77,12 +77,7 @@ class Store:
             files.sync_directory(data.parent)
         lock = files.lock(data / LOCK)
         if lock is None:
-            owner = files.read(data / LOCK).decode(errors="replace").strip() or "unknown"
-            raise DirectoryInUse(
-                "another process owns the data directory",
-                path=str(data),
-                hint=f"stop process {owner}, or give another --data directory",
-            )
+            raise _in_use(files, data, "or give another --data directory")
         identity = _identify(files, data / META, node_id, random)
         return cls(data, files, clock, random, lock=lock, identity=identity)
 
@@ -319,6 +314,27 @@ class Store:
         self._found.discard(key)
         self.files.sync_directory(self.log_directory)
         return aside
+
+
+@contextmanager
+def lock_if_owned(files: Files, log_directory: Path) -> Iterator[None]:
+    """For whoever writes to a log without opening it, which may lie outside of a data directory."""
+    data = log_directory.parent
+    is_owned = files.exists(data / META)
+    lock = files.lock(data / LOCK) if is_owned else None
+    if is_owned and lock is None:
+        raise _in_use(files, data, "then try again")
+    yield
+    del lock
+
+
+def _in_use(files: Files, data: Path, otherwise: str) -> DirectoryInUse:
+    owner = files.read(data / LOCK).decode(errors="replace").strip() or "unknown"
+    return DirectoryInUse(
+        "another process owns the data directory",
+        path=str(data),
+        hint=f"stop process {owner}, {otherwise}",
+    )
 
 
 def _new_uuid(random: Random) -> UUID:

@@ -7,9 +7,7 @@ from core_log.errors import CorruptLog
 from core_log.storage.files import Files, write_all
 from core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
 from core_log.storage.segment import Segment
-from core_log.storage.segments import Segments
-
-RESTORE = "restore this file from a copy; headwater log verify DIRECTORY shows what is left"
+from core_log.storage.segments import DAMAGE_HINT, Segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Tail:
                 f"{error.problem}, below its recovery point",
                 **error.facts,
                 recovery_point=promised,
-                hint=RESTORE,
+                hint=DAMAGE_HINT,
             ) from error
         is_inside = not following or following[0].base_offset > promised
         reach = promised if is_inside else following[0].base_offset
@@ -94,7 +92,7 @@ class Tail:
                 position=segment.size,
                 offset=self.end_offset,
                 recovery_point=promised,
-                hint=RESTORE,
+                hint=DAMAGE_HINT,
             )
         batches = CheckedBatches(
             segment.file,

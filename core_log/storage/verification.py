@@ -51,8 +51,9 @@ class Promise:
 
 
 KAFKAS_CLEANED_TO = "cleaner-offset-checkpoint"
-CUT = ".cut-"
-"""In the names of files to which recovery moved whole batches that followed damage."""
+CUT, DAMAGED = ".cut-", ".damaged-"
+"""In the names of files to which recovery moved whole batches that followed damage, and of segments
+as they were before `headwater log mend`."""
 
 
 def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> Promise:
@@ -100,6 +101,9 @@ def _set_aside(directory: Path, names: list[str]) -> Iterator[Finding]:
     for name in sorted(names):
         if CUT in name:
             problem = "batches behind a damaged place, set aside by an earlier start"
+            yield Finding(str(directory / name), problem, is_damage=False)
+        elif DAMAGED in name:
+            problem = "a segment as it was before it was mended"
             yield Finding(str(directory / name), problem, is_damage=False)
         elif name.endswith(SWAP):
             problem = "an interrupted compaction, which the next start completes"

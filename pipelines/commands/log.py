@@ -1,10 +1,11 @@
-"""`headwater log`: looks into the files of a log and checks them, without a broker."""
+"""`headwater log`: looks into the files of a log, checks and mends them, without a broker."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pipelines.terminal.confirming import confirm, yes_option
 from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options, table
 from pipelines.terminal.times import time_text
 
@@ -23,7 +24,7 @@ def log() -> None:
     """Look into the files of a log, offline.
 
     DIR is a data directory, or the directory of one partition, such as data/log/orders-0, ours
-    or Apache Kafka's. Nothing is written.
+    or Apache Kafka's. Only `mend` writes anything.
     """
 
 
@@ -211,7 +212,8 @@ def verify(output: Output, directory: Path) -> None:
             f"the log is damaged in {counted(len(damage), 'place')}",
             data=data,
             lines=[*lines, f"{summary}damaged"],
-            hint="keep a copy of the directory; what was promised there is lost on this disk",
+            hint="restore it from a copy; without one headwater log mend DIRECTORY lets everybody pass"
+            " what is lost",
         )
     output.result(data, [*lines, f"{summary}sound"])
 
@@ -237,3 +239,48 @@ def finding_line(finding: "Finding") -> str:
     elif finding.first_offset is not None:
         offsets = f" (from offset {finding.first_offset} on)"
     return f"{place}: {kind}: {finding.problem}{offsets}"
+
+
+@log.command()
+@DIRECTORY
+@yes_option
+@shared_options
+@click.pass_obj
+def mend(output: Output, directory: Path, yes: bool) -> None:
+    """Empty the batches of a log that cannot be read, so that everybody can pass them.
+
+    What is in such a batch is lost, and everything else stays, at its offset. A copy of each
+    changed segment is kept beside it. The next start checks the log as after a crash. What the
+    loss means, and what else is to be done, is in docs/log-format.md.
+    """
+    from core_log.clock import SystemClock
+    from core_log.replication.metadata import METADATA_TOPIC
+    from core_log.storage.damaged_batches import empty_damaged
+    from core_log.storage.files import OsFiles
+    from core_log.storage.properties import take_clean_stop
+    from core_log.storage.store import lock_if_owned
+    from core_log.storage.survey import partition_directories
+    from core_log.storage.verification import promise_of
+
+    confirm(f"Empty every batch of {directory} that cannot be read?", yes=yes)
+    files, facts, now_ms = OsFiles(), list[dict[str, object]](), SystemClock().now_ms()
+    found = partition_directories(files, directory)
+    log_directory = next(iter(found.values())).resolve().parent
+    with lock_if_owned(files, log_directory):
+        for partition, path in found.items():
+            if partition.topic == METADATA_TOPIC:
+                continue  # a topic that loses a decision cannot be told from one that never had it
+            output.detail(f"reading {partition.topic}-{partition.partition}")
+            promise = promise_of(files, path.resolve().parent, partition)
+            for each in empty_damaged(files, path, promise, now_ms=now_ms):
+                take_clean_stop(files, log_directory)
+                facts.append({**partition._asdict(), **each._asdict()})
+    lines = [
+        f"{each['file']}: emptied offsets {each['first_offset']} to {each['next_offset']}, the"
+        f" last not included: {each['reason']}"
+        for each in facts
+    ]
+    copies = sorted({str(each["copy"]) for each in facts})
+    lines += [f"{copy}: the segment as it was" for copy in copies]
+    summary = f"{counted(len(facts), 'place')} mended" if facts else "nothing to mend"
+    output.result(facts, [*lines, summary])

@@ -38,6 +38,8 @@ class TransactionLoad:
         self.outcomes: dict[int, str] = {}
         self.faults: list[str] = []
         self.reopened_count = 0
+        self.ended_by: list[str] = []
+        """Errors after which a producer was of no use any more."""
         self._number = 0
         self._judged = 1
         self._found: dict[int, tuple[list[int], int]] = {}
@@ -228,6 +230,7 @@ class ConfluentTransactions(TransactionLoad):
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
+            self.ended_by.append(str(error))
         finally:
             reader.close()
 

@@ -90,5 +90,7 @@ async def verify(broker: "Broker", request: TxnOffsetCommitRequest, version: int
     )
     error = verdicts[partition]
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
+        # Only the first is a reason to abort for librdkafka and aiokafka; the other ends them.
+        must_abort = broker.transactions.must_abort(request.transactional_id)
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED if must_abort else ErrorCode.INVALID_TXN_STATE
     return error

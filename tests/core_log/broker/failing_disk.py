@@ -56,6 +56,7 @@ class Life:
         self.offset, self.offset_asked = -1, -1
         self.topics: dict[str, bool] = {}
         """Whether a topic is there, as far as somebody was told."""
+        self._asked: set[str] = set()
         self._producer: ProducerIdentity | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._count = 0
@@ -114,15 +115,18 @@ class Life:
 
     async def make_topic(self) -> None:
         name = f"made-{self.random.randrange(3)}"
-        if self.topics.get(name):
+        if name in self._asked:  # of two answers nobody could tell which came last
+            return
+        self._asked.add(name)
+        is_there = self.topics.pop(name, False)
+        if is_there:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
             answer = (await ask(self.broker, request)).responses[0].error_code
         else:
             answer = (await create(self.broker, name)).error_code
         if answer == ErrorCode.NONE:
-            self.topics[name] = not self.topics.get(name, False)
-        else:
-            self.topics.pop(name, None)
+            self.topics[name] = not is_there
+        self._asked.discard(name)
 
     async def transact(self) -> None:
         """One transaction over both partitions; whatever goes wrong, its producer begins anew."""

@@ -29,6 +29,7 @@ from core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from core_log.replication.metadata import OFFSETS_TOPIC
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles
 
@@ -230,6 +231,21 @@ async def test_offsets_of_a_group_that_was_not_announced_are_refused(
 
     refused = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
     assert errors[0] is (ErrorCode.NONE if version >= 5 else refused)
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_offsets_of_a_transaction_that_lost_of_itself_are_refused_as_a_reason_to_abort(
+    broker: Broker, version: int
+) -> None:
+    producer = await begin(broker)
+    await ask(broker, AddOffsetsToTxnRequest(**producer, group_id="g"), 3)
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of("g"))
+    await broker.transactions.on_partition_reopened(partition, [], is_whole=False)
+
+    errors = await commit_offsets(broker, version, producer)
+
+    older, newer = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE
+    assert errors[0] is (newer if version >= 4 else older)
 
 
 async def test_offsets_of_a_member_of_yesterday_are_refused(broker: Broker) -> None:

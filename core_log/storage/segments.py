@@ -14,8 +14,8 @@ from core_log.storage.segment import SUFFIXES, Segment, file_name
 from core_log.storage.swap import set_aside
 
 DAMAGE_HINT = (
-    "restore this file from a copy; headwater log verify DIRECTORY shows what is left, and headwater"
-    " log mend DIRECTORY lets everybody pass what is not"
+    "restore this file from a copy; headwater log verify DIRECTORY shows what is left,"
+    " headwater log mend DIRECTORY lets everybody pass what is not"
 )
 OPEN_SEALED_MAX = 4
 """Segments behind the active one that keep their file and indexes at hand."""

@@ -212,8 +212,8 @@ def verify(output: Output, directory: Path) -> None:
             f"the log is damaged in {counted(len(damage), 'place')}",
             data=data,
             lines=[*lines, f"{summary}damaged"],
-            hint="restore it from a copy; without one headwater log mend DIRECTORY lets everybody pass"
-            " what is lost",
+            hint="restore it from a copy; without one headwater log mend DIRECTORY lets everybody"
+            " pass what is lost",
         )
     output.result(data, [*lines, f"{summary}sound"])
 

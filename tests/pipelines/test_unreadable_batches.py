@@ -54,7 +54,7 @@ def test_a_batch_that_cannot_be_read_holds_its_table_until_that_is_made_anew(
     verdicts = tell(tmp_path, pipeline(kind), again)
 
     assert list(held) == ["a"] and "compressed records are damaged" in held["a"]
-    assert place in held["a"] and "headwater drop PIPELINE/TABLE --data" in held["a"]
+    assert place in held["a"] and "headwater drop copy/a --data" in held["a"]
     assert verified.code == exit_codes.DIFFERENT
     found = outcome_of(verified)
     assert found["a", kind] == "failed"

@@ -11,7 +11,13 @@ from connectors.postgres.connecting import Connection
 from connectors.postgres.looking import wal_end
 from connectors.postgres.snapshot import ledger
 from connectors.postgres.snapshot.ledger import Ledger
-from connectors.postgres.table_form import TableForm, part_of, why_read_again
+from connectors.postgres.table_form import (
+    LOST_KEY,
+    OTHER_KEY,
+    TableForm,
+    part_of,
+    why_read_again,
+)
 from core_log.changes import Positions
 from core_log.table_schema import TableId
 
@@ -139,7 +145,7 @@ class FormWatch:
         self.known |= found
         oids = [each.form.oid for each in new if each.why]
         now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}
-        return [replace(each, captured=now.get(each.form.oid)) for each in new]
+        return [_as_captured(each, now.get(each.form.oid)) for each in new]
 
     async def look_and_tell(self, connection: Connection) -> None:
         if self.told is not None and (new := await self.look(connection)):
@@ -150,3 +156,10 @@ class FormWatch:
             return why
         logger.warning("%s differs from its source, as `snapshot.mode` is never: %s", table, why)
         return ""
+
+
+def _as_captured(new: NewForm, captured: CapturedTable | None) -> NewForm:
+    """In place of a primary key that went the file may choose another one."""
+    has_key = captured is not None and bool(captured.schema.key)
+    why = OTHER_KEY if new.why == LOST_KEY and has_key else new.why
+    return replace(new, why=why, captured=captured)

@@ -196,8 +196,12 @@ async def look(
     return {
         names[root].table: form
         for root, found in by_root.items()
-        if (form := _form_of(root, found, names[root].schema.key)) is not None
+        if (form := _form_of(root, found, _chosen_key(names[root]))) is not None
     }
+
+
+def _chosen_key(table: CapturedTable) -> Sequence[str]:
+    return () if table.primary_key else table.schema.key
 
 
 def _form_of(

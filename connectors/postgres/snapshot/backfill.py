@@ -87,7 +87,8 @@ class Backfill:
             running.let_go()
             running.is_over = True
         job = self._jobs.add(table, held.to_be_read_again(why, after=max(after, held.after)))
-        job.is_over = why == LOST_KEY
+        if why == LOST_KEY:
+            self._jobs.hold(job)
         self._announce(job)
 
     def _announce(self, job: Job) -> None:

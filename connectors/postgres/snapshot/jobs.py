@@ -135,6 +135,11 @@ class Jobs:
         self.tables[str(table.table)] = table
         return job
 
+    def hold(self, job: Job) -> None:
+        """Nobody can read the table until it is added anew."""
+        job.is_over = True
+        del self.tables[str(job.table.table)]
+
     def of(self, table: CapturedTable) -> Job | None:
         job = self._jobs.get(table.oid)
         return None if job is None or job.is_over else job

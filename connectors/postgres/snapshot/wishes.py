@@ -56,7 +56,8 @@ class Wishes:
             raise SourceRejected(
                 "the pipeline does not capture this table",
                 table=name,
-                hint="add it to `tables` of the source",
+                hint="add it to `tables` of the source, or let headwater status say why it is left"
+                " out",
             )
         action = control.options.get(ACTION, START)
         match action:

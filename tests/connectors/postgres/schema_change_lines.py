@@ -299,7 +299,7 @@ LINES = [
     Line(
         "DROP CONSTRAINT of the primary key, and ADD PRIMARY KEY of the same columns",
         FOLLOWED,
-        ["ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "ALTER TABLE {t} ADD PRIMARY KEY (id)"],
+        ["ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (id)"],
     ),
     Line(
         "DROP CONSTRAINT of the primary key",

@@ -12,10 +12,10 @@ import pytest
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.postgres.watching import HELD
-from connectors.source import Remark, SourceReport
+from connectors.source import Control, Remark, SourceReport
 from core_log.changes import Phase
 from core_log.embedded import EmbeddedLog
-from core_log.errors import BeingReadAgain
+from core_log.errors import BeingReadAgain, SourceRejected
 from core_log.settings import BrokerSettings
 from core_log.table_schema import TableId
 from pipelines.file.loading import load
@@ -149,11 +149,14 @@ async def test_while_it_runs_the_table_waits_for_a_key_and_goes_on(guest: Guest,
 
     phases = list[Phase]()
     async with aclosing(source.changes(dict(folded.positions))) as batches:
+        folded.take(await anext(batches))
         guest.execute(*loss)
         async for batch in batches:
             folded.take(batch)
             phases += [each.phase for each in batch.replacements]
             if phases == [Phase.PENDING]:
+                with pytest.raises(SourceRejected, match="does not capture this table"):
+                    await source.control(Control("again", "snapshot", ITEMS))
                 guest.execute(*cure, "INSERT INTO orders VALUES (7)")
                 phases.append(Phase.PENDING)
             if Phase.COMPLETE in phases:

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from core_log.changes import ChangeBatch, Positions, TableChanges
 from core_log.clock import Clock
+from core_log.errors import HeadwaterError
 from core_log.finding import Finding
 from core_log.table_schema import TableId, TableSchema
 
@@ -64,6 +65,21 @@ class Remark:
 SourceReport = Progress | Gauge | Remark
 
 
+class FormCheck(Protocol):
+    """Whether the log may have rows of a table in this form, by the rules that hide columns."""
+
+    async def __call__(
+        self, schema: TableSchema, *, is_next: bool = False
+    ) -> HeadwaterError | None:
+        """Why not; None where it may. `is_next`: its rows come behind those of the forms that were
+        asked for so before; else it is only looked at."""
+        ...
+
+
+async def anything_goes(schema: TableSchema, *, is_next: bool = False) -> None:
+    """Where no rule hides anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """What a source gets from the pipeline that it belongs to."""
@@ -77,6 +93,8 @@ class SourceContext:
     """How long a table whose form was changed is left alone before it is read again."""
     until_end: bool = False
     """End the iteration once what is there now has been read, as `headwater run --once` wants."""
+    refusal: FormCheck = anything_goes
+    """Asked before the first row of each form is handed on, so that its table is held alone."""
 
 
 class Source(Protocol):

@@ -150,11 +150,21 @@ class Following:
         rows = await self._backfill.ready(self._reached)
         if rows is None:
             return None
-        for each in rows.replacements:
+        captures = self._translator.captures
+        tables = [each for each in rows.tables if await captures.admits(each.schema)]
+        replacements = [
+            each
+            for each in rows.replacements
+            if await captures.admits(each.schema, is_next=each.phase is not Phase.PENDING)
+        ]
+        for each in replacements:
             if each.phase is Phase.STARTED:
-                self._translator.captures.rekey(each.schema)
+                captures.rekey(each.schema)
         return replace(
-            rows, positions=self._translator.captures.kept(rows.positions, self._reached)
+            rows,
+            tables=tuple(tables),
+            positions=captures.kept(rows.positions, self._reached),
+            replacements=tuple(replacements),
         )
 
     async def _keep_beating(self) -> None:

@@ -15,6 +15,7 @@ from connectors.postgres.refused import Refused, refused_of
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.table_rights import without_rights
 from connectors.postgres.types.book import TypeBook
+from connectors.source import FormCheck, anything_goes
 
 WAL_END = """
 SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
@@ -45,7 +46,13 @@ class Looked(NamedTuple):
     catalog: Catalog
 
 
-async def look(connection: Connection, settings: PostgresSettings, pipeline: str) -> Looked:
+async def look(
+    connection: Connection,
+    settings: PostgresSettings,
+    pipeline: str,
+    *,
+    refusal: FormCheck = anything_goes,
+) -> Looked:
     publication = publication_name(settings, pipeline)
     with in_our_words("the tables cannot be looked up"):
         book = await TypeBook.load(connection, settings)
@@ -54,6 +61,9 @@ async def look(connection: Connection, settings: PostgresSettings, pipeline: str
         published = await publications.look(connection, publication)
         refused += await refused_of(connection, found, published)
         refused += await without_rights(connection, settings, found, published, publication)
+    for each in found:
+        if (error := await refusal(each.schema)) is not None:
+            refused.append(Refused(each.oid, each.table, error.statement, error.hint))
     left_out = {each.oid for each in refused}
     return Looked([each for each in found if each.oid not in left_out], refused, catalog)
 

@@ -170,8 +170,13 @@ class Reading:
             async with aclosing(following.batches()) as batches:
                 async for batch in batches:
                     yield batch
-            if self._stops_after_rows and following.has_read_all:
-                await slots.drop(connection, self._slot, ends_reader=True)
+            await self._finish(connection, watch, following)
+
+    async def _finish(self, connection: Connection, watch: Watch, following: Following) -> None:
+        if self._context.until_end:
+            await watch.look_last(connection)
+        if self._stops_after_rows and following.has_read_all:
+            await slots.drop(connection, self._slot, ends_reader=True)
 
     async def _look(
         self, connection: Connection
@@ -179,7 +184,7 @@ class Reading:
         """The publication comes first, so that whoever changes it from here on is noticed. The
         last are tables that wait for a key."""
         publication = await publications.look(connection, self._publication)
-        looked = await look(connection, self._settings, self._context.pipeline)
+        looked = await self._look_at_tables(connection)
         if not looked.tables:
             about = await unstreamed.look(connection, self._settings.tables)
             found = [each for each in about.values() if each is not None]
@@ -197,12 +202,16 @@ class Reading:
         self.tables = looked.tables
         return publication, looked, held
 
+    async def _look_at_tables(self, connection: Connection) -> Looked:
+        context = self._context
+        return await look(connection, self._settings, context.pipeline, refusal=context.refusal)
+
     async def _as_they_are_now(
         self, connection: Connection, tables: Sequence[CapturedTable]
     ) -> Looked:
         """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
         which the stream does not speak; new tables wait for the next life."""
-        looked = await look(connection, self._settings, self._context.pipeline)
+        looked = await self._look_at_tables(connection)
         known = {each.oid for each in tables}
         return looked._replace(tables=[each for each in looked.tables if each.oid in known])
 
@@ -456,6 +465,7 @@ class Reading:
                 column_names=ColumnNames.begun(self._resume_from),
                 may_replace=self._may_read,
                 told=watch.refuse,
+                refusal=self._context.refusal,
             ),
             toast,
             RepeatedKeys(toast),

@@ -23,6 +23,7 @@ from connectors.postgres.table_form import LOST_KEY, OTHER_KEY, TableForm
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
+from connectors.source import FormCheck, anything_goes
 from core_log.changes import Positions
 from core_log.errors import DecodeError, SourceRejected
 from core_log.patterns import Patterns
@@ -158,6 +159,7 @@ class Captures:
         column_names: ColumnNames | None = None,
         may_replace: bool = True,
         told: Callable[[Refused], None] | None = None,
+        refusal: FormCheck = anything_goes,
     ) -> None:
         """`refused`: tables that are left out in this life. `held`: those without a key that had
         one. `may_replace`: whether a table with another key, or one of which changes were left
@@ -178,6 +180,7 @@ class Captures:
         self._rereads: dict[int, Reread] = {}
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
+        self._refusal, self._admitted = refusal, dict[int, TableSchema]()
         self._held = set[int]()
         for each in held:
             self.hold(each.oid)
@@ -368,6 +371,21 @@ class Captures:
                 " and the stream does not say what its key was",
                 table,
             )
+
+    async def admits(self, schema: TableSchema, *, is_next: bool = True) -> bool:
+        """Whether the log may have rows of this form; if not, their table is left out from here
+        on. `is_next`: such rows come behind those of the forms before."""
+        if schema.id in self._refused:
+            return False
+        known = self._admitted.get(schema.id)
+        if known is not None and (known is schema or known == schema):
+            return True
+        if (error := await self._refusal(schema, is_next=is_next)) is not None:
+            self.refuse(Refused(schema.id, schema.table, error.statement, error.hint))
+            return False
+        if is_next:
+            self._admitted[schema.id] = schema
+        return True
 
     def refuse(self, refused: Refused) -> None:
         """From here on changes of that table are left out, which the next position says: it is

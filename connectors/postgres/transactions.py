@@ -132,21 +132,16 @@ class TransactionCounts:
             for number, table in enumerate(tables)
         }
         of_messages = np.bincount(of_transaction[row_count:], minlength=width)
-        order = np.lexsort((indexes, of_transaction))
-        events = of_transaction[order], lsns[order]
-        return Counted(found, messages, self._told(burst, counts, of_messages, events))
+        return Counted(found, messages, self._told(burst, counts, of_messages))
 
     def _told(
         self,
         burst: Burst,
         counts: dict[TableId, Int64s],
         of_messages: Int64s,
-        events: tuple[Int64s, Int64s],
     ) -> Notices | None:
-        """`events`: of all in order their transactions, and their places in the server's log."""
         values: list[dict[str, Any]] = []
-        transactions, (of_transaction, lsns) = burst.transactions, events
-        firsts = np.searchsorted(of_transaction, np.arange(len(transactions.xids)))
+        transactions = burst.transactions
         for number, xid in enumerate(transactions.xids.tolist()):
             committed_ms = int(transactions.committed_us[number]) // 1_000
             here = {table: int(each[number]) for table, each in counts.items() if each[number]}
@@ -154,7 +149,8 @@ class TransactionCounts:
             if not is_open:
                 if not here and not of_messages[number]:
                     continue
-                values.append(_begin(f"{xid}:{lsns[firsts[number]]}", committed_ms))
+                begin_lsn = int(transactions.begin_lsns[number])
+                values.append(_begin(f"{xid}:{begin_lsn}", committed_ms))
                 self._open = _Open(xid)
             opened = self._open
             assert opened is not None, "a transaction that has events has begun"

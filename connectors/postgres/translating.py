@@ -111,7 +111,7 @@ class Translator:
         self, part: RowChanges, burst: Burst, commits: Commits
     ) -> AsyncGenerator[Placed, None]:
         capture = await self.captures.fitting(part)
-        if capture is None:
+        if capture is None or not await self.captures.admits(capture.schema):
             return
         if part.has_unreadable:  # by a key that is none, nothing could be read anew
             part = self._sifted(Filled(part), capture, commits).part
@@ -159,7 +159,7 @@ class Translator:
         for relation in event.relations:
             capture = await self.captures.of(relation, event.lsn)
             self.repeated_keys.forget(relation.oid)
-            if capture is not None:
+            if capture is not None and await self.captures.admits(capture.schema):
                 changes = truncate(event, capture, commits, self.origin)
                 self._placed.append(Placed(changes, np.array([event.transaction], np.int64)))
 

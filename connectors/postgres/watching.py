@@ -100,6 +100,13 @@ class Watch:
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
 
+    async def look_last(self, connection: Connection) -> None:
+        """At tables that came into being while the others were read, and are left to the next
+        run."""
+        there, _ = await self._there(connection)
+        self._say(NEW_TABLES, self._about_new(there.keys()))
+        await self._look_for_unstreamed(connection)
+
     def refuse(self, refused: Refused) -> None:
         """From now on its changes are left out; once it can be captured, it is read again."""
         self._refused = [*self._refused, refused]
@@ -116,7 +123,10 @@ class Watch:
 
     async def _cured(self, connection: Connection) -> list[TableId]:
         """Tables that were left out and need not be any more; of the others it is said why now."""
-        looked = await looking.look(connection, self._settings, self._context.pipeline)
+        context = self._context
+        looked = await looking.look(
+            connection, self._settings, context.pipeline, refusal=context.refusal
+        )
         before = {each.oid for each in self._refused}
         self._refused = [each for each in looked.refused if each.oid in before]
         self._say(REFUSED, finding_of(self._refused))
@@ -156,6 +166,7 @@ class Watch:
             f"{few(new)} match `tables` and are not captured yet",
             "end headwater run and start it again; headwater doctor says what stands in the way",
             is_fatal=False,
+            left_out=tuple(map(str, new)),
         )
 
     def _say(self, name: str, finding: Finding | None) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from connectors.source import CONTROL, Control, Remark, Snapshot, SourceContext
 from connectors.sql.settings import SqlSourceSettings
 from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.errors import HeadwaterError, SourceRejected
+from core_log.errors import ConfigError, HeadwaterError, SourceRejected
 from core_log.finding import Finding
 from core_log.patterns import Patterns
 from core_log.table_schema import TableId, TableSchema
@@ -35,7 +35,7 @@ class SqlSource:
     def __init__(self, settings: SqlSourceSettings, context: SourceContext) -> None:
         self._settings, self._context = settings, context
         self._wishes: list[Control] = []
-        self._failed: dict[TableId, SourceRejected] = {}
+        self._failed: dict[TableId, HeadwaterError] = {}
         """Tables of which the last round could not read everything."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
@@ -45,13 +45,18 @@ class SqlSource:
             database = await _on(thread, self._database)
             rounds = Rounds(database, self._settings, self._context, version("headwater"))
             try:
+                read = set[TableId]()
                 while True:
-                    round_ = self._round(thread, database, rounds, resume_from)
+                    round_ = self._round(thread, database, rounds, resume_from, read)
+                    known = len(read)
                     async with aclosing(round_) as batches:
                         async for batch in batches:
                             yield batch
                     if self._context.until_end:
+                        if len(read) > known:
+                            continue  # what came into being while others were read
                         return
+                    read.clear()
                     await asyncio.sleep(self._pause_s())
             finally:
                 await _on(thread, database.close)
@@ -132,7 +137,9 @@ class SqlSource:
         database: "Database",
         rounds: "Rounds",
         resume_from: Positions,
+        read: set[TableId],
     ) -> AsyncGenerator[ChangeBatch, None]:
+        """Those of `read` have had their turn; the others are added to them."""
         from connectors.sql.rounds import part_of
 
         wishes, self._wishes = self._wishes, []
@@ -145,23 +152,35 @@ class SqlSource:
                 rounds.resume(table, resume_from.get(part_of(table)))
             if any(wish.table in (None, table.id) for wish in wishes):
                 rounds.again(table)
-            is_open, failed = False, self._failed.get(table.id)
-            try:
-                async with aclosing(_each(thread, rounds.of(table))) as batches:
-                    async for batch in batches:
-                        yield batch
-                        is_open = not batch.positions
-                self._failed.pop(table.id, None)
-            except SourceRejected as error:
-                self._failed[table.id] = error
-            if is_open:
-                yield rounds.broken_off(table)
+            elif table.id in read:
+                continue
+            read.add(table.id)
+            failed = self._failed.pop(table.id, None)
+            async with aclosing(self._of_table(thread, rounds, table)) as batches:
+                async for batch in batches:
+                    yield batch
             if self._failed.get(table.id) is not failed:
                 self._say_refused(database.refused)
         if tables and there == self._failed.keys():
             raise next(iter(self._failed.values()))
         if wishes:
             yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
+
+    async def _of_table(
+        self, thread: ThreadPoolExecutor, rounds: "Rounds", table: "Table"
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        is_open = False
+        try:
+            if (refusal := await self._context.refusal(table.schema, is_next=True)) is not None:
+                raise refusal
+            async with aclosing(_each(thread, rounds.of(table))) as batches:
+                async for batch in batches:
+                    yield batch
+                    is_open = not batch.positions
+        except (SourceRejected, ConfigError) as error:
+            self._failed[table.id] = error
+        if is_open:
+            yield rounds.broken_off(table)
 
     def _say_left_out(
         self, tables: "Sequence[Table]", refused: Mapping[TableId, SourceRejected]
@@ -252,7 +271,7 @@ class SqlSource:
         return (self._settings.due_ms(last_ms=now_ms, now_ms=now_ms) - now_ms) / 1_000
 
 
-def _about_refused(refused: Mapping[TableId, SourceRejected]) -> Finding | None:
+def _about_refused(refused: Mapping[TableId, HeadwaterError]) -> Finding | None:
     if not refused:
         return None
     said = "; ".join(each.statement for each in refused.values())

@@ -1,5 +1,6 @@
 """The history of every topic's table schema, in `__headwater_schemas`: written once, read by id."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -127,6 +128,7 @@ class SchemaBook:
         self._log, self._pipeline = log, pipeline
         self._history: dict[str, list[StoredSchema]] = {}
         self._read: set[TopicPartition] = set()
+        self._reading = asyncio.Lock()
 
     async def current(
         self,
@@ -172,10 +174,11 @@ class SchemaBook:
     async def history(self, topic: str) -> Sequence[StoredSchema]:
         """In the order of their numbers."""
         home = schemas_home(topic)
-        if home not in self._read:
-            async for stored in read_schemas(self._log, home):
-                self._history.setdefault(stored.topic, []).append(stored)
-            self._read.add(home)
+        async with self._reading:  # the source asks beside the one that writes
+            if home not in self._read:
+                async for stored in read_schemas(self._log, home):
+                    self._history.setdefault(stored.topic, []).append(stored)
+                self._read.add(home)
         return self._history.get(topic, ())
 
 

@@ -3,10 +3,20 @@
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from connectors.source import Estimating, Gauge, Remark, Source, SourceContext, SourceReport
+from connectors.source import (
+    Estimating,
+    FormCheck,
+    Gauge,
+    Remark,
+    Source,
+    SourceContext,
+    SourceReport,
+    anything_goes,
+)
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.clock import Clock
 from core_log.compression import Compression
+from core_log.errors import HeadwaterError
 from core_log.log import Log, TopicPartition
 from core_log.preparing import Preparing
 from core_log.rows.settings import WireSettings
@@ -97,8 +107,11 @@ def make_source(
     clock: Clock,
     report: Callable[[SourceReport], None] = lambda _: None,
     until_end: bool = False,
+    refusal: FormCheck = anything_goes,
 ) -> Source:
-    context = SourceContext(loaded.name, loaded.directory, clock, report, until_end=until_end)
+    context = SourceContext(
+        loaded.name, loaded.directory, clock, report, until_end=until_end, refusal=refusal
+    )
     source: Source = loaded.source.component(loaded.source.settings, context)
     return source
 
@@ -207,10 +220,15 @@ async def _run_source(
             )
         )
 
-    source = make_source(loaded, clock=clock, report=tell, until_end=until_end)
+    encoders = list[Encoder]()
+
+    async def refusal(schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
+        return await encoders[-1].refusal(schema, is_next=is_next)
+
+    source = make_source(loaded, clock=clock, report=tell, until_end=until_end, refusal=refusal)
 
     def new_encoder(generations: Generations) -> Encoder:
-        return Encoder(
+        encoder = Encoder(
             log,
             topics=topic_rules(loaded, generations),
             wire=wire_of(loaded),
@@ -218,6 +236,8 @@ async def _run_source(
             compression=Compression[loaded.spec.log.compression.upper()],
             row_estimates=partial(row_estimates, source),
         )
+        encoders.append(encoder)
+        return encoder
 
     await ingest(
         loaded.name,
@@ -231,6 +251,7 @@ async def _run_source(
         clock=clock,
         report=report,
         controls=lambda: desired().controls(),
+        stop_after=loaded.spec.errors.dead_letter.stop_after,
     )
 
 

@@ -15,7 +15,7 @@ from core_log import records
 from core_log.batch import Batch
 from core_log.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
 from core_log.clock import Clock
-from core_log.errors import ConfigError
+from core_log.errors import ConfigError, HeadwaterError
 from core_log.joining import join
 from core_log.joining_pieces import Column, Kind, Piece
 from core_log.log import Log, TopicPartition
@@ -123,6 +123,8 @@ class Encoder:
         self._owners: dict[str, TableId] = {}
         self._stored: dict[TableId, StoredSchema] = {}
         self._followed: set[TableId] = set()
+        self._accepted: dict[TableId, TableSchema] = {}
+        """The newest forms that the source was told may come."""
         self._begun = deque[_Begun]()
         self.rejects: list[Reject] = []
         """Rows that were set aside, until who encodes them takes them."""
@@ -159,6 +161,24 @@ class Encoder:
     def stored_form(self, schema: TableSchema) -> TableSchema:
         """As the log has it: masked, and without columns that are left out."""
         return declared(self._before_log.apply(_no_changes(schema)).schema)
+
+    async def refusal(self, schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
+        """Why no row of a table in this form may enter the log. `is_next`: the form follows those
+        that were asked for so before, be they in the log yet or not."""
+        try:
+            await self._follow(schema.table)
+            before = self._accepted.get(schema.table) if is_next else None
+            if before is None:
+                before = await self.newest_form(schema)
+            if before is not None:
+                self._before_log.check(schema, before)
+            form = self.stored_form(schema)
+        except ConfigError as error:
+            return error
+        if is_next:
+            self._accepted[schema.table] = form
+            self._before_log.follow(form)
+        return None
 
     async def switch(
         self, schema: TableSchema, generations: Generations, *, now_ms: int

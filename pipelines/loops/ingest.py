@@ -1,7 +1,7 @@
 """Source to log: the whole write path of a pipeline, in one loop."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from core_log.batch import Batch
 from core_log.changes import ChangeBatch, TableChanges
 from core_log.clock import Clock
 from core_log.log import Log, TopicPartition, Transaction, Writer
+from pipelines.file.spec import StopAfter
 from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
 from pipelines.journal.generations import Generations, source_parts
 from pipelines.journal.notices import NoticeTopics
@@ -21,6 +22,7 @@ from pipelines.letters.letters import encode_rejects
 from pipelines.loops.encoding import Encoder, Portion, begun_early
 from pipelines.loops.foreseeing import Displaced, Foresight, Touched, stretch_of
 from pipelines.loops.read_ahead import ReadAhead, read_ahead
+from pipelines.loops.reject_budget import RejectBudget
 from pipelines.loops.relaying import Controls, relaying
 from pipelines.loops.replacement import Replacements
 from pipelines.loops.replacement_states import ReplacementStates
@@ -36,6 +38,7 @@ TOGETHER_BYTES_MAX = 64 << 10
 LANDING_BYTES_MAX = 1 << 20
 """Appends go out while this much is on its way: whoever waits for each answer stands still for as
 long as the log, which shares the processors with us, needs to get its turn."""
+STOP_AFTER = StopAfter()
 KEPT_BYTES_MAX = 1 << 20
 """Of a transaction of the log: more than this is not kept for a second attempt."""
 
@@ -64,6 +67,7 @@ async def ingest(
     clock: Clock,
     report: Reporter,
     controls: Controls = tuple,
+    stop_after: StopAfter = STOP_AFTER,
 ) -> None:
     """Copies changes until the source ends. Data and position commit in one transaction, so that
     a crash at any line repeats nothing: the next run resumes from the last committed position.
@@ -91,6 +95,7 @@ async def ingest(
         replacements,
     )
     states = ReplacementStates(pipeline, UNIT, report)
+    budget = RejectBudget(pipeline, UNIT, stop_after)
     states.tell(replacements.stored)
     await _delete_missing(replacements, writer, begun, report)
     states.tell(replacements.stored)
@@ -120,6 +125,8 @@ async def ingest(
             await source.acknowledge(filling.positions)
             for each in filling.told():
                 report(each)
+            if (remark := budget.count(filling.rows, filling.rejected)) is not None:
+                report(remark)
             states.tell(replacements.stored)
             await _delete_missing(replacements, writer, begun, report)
             states.tell(replacements.stored)
@@ -326,6 +333,14 @@ class _Filling:
             switched=frozenset(self.switched),
         )
         return encode_commit(commit, now_ms=self.clock.now_ms())
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        return {table: each.rows for table, each in self.tallies.items()}
+
+    @property
+    def rejected(self) -> Mapping[str, int]:
+        return Counter(each.table for each in self.set_aside)
 
     def told(self) -> list[Report]:
         now_ms = self.clock.now_ms()

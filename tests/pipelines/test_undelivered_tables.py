@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.file.spec import StopAfter
+from pipelines.loops.reject_budget import RejectBudget
 from pipelines.reports import Known, Remarked, Report, State, StateChanged
 from pipelines.terminal import exit_codes
 from pipelines.watching.status import StatusBoard
@@ -194,3 +196,40 @@ def test_tables_that_share_a_reason_share_a_line() -> None:
     assert undelivered_lines(held) == [
         f"shop/lake: {shown} and 5 more tables quarantined: why hint: x"
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bad", "code"), [(2, exit_codes.OK), (3, exit_codes.DIFFERENT)])
+def test_dead_letters_of_the_source_count_against_the_threshold_of_the_file(
+    tmp_path: Path, bad: int, code: int
+) -> None:
+    path = a_file(tmp_path)
+    path.write_text(path.read_text() + "errors: {dead_letter: {stop_after: {failures: 3}}}\n")
+    with (tmp_path / "in" / "users.csv").open("a") as users:
+        users.writelines("4,5,6,7\n" for _ in range(bad))
+
+    ended, said, _ = once(path)
+
+    assert ended == code
+    named = said["data"].get("undelivered", ())
+    found = [(each["table"], each["state"]) for each in named]
+    assert found == ([("users", "left out")] if bad == 3 else [])
+    assert count(tmp_path / "first.db", "users") == 2
+
+
+def test_a_source_may_set_rows_aside_up_to_the_threshold_and_one_table_counts_for_itself() -> None:
+    budget = RejectBudget("shop", "source", StopAfter(failures=3, of_last=10))
+
+    within = [
+        budget.count({"orders": 5}, {"orders": 2}),
+        budget.count({"orders": 9}, {}),
+        budget.count({}, {"orders": 2}),
+        budget.count({}, {"users": 2}),
+    ]
+    beyond = budget.count({}, {"orders": 1})
+    again = budget.count({}, {"orders": 1})
+    both = budget.count({}, {"users": 1})
+
+    assert within == [None] * 4 and again is None
+    assert beyond is not None and beyond.left_out == ("orders",)
+    assert both is not None and both.left_out == ("orders", "users")

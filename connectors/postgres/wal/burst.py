@@ -50,6 +50,9 @@ class Transactions:
     """Where the stream goes on after it; -1 while it is not known, as the commit is yet to come."""
     committed_us: Int64s
     """Unix time."""
+    begin_lsns: Int64s
+    """Where the message that begins it stands: the first one of it that is sent since PostgreSQL
+    15, before that the first record of it in the server's log."""
 
 
 @dataclass(frozen=True, slots=True)

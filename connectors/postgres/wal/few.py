@@ -104,7 +104,7 @@ class _Reading:
         self._starts, self._tags = stretch.starts.tolist(), stretch.tags.tolist()
         self._stops: list[int] = stretch.stops.tolist()
         self._content = stretch.buffer[: self._stops[-1]].tobytes()
-        self._begun = list[tuple[int, int, int]]()
+        self._begun = list[tuple[int, int, int, int]]()
         self._ends = list[int]()
         self._rows = dict[int, _Rows]()
         self._index = 0
@@ -119,7 +119,8 @@ class _Reading:
                 self._is_wanted |= wants != 0
             elif tag == BEGIN and not is_open:
                 at = _body(start, stop, _BEGIN.size)
-                self._begun.append(_BEGIN.unpack_from(self._content, at))
+                [begin_lsn] = _PLACE.unpack_from(self._content, start + _LSN_AT)
+                self._begun.append((*_BEGIN.unpack_from(self._content, at), begin_lsn))
                 self._index = 0
             elif tag == COMMIT and is_open:
                 at = _body(start, stop, COMMIT_BYTES)
@@ -140,11 +141,10 @@ class _Reading:
         )
 
     def _transactions(self) -> Transactions:
-        begun = np.array(self._begun, np.int64).reshape(-1, 3)
-        commit_lsns, committed_us, xids = begun.T
-        return Transactions(
-            xids, commit_lsns, np.array(self._ends, np.int64), committed_us + EPOCH_US
-        )
+        begun = np.array(self._begun, np.int64).reshape(-1, 4)
+        commit_lsns, committed_us, xids, begin_lsns = begun.T
+        ends = np.array(self._ends, np.int64)
+        return Transactions(xids, commit_lsns, ends, committed_us + EPOCH_US, begin_lsns)
 
     def _row(self, start: int, stop: int, tag: int) -> None:
         content, at = self._content, _body(start, stop, _ROW.size)

@@ -46,7 +46,7 @@ from core_log.errors import DecodeError
 _KEEPALIVE = Struct(">cIcqqB")
 """With its frame: where the server is, its clock, and whether it wants an answer."""
 _NO_TIMES = np.empty(0, np.int64)
-_NO_TRANSACTIONS = Transactions(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES)
+_NO_TRANSACTIONS = Transactions(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +183,7 @@ class Decoder:
                 int(transactions.xids[-1]),
                 int(transactions.commit_lsns[-1]),
                 int(transactions.committed_us[-1]),
+                int(transactions.begin_lsns[-1]),
                 int(before[-1] + counted[-1]),
             )
         return Burst(

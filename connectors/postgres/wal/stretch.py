@@ -49,6 +49,7 @@ class Open:
     xid: int
     commit_lsn: int
     committed_us: int
+    begin_lsn: int
     counted: int
 
 
@@ -80,14 +81,16 @@ class Stretch:
         xids = self._numbers[heads + 16].astype(np.int64)
         commit_lsns = self._longs[heads].astype(np.int64)
         committed_us = self._longs[heads + 8].astype(np.int64) + EPOCH_US
+        begin_lsns = self.lsns(begins)
         if carried is not None:
             xids = np.append(carried.xid, xids)
             commit_lsns = np.append(carried.commit_lsn, commit_lsns)
             committed_us = np.append(carried.committed_us, committed_us)
+            begin_lsns = np.append(carried.begin_lsn, begin_lsns)
         end_lsns = np.full(len(xids), -1, np.int64)
         end_lsns[: len(commits)] = self._longs[tails + COMMIT_END]
         opened = np.cumsum(self.tags == BEGIN) - (1 if carried is None else 0)
-        return Transactions(xids, commit_lsns, end_lsns, committed_us), opened
+        return Transactions(xids, commit_lsns, end_lsns, committed_us, begin_lsns), opened
 
     def counted(self) -> Mask:
         """What has an index in its transaction, and so needs one."""

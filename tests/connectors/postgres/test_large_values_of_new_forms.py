@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from operator import itemgetter
 
 import pytest
 
@@ -9,6 +10,7 @@ from core_log.errors import SourceRejected
 from tests.connectors.postgres.snapshot.folding import (
     Folded,
     differing,
+    in_table,
     source_of,
     until_equal,
 )
@@ -183,3 +185,30 @@ async def told_after(guest: Guest, positions: Mapping[str, str]) -> list[Event]:
         async for batch in batches:
             found += [event for changes in batch.tables for event in events_of(changes)]
     return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["ALTER TABLE pages DROP body"],
+        ["ALTER TABLE pages DROP body", "ALTER TABLE pages ADD body text DEFAULT 'new'"],
+        ["ALTER TABLE pages DROP body", "ALTER TABLE pages ADD notes text"],
+        ["ALTER TABLE pages DROP body", "UPDATE pages SET title = 'c' WHERE id = 2"],
+    ],
+    ids=["dropped", "added again", "another added", "changed after"],
+)
+async def test_once_caught_up_a_table_that_lost_a_large_value_equals_its_source(
+    guest: Guest, changes: list[str]
+) -> None:
+    guest.execute(*PAGES, f"INSERT INTO pages VALUES (1, 'a', {LARGE}), (2, 'a', {LARGE})")
+    guest.publish("pages")
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute("UPDATE pages SET title = 'b' WHERE id = 1", *changes)
+
+    await until_equal(folded, guest)
+
+    [names] = {tuple(row) for row in map(dict.keys, in_table(guest, "pages"))}
+    there = [{name: row.get(name) for name in names} for row in folded.rows("pages")]
+    key = itemgetter("id")
+    assert sorted(there, key=key) == sorted(in_table(guest, "pages"), key=key)

@@ -218,6 +218,33 @@ async def test_transactions_tell_their_ends_and_events_their_places(lines: Guest
     assert orders == {"lines": [[1, 3, 4], [1, 2, 3]], "others": [[2, 5], [1, 2]]}
 
 
+async def test_a_transaction_begins_where_the_server_says_though_its_first_change_is_not_ours(
+    lines: Guest,
+) -> None:
+    lines.execute(
+        "CREATE TABLE others (id int PRIMARY KEY, note text)",
+        "ALTER TABLE others ALTER note SET STORAGE EXTERNAL",
+        "SELECT pg_create_logical_replication_slot('beside', 'pgoutput')",
+    )
+    large = "INSERT INTO others VALUES (1, repeat('a', 9000))"
+    ours = "INSERT INTO lines VALUES (1, 'x', 1)"
+    chosen: dict[str, Any] = {"tables": ["public.lines"], "transactions": True, "messages": False}
+    async with story(lines, heartbeat="100ms", **chosen) as told:
+        await told.tell(f"BEGIN; {large}; {ours}; COMMIT")
+
+    [begin] = [each for each in said(told, "transaction") if each["status"] == "BEGIN"]
+    peeked = lines.rows(
+        "SELECT xid::text, (lsn - '0/0')::text FROM pg_logical_slot_peek_binary_changes('beside',"
+        " NULL, NULL, 'proto_version', '1', 'publication_names', 'headwater_shop')"
+        " WHERE get_byte(data, 0) = ascii('B')"
+    )
+    assert begin["id"] in {f"{xid}:{lsn}" for xid, lsn in peeked}
+    [inserted] = [each for each in told.tables if each.schema.table.name == "lines"]
+    assert inserted.transaction is not None
+    ids = inserted.transaction["id"]
+    assert isinstance(ids, pa.StringArray) and begin["id"] not in ids.to_pylist()
+
+
 async def test_messages_count_among_the_events_of_their_transaction(lines: Guest) -> None:
     emit = "SELECT pg_logical_emit_message({}, 'mine', 'said')"
     inside, beside = emit.format("true"), emit.format("false")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.source import Progress, SourceReport
+from connectors.postgres.watching import NEW_TABLES
+from connectors.source import Progress, Remark, SourceReport
 from tests.connectors.postgres.snapshot.folding import (
     Folded,
     differing,
@@ -154,3 +155,26 @@ async def test_what_was_read_before_a_restart_is_told_as_done(guest: Guest) -> N
     assert [(str(each.table), each.rows, each.is_done) for each in done] == [
         ("public.orders", 9, True)
     ]
+
+
+async def test_a_table_that_comes_while_others_are_read_is_named_at_the_end(guest: Guest) -> None:
+    guest.execute("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+    guest.publish()
+    said = list[SourceReport]()
+
+    def report(each: SourceReport) -> None:
+        if not said:
+            guest.execute("CREATE TABLE items (id int PRIMARY KEY)")
+        said.append(each)
+
+    folded = Folded()
+    await until_equal(folded, guest, report=report)
+    [found] = [
+        each.finding for each in said if isinstance(each, Remark) and each.name == NEW_TABLES
+    ]
+    said = [Remark("later", None)]
+    await until_equal(folded, guest, report=report)
+
+    assert found is not None and found.left_out == ("public.items",)
+    assert not any(isinstance(each, Remark) and each.finding for each in said)
+    assert folded.keys.keys() == {"orders"} and not differing(folded, guest, "orders")

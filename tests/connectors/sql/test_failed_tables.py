@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ import pytest
 from connectors.source import Remark, SourceReport
 from connectors.sql import spool
 from connectors.sql.source import REFUSED, SqlSource
-from core_log.errors import SourceRejected, SourceUnavailable
+from core_log.errors import ConfigError, SourceRejected, SourceUnavailable
+from core_log.table_schema import TableSchema
 from tests.connectors.sql.shop import Rounds, Shop, one_round
 
 DAYS = {"sqlite": "'today'", "postgresql": "'infinity'", "mariadb": "'0000-00-00'"}
@@ -38,9 +40,7 @@ def days(shop: Shop) -> Shop:
 def watched(source: SqlSource) -> list[SourceReport]:
     said: list[SourceReport] = []
     context = source._context
-    source._context = type(context)(
-        context.pipeline, context.directory, context.clock, said.append, until_end=context.until_end
-    )
+    source._context = replace(context, report=said.append)
     return said
 
 
@@ -154,3 +154,26 @@ def test_what_is_kept_comes_back_in_order() -> None:
         found = list(kept.batches())
 
     assert found == batches
+
+
+async def test_a_form_that_must_not_enter_the_log_holds_its_table_alone(shop: Shop) -> None:
+    shop.execute(
+        *(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, email VARCHAR(9))" for name in "ab"),
+        *(f"INSERT INTO {name} VALUES (1, 'secret')" for name in "ab"),
+    )
+    held = {"a"}
+
+    async def refusal(schema: TableSchema, *, is_next: bool = False) -> ConfigError | None:
+        assert is_next
+        return ConfigError("a rule hides it") if schema.table.name in held else None
+
+    source = shop.source(until_end=False)
+    source._context = replace(source._context, refusal=refusal)
+    rounds = Rounds(source)
+    first = await rounds.until(1)
+    others = {each.name for each in source._failed}
+    held.clear()
+    more = await rounds.until(1)
+    await rounds.close()
+
+    assert others == {"a"} and len(first) == len(more) == 1

@@ -11,7 +11,7 @@ import pytest
 from connectors.source import Control
 from core_log.errors import SourceRejected, SourceUnavailable
 from core_log.table_schema import TableId
-from tests.connectors.sql.shop import Rounds, Shop, one_round
+from tests.connectors.sql.shop import Rounds, Shop, changes_in, one_round
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, note VARCHAR(20), changed TIMESTAMP)"
 ORDERS_IN = {"mariadb": ORDERS.replace("TIMESTAMP", "DATETIME(6) NOT NULL")}
@@ -380,3 +380,18 @@ async def test_a_value_may_be_large(shop: Shop) -> None:
     [(_, row)], _ = await one_round(shop.source())
 
     assert len(row["note"]) == 3 << 20
+
+
+async def test_a_table_that_comes_while_others_are_read_is_read_by_the_same_run(shop: Shop) -> None:
+    create_orders(shop)
+    shop.execute(insert(1, "10:00:00"))
+    found: list[tuple[str, int]] = []
+
+    async for batch in shop.source(deletes="compare").changes({}):
+        if not found:
+            shop.execute(
+                "CREATE TABLE items (id INTEGER PRIMARY KEY)", "INSERT INTO items VALUES (7)"
+            )
+        found += ids(changes_in(batch))
+
+    assert [each for each in found if each[0] == "r"] == [("r", 1), ("r", 7)]

@@ -1,0 +1,48 @@
+"""Whether a source sets more rows of a table aside than the file lets pass for single mistakes."""
+
+from collections.abc import Mapping
+
+from pipelines.file.spec import StopAfter
+from pipelines.letters.budget import DeadLetterBudget
+from pipelines.reports import Remarked
+
+EXHAUSTED = "dead letters"
+"""What the remark is about."""
+
+
+class RejectBudget:
+    """Of one life of a source. A table beyond it stays named: its rows are missing."""
+
+    def __init__(self, pipeline: str, unit: str, stop_after: StopAfter) -> None:
+        self._pipeline, self._unit, self._stop_after = pipeline, unit, stop_after
+        self._budgets: dict[str, DeadLetterBudget] = {}
+        self._exhausted: set[str] = set()
+
+    def count(self, passed: Mapping[str, int], failed: Mapping[str, int]) -> Remarked | None:
+        """`passed` rows of tables are in the log, `failed` ones in the dead-letter topic. What is
+        to be said, if another table is beyond it by now."""
+        before = len(self._exhausted)
+        for table in passed.keys() | failed.keys():
+            if table not in self._budgets:
+                self._budgets[table] = DeadLetterBudget(
+                    failures=self._stop_after.failures, of_last=self._stop_after.of_last
+                )
+            lost = failed.get(table, 0)
+            self._budgets[table].add(passed.get(table, 0) + lost, failed=lost)
+            if self._budgets[table].is_exhausted:
+                self._exhausted.add(table)
+        return self._remark() if len(self._exhausted) > before else None
+
+    def _remark(self) -> Remarked:
+        names = sorted(self._exhausted)
+        limit = self._stop_after
+        return Remarked(
+            self._pipeline,
+            self._unit,
+            EXHAUSTED,
+            f"{limit.failures} or more of {limit.of_last} rows became dead letters at the source:"
+            f" {', '.join(names)}",
+            f"headwater dlq ls {self._pipeline} shows why; correct the rows, or let"
+            " errors.dead_letter.stop_after of the file be higher",
+            tuple(names),
+        )

@@ -14,7 +14,7 @@ from core_log.client.coordinators import Coordinators
 from core_log.client.fetching import Fetching
 from core_log.client.link import Dial
 from core_log.client.offsets import LogOffsets
-from core_log.client.retrying import Patience
+from core_log.client.retrying import SAID_S, Patience
 from core_log.client.settings import KafkaSettings
 from core_log.client.topics import ensure_topics, partition_count
 from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
@@ -40,11 +40,16 @@ class KafkaLog:
     """
 
     def __init__(
-        self, settings: KafkaSettings, *, dial: Dial | None = None, random: Random | None = None
+        self,
+        settings: KafkaSettings,
+        *,
+        dial: Dial | None = None,
+        random: Random | None = None,
+        first_said_s: float = SAID_S,
     ) -> None:
         if dial is None:
             dial = dialling(settings)
-        patience = Patience(settings, random or Random())
+        patience = Patience(settings, random or Random(), first_said_s=first_said_s)
         self._cluster = Cluster(settings, patience, dial)
         self._coordinators = Coordinators(self._cluster)
         self._offsets = LogOffsets(self._cluster)

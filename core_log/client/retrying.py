@@ -48,8 +48,11 @@ class DiskRefuses(TryAgain):
 class Patience:
     """Repeats an attempt, ever more slowly, until it succeeds or time is up."""
 
-    def __init__(self, settings: KafkaSettings, random: Random) -> None:
-        self._settings, self._random = settings, random
+    def __init__(
+        self, settings: KafkaSettings, random: Random, *, first_said_s: float = SAID_S
+    ) -> None:
+        """`first_said_s`: as `SAID_S`, of a cluster that has never answered."""
+        self._settings, self._random, self._first_said_s = settings, random, first_said_s
         self.problem = ""
         """Why the cluster cannot be reached just now; empty where it answers."""
         self._is_told = False
@@ -87,9 +90,11 @@ class Patience:
 
     def _on_away(self, why: NoBroker, for_s: float) -> None:
         self.problem = f"{why.reason}: {why.facts['tried']}"
-        if for_s >= SAID_S and not self._is_told:
+        said_s = self._first_said_s if why.is_first else SAID_S
+        if for_s >= said_s and not self._is_told:
             self._is_told = True
-            logger.warning("%s; it is tried again", self.problem)
+            cure = f"\n  hint: {_cure_of_away(self._settings)}" if why.is_first else ""
+            logger.warning("%s; it is tried again%s", self.problem, cure)
 
     def _on_answered(self) -> None:
         if self._is_told:
@@ -104,9 +109,13 @@ def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
         hint = "free some space on the disk of the log, or see to it; everything then goes on"
         return LogUnavailable(again.reason, hint=hint, **again.facts)
     if isinstance(again, NoBroker):
-        hint = "start the cluster, or correct `bootstrap`"
-        if not settings.security.is_encrypted:
-            hint += "; for a cluster that speaks TLS set `security.protocol`"
-        return LogUnavailable(again.reason, hint=hint, **again.facts)
+        return LogUnavailable(again.reason, hint=_cure_of_away(settings), **again.facts)
     hint = f"is the cluster at {', '.join(settings.bootstrap)} up?"
     return LogUnavailable(again.reason, hint=hint, **again.facts)
+
+
+def _cure_of_away(settings: KafkaSettings) -> str:
+    hint = "start the cluster, or correct `bootstrap`"
+    if not settings.security.is_encrypted:
+        hint += "; for a cluster that speaks TLS set `security.protocol`"
+    return hint

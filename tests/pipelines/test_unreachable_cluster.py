@@ -54,11 +54,15 @@ def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
 ) -> None:
     with running("run", file) as process:
         assert process.stderr is not None
-        said = next(line for line in process.stderr if "tries again in" in line)
+        lines = iter(process.stderr)
+        first = next(line for line in lines if address in line and "the log is at" not in line)
+        said = next(line for line in lines if "tries again in" in line)
         units = _units(headwater("status", "-f", file, "--json").data)
         code, _, _ = end(process, signal.SIGINT)
 
     why = f"no broker of the cluster answers (tried='{address} (connection refused)')"
+    assert f"no broker of the cluster answers: {address} (connection refused)" in first
+    assert "it is tried again; hint: start the cluster, or correct `bootstrap`" in first
     assert why in said
     assert any(unit["state"] == "retrying" and why in unit["reason"] for unit in units)
     assert code == exit_codes.INTERRUPTED

@@ -11,6 +11,8 @@ from connectors.files.place import RawFile
 from connectors.files.shapes import Shape, settled_type
 from connectors.files.sifting import as_batch
 from core_log.errors import DecodeError
+from core_log.rows.column_types import type_text
+from core_log.rows.value_classes import misfit, scalar_class
 
 BUFFER_BYTES = 1 << 20
 """How much of each column is read at a time."""
@@ -65,11 +67,12 @@ class ParquetRows:
                 if rest.num_rows:
                     yield self._conformed(rest)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            raise BrokenFile("the file is damaged, or its columns do not fit the table") from error
+            raise BrokenFile("the file is damaged, or has columns that cannot be read") from error
 
     def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         types = self._shape.types
-        rows = pa.table({name: batch.column(name).cast(types[name]) for name in batch.schema.names})
+        names = batch.schema.names
+        rows = pa.table({name: _cast(batch.column(name), types[name], name) for name in names})
         return as_batch(rows, self._shape)
 
     def _new_types(self) -> dict[str, pa.DataType]:
@@ -80,6 +83,27 @@ class ParquetRows:
             return {field.name: settled_type(field.type) for field in schema}
         except DecodeError as error:
             raise BrokenFile(f"{error.problem}: {error.facts['type']}") from error
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Raises BrokenFile with the class of the first value that does not fit, never the value."""
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        bad = next((each for each in column if not _fits(each, kind)), column[0])
+        value = bad.as_py() if isinstance(bad, pa.StringScalar) else None
+        if value is not None:
+            raise BrokenFile(misfit(f"column {name}", kind, value)) from error
+        said = f"column {name} is {type_text(kind)} and the value is {scalar_class(bad, kind)}"
+        raise BrokenFile(said) from error
+
+
+def _fits(scalar: pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        scalar.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
 
 
 class AnyOrder(io.RawIOBase):

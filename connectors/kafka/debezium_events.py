@@ -50,6 +50,7 @@ class DebeziumReader:
         self.table, self._key = table_of(topic), settings.key
         self._prefix: bytes | None = None
         self._codec = codec_for(settings.wire, topic=topic)
+        self._framed_codec = codec_for(settings.framed_wire, topic=topic)
         self.schema: TableSchema | None = None
         if learnt:
             self.schema = schema_from_json(json.loads(learnt))[0]
@@ -134,7 +135,8 @@ class DebeziumReader:
     ) -> Decoded:
         """`values` are those at `places`; `keys` are all there are."""
         try:
-            changes = self._codec.decode(keys.take(places), values, schema)
+            codec = self._codec if self._prefix is None else self._framed_codec
+            changes = codec.decode(keys.take(places), values, schema)
         except RowsRejected as error:
             return self._without_bad(keys, values, places, error)
         committed = changes.committed_us

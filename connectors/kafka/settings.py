@@ -38,7 +38,7 @@ class KafkaSourceSettings(YamlSettings):
     decimal: Literal["string", "precise", "double"] = "string"
     """How `debezium-json` without schemas writes decimals: Debezium's decimal.handling.mode."""
     binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
-    """How `debezium-json` writes bytes: Debezium's binary.handling.mode."""
+    """How `debezium-json` without schemas writes bytes: Debezium's binary.handling.mode."""
     refresh_every_ms: DurationMs = Field(60_000, ge=100)
     """How often new topics and partitions are looked for."""
     fetch_bytes: SizeBytes = Field(8 << 20, ge=1 << 10)
@@ -50,3 +50,8 @@ class KafkaSourceSettings(YamlSettings):
     def wire(self) -> WireSettings:
         """Without schemas: those that stand beside values are taken off before they are read."""
         return WireSettings(value="debezium-json", decimal=self.decimal, binary=self.binary)
+
+    @property
+    def framed_wire(self) -> WireSettings:
+        """Of what stood beside its schema, which says by its types how all else is written."""
+        return WireSettings(value="debezium-json", decimal="precise", binary="bytes")

@@ -15,7 +15,9 @@ from core_log.rows.json_text import json_text
 from core_log.rows.rejecting import UNFIT, whole_or_rejected
 from core_log.rows.settings import WireSettings
 from core_log.rows.time_text import check_moments
+from core_log.rows.value_classes import misfit, scalar_class
 from core_log.rows.wire_form import WireForm
+from core_log.table_schema import Column as SchemaColumn
 from core_log.table_schema import TableSchema
 
 Made = TypeVar("Made")
@@ -105,7 +107,7 @@ class RowForms:
             try:
                 convert(self.forms[column.name], values)
             except UNFIT:
-                bad.append(f"column {column.name!r} holds no {type_text(column.type)}")
+                bad.append(_misfit(column, self.forms[column.name], values[0]))
         return "; ".join(bad)
 
     def refuse_nulls(self, rows: pa.RecordBatch, is_deleted: pa.BooleanArray) -> None:
@@ -119,6 +121,16 @@ class RowForms:
                 is_bad = pc.and_not(is_bad, is_deleted)
             problems[f"column {column.name!r} is null"] = is_bad
         refuse(problems)
+
+
+def _misfit(column: SchemaColumn, form: WireForm, scalar: pa.Scalar) -> str:
+    where = f"column {column.name}"
+    if not isinstance(scalar, pa.StringScalar):
+        told = scalar_class(scalar, column.type)
+        return f"{where} is {type_text(column.type)} and the value is {told}"
+    if pa.types.is_decimal(column.type) and pa.types.is_binary(form.type):
+        return f"{where} is {type_text(column.type)} and the bytes are no such number"
+    return misfit(where, column.type, scalar.as_py())
 
 
 def _json(form: WireForm, column: pa.Array) -> Column:

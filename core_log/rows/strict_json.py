@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from core_log.rows.column_types import type_text
+from core_log.rows.value_classes import value_class
+
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """How Debezium writes floats that JSON has no numbers for."""
 INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
@@ -61,7 +64,7 @@ def _checked(value: Any, kind: pa.DataType, path: str) -> Any:
         return _checked_object(value, kind, path)
     if pa.types.is_list(kind):
         if not isinstance(value, list):
-            raise _misfit(path, kind)
+            raise _misfit(path, kind, value)
         return [_checked(item, kind.value_type, f"{path}[]") for item in value]
     if pa.types.is_map(kind):
         if not isinstance(value, dict):
@@ -69,7 +72,7 @@ def _checked(value: Any, kind: pa.DataType, path: str) -> Any:
         kind = kind.item_type
         return [(name, _checked(item, kind, f"{path}{{}}")) for name, item in value.items()]
     if not _FITS[kind](value):
-        raise _misfit(path, kind)
+        raise _misfit(path, kind, value)
     return float(value) if pa.types.is_floating(kind) else value
 
 
@@ -87,8 +90,18 @@ def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
     }
 
 
-def _misfit(path: str, kind: pa.DataType) -> ValueError:
-    return ValueError(f"{_place(path)} is no {kind}")
+def _misfit(path: str, kind: pa.DataType, value: Any) -> ValueError:
+    where = f"column {path}" if path else _place(path)
+    told = value_class(value, kind)
+    if isinstance(value, float) and pa.types.is_integer(kind):
+        told = "a number with a point"
+    elif (
+        isinstance(value, int | float)
+        and pa.types.is_floating(kind)
+        and not isinstance(value, bool)
+    ):
+        told = "a number that is too large"
+    return ValueError(f"{where} is {type_text(kind)} in JSON and the value is {told}")
 
 
 def _place(path: str) -> str:

@@ -44,11 +44,12 @@ def value_class(value: object, kind: pa.DataType | None = None) -> str:
     return "another value"
 
 
-def scalar_class(scalar: pa.Scalar) -> str:
-    """Python has no word for some moments that a column has."""
+def scalar_class(scalar: pa.Scalar, wanted: pa.DataType | None = None) -> str:
+    """Python has no word for some moments that a column has. `wanted` is the type that it did not
+    fit into, where that can say more."""
     kind = scalar.type
     if not scalar.is_valid or not pa.types.is_temporal(kind):
-        return value_class(scalar.as_py())
+        return value_class(scalar.as_py(), wanted)
     if pa.types.is_date(kind):
         return "a date"
     return "a moment" if pa.types.is_timestamp(kind) else "a time of day"
@@ -68,6 +69,8 @@ def text_class(text: str, kind: pa.DataType | None = None) -> str:
         return "no number"
     if kind is not None and _is_time(kind):
         return "no date" if pa.types.is_date(kind) else "no time"
+    if kind is not None and pa.types.is_binary(kind):
+        return "no encoded bytes"
     return WORDS.get(text.lower(), "another one")
 
 

@@ -4,6 +4,7 @@ wrong."""
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from pipelines.terminal.output import counted, printable
@@ -31,8 +32,8 @@ WORST_FIRST = (
 )  # fmt: skip
 """In which order tables are shown where not all of them fit."""
 
-GAUGES = {"retained_wal_bytes": "retained WAL"}
-"""What figures of sources are called where people read them."""
+GAUGES = {"retained_wal_bytes": "retained WAL", "small_files": "small files"}
+"""What figures of sources and tables are called where people read them."""
 
 BAR_CELLS = 10
 WIDE = 100
@@ -205,8 +206,13 @@ def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
 
 
 def _gauge_lines(gauges: Facts, indent: int) -> Iterator[Line]:
-    for name, gauge in gauges.items():
-        value, limit = gauge["value"], gauge["limit"]
+    """A figure of tables is one line for all of them, and none where it is 0."""
+    for name, each in groupby(sorted(gauges), key=lambda gauge: gauge.partition(" ")[0]):
+        of_one = [gauges[gauge] for gauge in each]
+        value = sum(gauge["value"] for gauge in of_one)
+        limit = None if None in (all_of := [gauge["limit"] for gauge in of_one]) else sum(all_of)
+        if name not in gauges and not value:
+            continue
         shown = size_text if name.endswith("_bytes") else count_text
         told = f"{GAUGES.get(name, name)} {shown(value)}"
         style = "red" if limit is not None and value > limit else "dim"

@@ -76,6 +76,23 @@ public.items     streaming     -                             -        0       7
     )
 
 
+def test_figures_of_many_tables_are_one_line_and_none_where_there_is_nothing_to_say() -> None:
+    clock = SimulatedClock()
+    board = StatusBoard(clock)
+    board(StateChanged("shop", "spark", "", State.RUNNING))
+    for table in range(20):
+        board(Gauged("shop", "spark", f"small_files public.t{table}", 0, 4))
+
+    quiet = text(board.snapshot(), width=80)
+    board(Gauged("shop", "spark", "small_files public.t7", 3, 4))
+    shown = text(board.snapshot(), width=80)
+
+    assert "small" not in quiet
+    assert [line.strip() for line in shown.splitlines() if "small" in line] == [
+        "small files 3 of 80"
+    ]
+
+
 def test_where_unicode_is_not_spoken_the_bar_is_made_of_plain_signs() -> None:
     shown = text(shop(), width=80, has_unicode=False)
 

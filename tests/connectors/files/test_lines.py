@@ -500,6 +500,33 @@ def test_a_parquet_file_of_other_columns_is_set_aside(tmp_path: Path) -> None:
     assert told(reader) == [("a.parquet#0", "the file has none of the columns of the table")]
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "problem"),
+    [
+        (pa.array(["1", "secret"]), "int64", "int64 and the text is no number"),
+        (pa.array([1.0, 1.5]), "int64", "int64 and the value is a number with a fraction"),
+        (pa.array([1, 2**40]), "int32", "int32 and the value is a number that is too large"),
+        (pa.array([[1]]), "int64", "int64 and the value is a list"),
+        (pa.array([{"a": 1}]), "string", "string and the value is an object"),
+        (
+            pa.array([Decimal("1.234")]),
+            "decimal(10,2)",
+            "decimal(10,2) and the value is a number with more than 2 digits after the point",
+        ),
+    ],
+)
+def test_a_parquet_file_whose_values_do_not_fit_names_the_column_and_their_class(
+    tmp_path: Path, values: pa.Array, kind: str, problem: str
+) -> None:
+    ids = pa.array(range(len(values)))
+    parquet.write_table(pa.table({"id": ids, "x": values}), tmp_path / "a.parquet")
+    reader = Reader(tmp_path, {"table": "t", "columns": {"id": "int64", "x": kind}})
+
+    reader.read_all(is_last=True)
+
+    assert told(reader) == [("a.parquet#0", f"column x is {problem}")]
+
+
 @pytest.mark.parametrize("encoding", ["windows-1252", "iso-8859-15", "shift_jis"])
 def test_csv_of_another_encoding_is_read_as_what_it_says(tmp_path: Path, encoding: str) -> None:
     word = {"shift_jis": "表,示\n"}.get(encoding, 'Größe, "ä"\n')

@@ -1,6 +1,9 @@
 """Records that no table can hold are set aside, and take nothing else with them."""
 
+from decimal import Decimal
+
 import numpy as np
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -62,3 +65,60 @@ def test_what_was_learnt_of_a_topic_with_odd_records_can_be_read_again() -> None
 
         assert ids(decoded) == [2]
         assert DebeziumReader(SETTINGS, "shop.public.orders", reader.learnt()).schema
+
+
+ORDER = b'{"id":%d,"total":%s,"photo":"AQI="}'
+MEMBERS = (
+    {"type": "int32", "optional": False, "field": "id"},
+    {
+        "type": "bytes",
+        "optional": True,
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2", "connect.decimal.precision": "5"},
+        "field": "total",
+    },
+    {"type": "bytes", "optional": True, "field": "photo"},
+)
+
+
+def framed(id: int, total: bytes) -> tuple[bytes, bytes]:
+    """As Debezium writes an event by its defaults: beside its schema, decimals in bytes."""
+    rows = [
+        {"type": "struct", "fields": MEMBERS, "optional": True, "field": name}
+        for name in ("before", "after")
+    ]
+    source = {"type": "struct", "fields": [], "optional": False, "field": "source"}
+    operation = {"type": "string", "optional": False, "field": "op"}
+    schema = {"type": "struct", "fields": [*rows, source, operation], "optional": False}
+    value = b'{"schema":%s,"payload":{"before":null,"after":%s,"source":{"ts_ms":5},"op":"c"}}'
+    return b'{"id":%d}' % id, value % (orjson.dumps(schema), ORDER % (id, total))
+
+
+@pytest.mark.parametrize("decimal", ["string", "precise", "double"])
+def test_how_decimals_are_written_is_read_from_the_schema_beside_them(decimal: str) -> None:
+    settings = SETTINGS.model_copy(update={"decimal": decimal, "binary": "hex"})
+    reader: TopicReader = DebeziumReader(settings, "shop.public.orders", "")
+
+    decoded = reader.decode(columns_of(framed(1, b'"MDk="'), framed(2, b"null")), partition=0)
+
+    rows = [row for portion in decoded.portions for row in portion.rows.to_pylist()]
+    assert rows == [
+        {"id": 1, "total": Decimal("123.45"), "photo": b"\1\2"},
+        {"id": 2, "total": None, "photo": b"\1\2"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total", "problem"),
+    [
+        (b"5", "column total is string in JSON and the value is a whole number"),
+        (b'"f////////w=="', "column total is decimal(5,2) and the bytes are no such number"),
+        (b'"?"', "column total is decimal(5,2) and the bytes are no such number"),
+    ],
+)
+def test_an_event_that_does_not_fit_names_column_type_and_class(total: bytes, problem: str) -> None:
+    reader: TopicReader = DebeziumReader(SETTINGS, "shop.public.orders", "")
+
+    decoded = reader.decode(columns_of(framed(1, b'"MDk="'), framed(2, total)), partition=0)
+
+    assert (ids(decoded), decoded.rejected) == ([1], {1: problem})

@@ -52,30 +52,43 @@ def decode(*documents: Any) -> list[dict[str, Any]]:
 
 
 MISFITS: list[tuple[dict[str, Any], str]] = [
-    ({"id": "1"}, "id is no int32"),
-    ({"id": 1.0}, "id is no int32"),
-    ({"id": True}, "id is no int32"),
-    ({"id": 2**31}, "id is no int32"),
-    ({"id": 10**30}, "id is no int32"),
+    ({"id": "1"}, "column id is int32 in JSON and the value is a text"),
+    ({"id": 1.0}, "column id is int32 in JSON and the value is a number with a point"),
+    ({"id": True}, "column id is int32 in JSON and the value is true or false"),
+    ({"id": 2**31}, "column id is int32 in JSON and the value is a number that is too large"),
+    ({"id": 10**30}, "column id is int32 in JSON and the value is a number that is too large"),
     ({"id": None}, "column 'id' is null"),
-    ({"name": 5}, "name is no string"),
-    ({"name": {"x": 1}}, "name is no string"),
-    ({"total": "1.555"}, "column 'total' holds no decimal(5,2)"),
-    ({"total": "1234.00"}, "column 'total' holds no decimal(5,2)"),
-    ({"total": "NAN"}, "column 'total' holds no decimal(5,2)"),
-    ({"total": 1.5}, "total is no string"),
-    ({"day": 2**31}, "day is no int32"),
-    ({"photo": "A"}, "column 'photo' holds no bytes"),
-    ({"photo": "A=A="}, "column 'photo' holds no bytes"),
-    ({"photo": "????"}, "column 'photo' holds no bytes"),
-    ({"at": "yesterday"}, "column 'at' holds no timestamptz(us)"),
-    ({"at": "2026-11-20T12:34:56.1234567Z"}, "column 'at' holds no timestamptz(us)"),
-    ({"at": "+99999999-01-01T00:00:00Z"}, "column 'at' holds no timestamptz(us)"),
-    ({"size": 1e39}, "size is no float"),
-    ({"size": "big"}, "size is no float"),
+    ({"name": 5}, "column name is string in JSON and the value is a whole number"),
+    ({"name": {"x": 1}}, "column name is string in JSON and the value is an object"),
+    (
+        {"total": "1.555"},
+        "column total is decimal(5,2) and the text is a number with more than 2 digits after the"
+        " point",
+    ),
+    (
+        {"total": "1234.00"},
+        "column total is decimal(5,2) and the text is a number that is too large",
+    ),
+    ({"total": "NAN"}, "column total is decimal(5,2) and the text is not a number"),
+    ({"total": 1.5}, "column total is string in JSON and the value is a number with a fraction"),
+    ({"day": 2**31}, "column day is int32 in JSON and the value is a number that is too large"),
+    ({"photo": "A"}, "column photo is bytes and the text is no encoded bytes"),
+    ({"photo": "A=A="}, "column photo is bytes and the text is no encoded bytes"),
+    ({"photo": "????"}, "column photo is bytes and the text is no encoded bytes"),
+    ({"at": "yesterday"}, "column at is timestamptz(us) and the text is no time"),
+    (
+        {"at": "2026-11-20T12:34:56.1234567Z"},
+        "column at is timestamptz(us) and the text is a moment out of range",
+    ),
+    (
+        {"at": "+99999999-01-01T00:00:00Z"},
+        "column at is timestamptz(us) and the text is a moment out of range",
+    ),
+    ({"size": 1e39}, "column size is float32 in JSON and the value is a number that is too large"),
+    ({"size": "big"}, "column size is float32 in JSON and the value is a text"),
     ({"tags": None}, "column 'tags' is null"),
-    ({"tags": [1]}, "tags[] is no string"),
-    ({"tags": "x"}, "tags is no list<item: string>"),
+    ({"tags": [1]}, "column tags[] is string in JSON and the value is a whole number"),
+    ({"tags": "x"}, "column tags is list<string> in JSON and the value is a text"),
     ({"place": {}}, "fields are missing from place: x"),
     ({"place": {"x": 1, "y": 2}}, "place has fields that no column has: y"),
     ({"more": 1}, "the value has fields that no column has: more"),
@@ -197,7 +210,7 @@ def test_a_value_beyond_its_mode_is_refused_by_its_row() -> None:
     with pytest.raises(RowsRejected) as caught:
         codec_for(WireSettings(time="nanoseconds"), topic="t").encode(what, now_us=1)
 
-    assert caught.value.reasons == {1: "column 'v' holds no timestamp(s)"}
+    assert caught.value.reasons == {1: "column v is timestamp(s) and the value is a moment"}
 
 
 @pytest.mark.parametrize("rows", [3, 100])
@@ -209,7 +222,7 @@ def test_the_least_number_is_no_moment_whoever_writes_it(unit: str, rows: int) -
     with pytest.raises(RowsRejected) as caught:
         codec_for(WireSettings(), topic="t").encode(what, now_us=1)
 
-    assert caught.value.reasons == {1: f"column 'v' holds no timestamptz({unit})"}
+    assert caught.value.reasons == {1: f"column v is timestamptz({unit}) and the value is a moment"}
 
 
 def test_text_that_speaks_of_nulls_does_not_make_reading_slow() -> None:
@@ -233,4 +246,4 @@ def test_flat_rows_are_as_strict() -> None:
     with pytest.raises(RowsRejected) as caught:
         codec.decode(written.keys, pa.array(spoiled, pa.binary()), schema)
 
-    assert caught.value.reasons == {1: "id is no int32"}
+    assert caught.value.reasons == {1: "column id is int32 in JSON and the value is a text"}

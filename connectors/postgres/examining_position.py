@@ -1,8 +1,9 @@
 """Whether the stream can go on where the log says that we stand, before it is tried."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from connectors.postgres import publications, published, slots
+from connectors.postgres import lost_keys, publications, published, slots
+from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import connect
 from connectors.postgres.examining_slots import drop_sql
 from connectors.postgres.looking import connected, look
@@ -47,18 +48,34 @@ async def examine_position(
         if why := published.why_lost(positions, found):
             error = PositionLost(why, publication=publication, hint=LOST_HINT)
             return [_lost(settings, error)]
-        return await _about_missed(settings, pipeline, positions, found)
+        try:
+            async with connected(settings) as connection:
+                tables = (await look(connection, settings, pipeline)).tables
+        except HeadwaterError:
+            return []  # `examine` says why
+        return [
+            *_about_lost_keys(settings, positions, tables),
+            *_about_missed(settings, pipeline, positions, found, tables),
+        ]
 
 
-async def _about_missed(
-    settings: PostgresSettings, pipeline: str, positions: Positions, found: Publication | None
+def _about_lost_keys(
+    settings: PostgresSettings, positions: Positions, tables: Sequence[CapturedTable]
 ) -> list[Finding]:
-    try:
-        async with connected(settings) as connection:
-            tables = (await look(connection, settings, pipeline)).tables
-    except HeadwaterError:
-        return []  # `examine` says why
-    missed = published.missed_of(positions, found, tables)
+    if settings.snapshot.mode == "never":
+        return []
+    held = lost_keys.finding_of([each.table for each in lost_keys.held_of(positions, tables)])
+    return [] if held is None else [held]
+
+
+def _about_missed(
+    settings: PostgresSettings,
+    pipeline: str,
+    positions: Positions,
+    found: Publication | None,
+    tables: Sequence[CapturedTable],
+) -> list[Finding]:
+    missed = published.missed_of(positions, found, lost_keys.not_awaited(positions, tables))
     if not missed:
         return []
     error = published.not_sent(missed, publication_name(settings, pipeline))

@@ -29,6 +29,12 @@ def awaits_key(positions: Positions, table: TableId) -> bool:
     return ledger.reread == LOST_KEY and not ledger.has_begun
 
 
+def not_awaited(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
+    """Tables of which it matters that no change was missed: others are read again in any case."""
+    held = held_of(positions, tables)
+    return [each for each in tables if each not in held and not awaits_key(positions, each.table)]
+
+
 def parts_of_held(
     positions: Positions, held: Iterable[CapturedTable], *, after: int
 ) -> dict[str, str]:

@@ -23,7 +23,7 @@ from connectors.postgres.form_watch import FormWatch
 from connectors.postgres.heartbeat import Heartbeat
 from connectors.postgres.keys import Keys
 from connectors.postgres.looking import Looked, advance, connected, look, wal_end
-from connectors.postgres.lost_keys import awaits_key, held_of
+from connectors.postgres.lost_keys import held_of
 from connectors.postgres.lsn import lsn_text, parse_lsn
 from connectors.postgres.names import Names
 from connectors.postgres.naming import few
@@ -350,7 +350,7 @@ class Reading:
         """Tables that are to be emptied and read again, as changes of them have been missed.
         Raises where the file does not say so."""
         back = returned(self._resume_from, tables)
-        kept = [each for each in tables if not awaits_key(self._resume_from, each.table)]
+        kept = lost_keys.not_awaited(self._resume_from, tables)
         missed = published.missed_of(self._resume_from, found, kept)
         if not missed:
             return back

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from connectors.postgres.examining_position import examine_position
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.postgres.watching import HELD
 from connectors.source import Control, Remark, SourceReport
-from core_log.changes import Phase
+from core_log.changes import Phase, Positions
 from core_log.embedded import EmbeddedLog
 from core_log.errors import BeingReadAgain, SourceRejected
 from core_log.settings import BrokerSettings
@@ -169,3 +170,31 @@ async def test_while_it_runs_the_table_waits_for_a_key_and_goes_on(guest: Guest,
         None,
     ]
     assert not differing(folded, guest, "items") and not differing(folded, guest, "orders")
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["published", "not published"])
+async def test_doctor_names_it_and_what_gives_it_back(guest: Guest, leaves: bool) -> None:
+    guest.execute(*CREATE, ORDERS, "ALTER TABLE items REPLICA IDENTITY FULL")
+    guest.publish("items", "orders")
+    folded = Folded()
+    await until_equal(folded, guest, url=guest.owner)
+    guest.execute(LOSE, "INSERT INTO items VALUES (60, 'late', 60)")
+    if leaves:
+        guest.execute("ALTER PUBLICATION headwater_shop DROP TABLE items")
+
+    async def stored() -> Positions:
+        return folded.positions
+
+    settings = PostgresSettings.model_validate({"url": guest.owner, "tables": ["public.*"]})
+    found = await examine_position(settings, "shop", stored)
+    await until_equal(folded, guest, url=guest.owner)
+    guest.execute("ALTER TABLE items ADD PRIMARY KEY (id)")
+    if leaves:
+        guest.execute("ALTER PUBLICATION headwater_shop ADD TABLE items")
+    cured = await examine_position(settings, "shop", stored)
+    await until_equal(folded, guest, url=guest.owner)
+
+    [finding] = found
+    assert finding.left_out == ("public.items",) and not finding.is_fatal
+    assert "under `keys` of the source" in finding.cure
+    assert not cured and not differing(folded, guest, "items")

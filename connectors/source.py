@@ -62,6 +62,15 @@ class Remark:
     """None takes it back."""
 
 
+@dataclass(frozen=True, slots=True)
+class FreeSpace:
+    """Of a local disk on which rows that are read come to lie."""
+
+    users: Sequence[str]
+    """Who keeps them there: the log, and sinks by their names."""
+    bytes: int
+
+
 SourceReport = Progress | Gauge | Remark
 
 
@@ -89,8 +98,12 @@ class SourceContext:
     """Relative paths are meant from here: the pipeline file's directory."""
     clock: Clock
     report: Callable[[SourceReport], None]
+    schema_changes: Mapping[str, str] = field(default_factory=dict)
+    """The policy per kind of change: what they are is in `connectors.schema_policies`."""
     settle_ms: int = 30_000
     """How long a table whose form was changed is left alone before it is read again."""
+    free_space: Callable[[], Sequence[FreeSpace]] = tuple
+    """On the disks of this machine that rows would go to."""
     until_end: bool = False
     """End the iteration once what is there now has been read, as `headwater run --once` wants."""
     refusal: FormCheck = anything_goes

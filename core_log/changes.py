@@ -150,6 +150,7 @@ class Phase(Enum):
     """How far the replacement of a table has come."""
 
     PENDING = "pending"  # the log may differ from the table from here on
+    HELD = "held"  # the same, until a person says that the table is to be read
     STARTED = "started"  # every row is emitted from here on; a second start begins anew
     COMPLETE = "complete"  # every row has been emitted, as a READ or as a change
 
@@ -162,7 +163,7 @@ class Replacement:
     schema: TableSchema
     phase: Phase
     why: str = ""
-    """What has become of the table, for users."""
+    """What has become of the table, for users; when held, also what holds it and what begins it."""
     commit: str = ""
     """When complete: of which commit of the source the missing rows are deleted."""
     source: Mapping[str, Cell] = field(default_factory=dict)

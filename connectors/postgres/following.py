@@ -76,9 +76,11 @@ class Following:
         """Tables have other forms by now; some are to be read again for it."""
         for each in tables:
             if each.captured is not None:
-                self._read_again(each.captured, each.why, after=each.after)
+                self._read_again(each.captured, each.why, each.kinds, after=each.after)
 
-    def _read_again(self, table: CapturedTable, why: str, *, after: int) -> None:
+    def _read_again(
+        self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
+    ) -> None:
         """A table without the key that it had waits for one."""
         captures = self._translator.captures
         if why == LOST_KEY:
@@ -89,7 +91,7 @@ class Following:
                 return
             captures.let_go(table.oid)
             self._watch.let_go(table.table)
-        self._backfill.read_again(table, why, after=after)
+        self._backfill.read_again(table, why, kinds, after=after)
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
@@ -190,8 +192,8 @@ class Following:
         if captures.has_new_form:
             captures.has_new_form = False
             self._heart.look_soon()
-        for table, (why, after) in captures.take_rereads():
-            self._read_again(table, why, after=max(after, self._reached))
+        for table, (why, kinds, after) in captures.take_rereads():
+            self._read_again(table, why, kinds, after=max(after, self._reached))
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:

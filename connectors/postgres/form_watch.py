@@ -14,6 +14,7 @@ from connectors.postgres.snapshot.ledger import Ledger
 from connectors.postgres.table_form import (
     LOST_KEY,
     OTHER_KEY,
+    Cause,
     TableForm,
     part_of,
     why_read_again,
@@ -34,6 +35,8 @@ class NewForm:
     """Why its rows have to be read again; empty where the stream and targets follow."""
     after: int
     """The change is before this place in the write-ahead log."""
+    kinds: tuple[str, ...] = ()
+    """Those of `connectors.schema_policies`, where it is to be read again."""
     captured: CapturedTable | None = None
     """As it is captured now, where it is to be read again."""
 
@@ -124,7 +127,7 @@ class FormWatch:
             stored = positions.get(ledger.part_of(each.table))
             if each.why and stored is not None:
                 before = replace(Ledger.parse(stored), oid=each.form.oid)
-                again = before.to_be_read_again(each.why, after=each.after)
+                again = before.to_be_read_again(each.why, each.kinds, after=each.after)
                 found[ledger.part_of(each.table)] = again.text()
         return found
 
@@ -138,8 +141,8 @@ class FormWatch:
         new = []
         for table, form in found.items():
             before = self.known.get(table)
-            why = "" if before is None else why_read_again(before, form)
-            new.append(NewForm(table, form, self._allowed(table, why), after))
+            cause = Cause("", ()) if before is None else why_read_again(before, form)
+            new.append(NewForm(table, form, self._allowed(table, cause.why), after, cause.kinds))
             self.seen.setdefault(form.oid, []).append(Seen(after, form))
             self.untold[form.oid] = table
         self.known |= found

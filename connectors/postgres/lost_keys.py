@@ -8,6 +8,7 @@ from connectors.postgres.keys import Keys
 from connectors.postgres.naming import few, quoted_table
 from connectors.postgres.snapshot.ledger import Ledger, part_of
 from connectors.postgres.table_form import LOST_KEY
+from connectors.schema_policies import CHANGE_KEY
 from core_log.changes import Phase, Positions, Replacement
 from core_log.finding import Finding
 from core_log.table_schema import TableId
@@ -53,7 +54,7 @@ def parts_of_cured(
 
 def _lost(positions: Positions, table: CapturedTable, *, after: int) -> str:
     ledger = replace(_ledger_of(positions, table.table), oid=table.oid)
-    return ledger.to_be_read_again(LOST_KEY, after=after).text()
+    return ledger.to_be_read_again(LOST_KEY, (CHANGE_KEY,), after=after).text()
 
 
 def pending(held: Iterable[CapturedTable]) -> tuple[Replacement, ...]:

@@ -486,6 +486,7 @@ class Reading:
         watch: Watch,
     ) -> Following:
         settings, clock = self._settings, self._context.clock
+        translator.captures.ledger_of = backfill.ledger_of
         end = standing.server.wal_end if self._context.until_end else None
         if self._stops_after_rows:
             end = start

@@ -23,6 +23,7 @@ from connectors.postgres.table_form import LOST_KEY, OTHER_KEY, TableForm
 from connectors.postgres.types.book import ENUM, TypeBook
 from connectors.postgres.types.reading import ColumnPlan, with_nan
 from connectors.postgres.wal.burst import DELETE, Relation, RelationColumn, RowChanges
+from connectors.schema_policies import CHANGE_KEY, RENAMED
 from connectors.source import FormCheck, anything_goes
 from core_log.changes import Positions
 from core_log.errors import DecodeError, SourceRejected
@@ -123,6 +124,8 @@ class Reread(NamedTuple):
     """The stream told of something that the rows of a table have to be read again for."""
 
     why: str
+    kinds: tuple[str, ...]
+    """Those of `connectors.schema_policies`."""
     after: int
     """It is before this place in the write-ahead log."""
 
@@ -178,6 +181,8 @@ class Captures:
         self._left_out: set[int] = set()
         self.may_replace = may_replace
         self._rereads: dict[int, Reread] = {}
+        self.ledger_of: Callable[[int], Ledger] = lambda oid: Ledger(oid=oid)
+        """What is known of the reading of a table."""
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
         self._refusal, self._admitted = refusal, dict[int, TableSchema]()
@@ -292,7 +297,7 @@ class Captures:
             return False
         if before and self._catalog.chooses_key(schema.table):
             return False
-        self._read_again(oid, schema.table, OTHER_KEY, after=0)
+        self._read_again(oid, schema.table, Reread(OTHER_KEY, (CHANGE_KEY,), after=0))
         return True
 
     def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:
@@ -301,7 +306,7 @@ class Captures:
     async def _lose_key(self, oid: int, schema: TableSchema) -> None:
         self.hold(oid)
         after = await wal_end(await self._questions.connection())
-        self._read_again(oid, schema.table, LOST_KEY, after=after)
+        self._read_again(oid, schema.table, Reread(LOST_KEY, (CHANGE_KEY,), after))
 
     async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
         """Rows that were written while a column had another name lack its value."""
@@ -312,11 +317,12 @@ class Captures:
         if why := self._column_names.why_read_again(relation.oid, names, table):
             logger.info("%s is read again: %s", table.table, why)
             after = await wal_end(await self._questions.connection())
-            self._read_again(relation.oid, table.table, why, after=after)
+            self._read_again(relation.oid, table.table, Reread(why, RENAMED, after))
 
-    def _read_again(self, oid: int, table: TableId, why: str, *, after: int) -> None:
-        self._rereads[oid] = Reread(why, after)
-        self._told[part_of(table)] = Ledger(oid=oid, reread=why, after=after).text()
+    def _read_again(self, oid: int, table: TableId, again: Reread) -> None:
+        self._rereads[oid] = again
+        ledger = self.ledger_of(oid).to_be_read_again(again.why, again.kinds, after=again.after)
+        self._told[part_of(table)] = ledger.text()
 
     def take_rereads(self) -> list[tuple[CapturedTable, Reread]]:
         """Tables that are to be read again since this was asked last, as far as they are there."""

@@ -60,6 +60,10 @@ class SnapshotSettings(YamlSettings):
     between: str = Field("", pattern=rf"^({WINDOW})?$", examples=["22:00-06:00"])
     """Hours in which rows are read, from-to in UTC, over midnight as well; at any time when
     empty. Changes are streamed at all hours."""
+    reread_max_rows: int | None = Field(None, ge=0, examples=[50_000_000])
+    """How many rows, about, a table may have that is read again by itself after its form has
+    changed. One with more is held until `headwater snapshot start PIPELINE/TABLE`. No limit when
+    unset."""
     where: dict[Annotated[str, AfterValidator(check_pattern)], str] = Field(
         {}, examples=[{"public.orders": "created_at > now() - interval '1 year'"}]
     )

@@ -1,6 +1,6 @@
 """What the catalogue says of a table's form, kept to find changes that the stream does not tell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -8,6 +8,14 @@ import orjson
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.connecting import in_our_words
+from connectors.schema_policies import (
+    ADD_COLUMN,
+    CHANGE_KEY,
+    CHANGE_ROWS,
+    CHANGE_TYPE,
+    RENAMED,
+    WIDEN_TYPE,
+)
 from core_log.errors import DecodeError
 from core_log.table_schema import TableId
 
@@ -19,6 +27,8 @@ PREFIX = "form/"
 FORMAT_VERSION = 1
 OTHER_KEY = "the key of the table was changed"
 LOST_KEY = "the table has lost its key"
+SAID_MAX = 3
+"""Causes that are said of one reading."""
 
 FORMS = """
 WITH RECURSIVE tree AS (
@@ -228,19 +238,41 @@ def _form_of(
     )
 
 
-def why_read_again(then: TableForm, now: TableForm) -> str:
-    """What has become of the table that its stream does not bring; empty where it brings all."""
+class Cause(NamedTuple):
+    """Something that has become of a table, and that its stream does not bring."""
+
+    why: str
+    kinds: tuple[str, ...]
+    """Those of `connectors.schema_policies`."""
+
+
+def why_read_again(then: TableForm, now: TableForm) -> Cause:
+    """What has become of the table that its stream does not bring; no words where it brings all."""
+    return joined([*_causes(then, now)])
+
+
+def joined(causes: Sequence[Cause]) -> Cause:
+    """The first few in words, and the kinds of all."""
+    more = f"; and {len(causes) - SAID_MAX} more" if len(causes) > SAID_MAX else ""
+    kinds = dict.fromkeys(kind for each in causes for kind in each.kinds)
+    return Cause("; ".join(each.why for each in causes[:SAID_MAX]) + more, tuple(kinds))
+
+
+def _causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
     if then.oid != now.oid:
-        return ""  # another table, which is read in any case
+        return  # another table, which is read in any case
     if then.key and not now.key:
-        return LOST_KEY
+        yield Cause(LOST_KEY, (CHANGE_KEY,))
+        return
     if _has_other_key(then, now):
-        return OTHER_KEY
-    return (
-        _leaves_differ(then, now)
-        or _attributes_differ(then, now)
-        or ("it may have been unlogged" if _may_have_been_unlogged(then, now) else "")
-    )
+        yield Cause(OTHER_KEY, (CHANGE_KEY,))
+        return
+    if why := _leaves_differ(then, now):
+        yield Cause(why, (CHANGE_ROWS,))
+    of_columns = [*_attribute_causes(then, now)]
+    yield from of_columns
+    if not (why or of_columns) and _may_have_been_unlogged(then, now):
+        yield Cause("it may have been unlogged", (CHANGE_ROWS,))
 
 
 def _has_other_key(then: TableForm, now: TableForm) -> bool:
@@ -271,7 +303,7 @@ def _leaves_differ(then: TableForm, now: TableForm) -> str:
     return ""
 
 
-def _attributes_differ(then: TableForm, now: TableForm) -> str:
+def _attribute_causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
     """Generated columns are not captured, and so may change."""
     before = {each.number: each for each in then.attributes}
     names_before = {each.name for each in then.attributes}
@@ -280,29 +312,61 @@ def _attributes_differ(then: TableForm, now: TableForm) -> str:
         if column.is_generated:
             continue
         if (old := before.get(column.number)) is not None:
-            if why := _attribute_differs(old, column, is_rewritten=is_rewritten):
-                return why
+            if (cause := _attribute_cause(old, column, is_rewritten=is_rewritten)) is not None:
+                yield cause
         elif column.name in names_before:
-            return f"the column {column.name} was dropped and another one of its name added"
+            why = f"the column {column.name} was dropped and another one of its name added"
+            yield Cause(why, RENAMED)
         elif is_rewritten or column.missing is not None:
-            return f"the column {column.name} was added with values in the rows that were there"
-    return ""
+            why = f"the column {column.name} was added with values in the rows that were there"
+            yield Cause(why, (ADD_COLUMN,))
 
 
-def _attribute_differs(then: Attribute, now: Attribute, *, is_rewritten: bool) -> str:
+def _attribute_cause(then: Attribute, now: Attribute, *, is_rewritten: bool) -> Cause | None:
+    is_altered = is_rewritten and then.changed_in != now.changed_in
+    kind = WIDEN_TYPE if _is_wider(then, now) else CHANGE_TYPE
     if then.name != now.name:
-        return f"the column {then.name} was renamed to {now.name}"
-    if is_rewritten and then.changed_in != now.changed_in:
-        return f"the column {now.name} was altered and the table rewritten"
+        why = f"the column {then.name} was renamed to {now.name}"
+        return Cause(why, (*RENAMED, kind) if is_altered else RENAMED)
+    if is_altered:
+        return Cause(f"the column {now.name} was altered and the table rewritten", (kind,))
     if then.type_oid != now.type_oid and {then.type_oid, now.type_oid} - TEXTS:
-        return f"the type of the column {now.name} was changed"
+        return Cause(f"the type of the column {now.name} was changed", (kind,))
     if then.is_generated:
-        return f"the column {now.name} is no longer generated"
+        return Cause(f"the column {now.name} is no longer generated", (ADD_COLUMN,))
     if _has_other_parts(then, now):
-        return f"the type of the column {now.name} has other labels or fields"
-    return ""
+        why = f"the type of the column {now.name} has other labels or fields"
+        return Cause(why, (CHANGE_TYPE,))
+    return None
 
 
+def _is_wider(then: Attribute, now: Attribute) -> bool:
+    """Whether each value of before fits into the new type, as far as types tell."""
+    if then.type_oid != now.type_oid:
+        if now.type_oid == NUMERIC and now.type_modifier >= 0:
+            digits, scale = _digits(now)
+            return digits - scale >= INTEGER_DIGITS.get(then.type_oid, digits + 1)
+        return now.type_oid in WIDER.get(then.type_oid, ())
+    if then.type_modifier == now.type_modifier:
+        return False
+    if now.type_oid == NUMERIC and min(then.type_modifier, now.type_modifier) >= 0:
+        (before, scale_before), (after, scale) = map(_digits, (then, now))
+        return scale >= scale_before and after - scale >= before - scale_before
+    return now.type_modifier < 0 or 0 <= then.type_modifier < now.type_modifier
+
+
+def _digits(column: Attribute) -> tuple[int, int]:
+    return (column.type_modifier - 4) >> 16, (column.type_modifier - 4) & 0x7FF
+
+
+INT2, INT4, INT8, FLOAT4, FLOAT8, NUMERIC = 21, 23, 20, 700, 701, 1700
+WIDER = {
+    INT2: (INT4, INT8, FLOAT4, FLOAT8, NUMERIC),
+    INT4: (INT8, FLOAT8, NUMERIC),
+    INT8: (NUMERIC,),
+    FLOAT4: (FLOAT8,),
+}
+INTEGER_DIGITS = {INT2: 5, INT4: 10, INT8: 19}
 TEXTS = {25, 1043}
 """`text` and `varchar`: one becomes the other without another value."""
 

@@ -27,14 +27,16 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 START = """Read all rows of PIPELINE/TABLE, or of every table of PIPELINE.
 
 The source goes on meanwhile, and newer changes are never overwritten by older rows. It goes on
-where it was after a restart. `headwater status` shows how far it is.
+where it was after a restart. `headwater status` shows how far it is. A table that is held for a
+new form is read again, whatever holds it.
 """
 ACTIONS = {
     "start": (START, "the rows of {} are to be read"),
     "pause": ("Let the reading rest where it is; changes go on.", "the reading of {} is to rest"),
     "resume": ("Let the reading go on where it rests.", "the reading of {} is to go on"),
     "stop": (
-        "Give the reading up: rows that were not read yet come only once they change.",
+        "Give the reading up: rows that were not read yet come only once they change. A table that"
+        " is read again for a new form is held until `headwater snapshot start PIPELINE/TABLE`.",
         "the reading of {} is to end",
     ),
 }

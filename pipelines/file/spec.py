@@ -16,23 +16,13 @@ from core_log.settings import (
     YamlSettings,
 )
 from pipelines.file.log_settings import LogSettings
+from pipelines.file.schema_changes import EVOLVE, SchemaChanges, SchemaChangeSettings
 
 NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$"
 MASK = r"redact|hash|null|truncate\([1-9][0-9]{0,3}\)"
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
-SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
-SchemaChange = Literal["add_column", "drop_column", "widen_type", "change_type", "drop_not_null"]
-SCHEMA_CHANGES: tuple[SchemaChange, ...] = (
-    "add_column",
-    "drop_column",
-    "widen_type",
-    "change_type",
-    "drop_not_null",
-)
-
 # Defaults in YAML's spelling, which is how the manual shows them.
-EVOLVE: Any = "evolve"
 GENTLE: Any = "1s..1m"
 
 
@@ -52,17 +42,6 @@ def parse_backoff(value: Any) -> Any:
     if backoff.first_ms > backoff.longest_ms:
         raise ValueError("the first pause is longer than the longest")
     return backoff
-
-
-def parse_policies(value: Any) -> Any:
-    """One policy for every kind of change, or one per kind; `*` stands for those not named."""
-    if isinstance(value, str):
-        return dict.fromkeys(SCHEMA_CHANGES, value)
-    if isinstance(value, dict):
-        others = value.get("*", "evolve")
-        named = {kind: policy for kind, policy in value.items() if kind != "*"}
-        return dict.fromkeys(SCHEMA_CHANGES, others) | named
-    return value
 
 
 def parse_mask(value: Any) -> Any:
@@ -86,27 +65,14 @@ class PipelineHead(YamlSettings):
     name: str = Field(pattern=NAME, examples=["shop"])
     """Names the pipeline in its topics, its positions and every command; changing it makes a new
     pipeline."""
-    schema_changes: Annotated[
-        dict[SchemaChange, SchemaPolicy],
-        BeforeValidator(parse_policies),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"enum": ["evolve", "lenient", "ignore", "fail"]},
-                    {
-                        "type": "object",
-                        "propertyNames": {"enum": ["*", *SCHEMA_CHANGES]},
-                        "additionalProperties": {"enum": ["evolve", "lenient", "ignore", "fail"]},
-                    },
-                ]
-            }
-        ),
-    ] = Field(EVOLVE)
-    """What a target does when a table's shape changes: `evolve` follows, `lenient` follows only
-    what loses nothing, `ignore` leaves the target as it is, `fail` stops the table. Where a type
-    stays by `ignore`, records with values that it would change are dead letters. One policy, or one
-    per kind of change: add_column, drop_column, widen_type, change_type, drop_not_null, and `*`
-    for those that are not named."""
+    schema_changes: SchemaChanges = Field(
+        EVOLVE, examples=[{"*": "evolve", "change_key": "fail", "settle": "5m"}]
+    )
+    """What is done when a table's form has changed at its source: `evolve` follows, `lenient`
+    follows only what loses nothing, `ignore` leaves the columns of targets as they are, `fail`
+    holds the table, before any row of the new form is read. Where a type stays by `ignore`,
+    records with values that it would change are dead letters. One policy, or one per kind of
+    change, and `*` for those that are not named."""
     salt: SecretStr = SecretStr("")
     """Secret of at least 16 characters that is mixed into every `mask: hash`. Without one,
     whoever can guess a value can check the guess; with another one, the same value gets another
@@ -293,5 +259,5 @@ class PipelineSpec(YamlSettings):
         return self.pipeline.name
 
     @property
-    def schema_changes(self) -> dict[SchemaChange, SchemaPolicy]:
+    def schema_changes(self) -> SchemaChangeSettings:
         return self.pipeline.schema_changes

@@ -29,6 +29,7 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.letters.letters import dead_letter_topic
 from pipelines.loops.deliver import Delivery, deliver
 from pipelines.loops.encoding import Encoder
+from pipelines.loops.free_space import free_space
 from pipelines.loops.inexpressible import RECORD_BYTES_MAX
 from pipelines.loops.ingest import UNIT, IngestLimits, ingest
 from pipelines.loops.pausing import unless_paused
@@ -109,8 +110,17 @@ def make_source(
     until_end: bool = False,
     refusal: FormCheck = anything_goes,
 ) -> Source:
+    changes = loaded.spec.schema_changes
     context = SourceContext(
-        loaded.name, loaded.directory, clock, report, until_end=until_end, refusal=refusal
+        loaded.name,
+        loaded.directory,
+        clock,
+        report,
+        schema_changes=changes.policies,
+        settle_ms=changes.settle_ms,
+        free_space=partial(free_space, loaded),
+        until_end=until_end,
+        refusal=refusal,
     )
     source: Source = loaded.source.component(loaded.source.settings, context)
     return source
@@ -123,7 +133,7 @@ def make_sink(
     clock: Clock,
     report: Callable[[TableHealth], None] = lambda _: None,
 ) -> Sink:
-    policies: dict[str, str] = dict(loaded.spec.schema_changes.items())
+    policies = loaded.spec.schema_changes.policies
     context = SinkContext(
         loaded.name, loaded.directory, policies, clock, name=part.name, report=report
     )

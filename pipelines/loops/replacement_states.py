@@ -27,10 +27,13 @@ class ReplacementStates:
             reason = reason_of(each)
             if self.told.get(table) == reason:
                 continue
-            if table not in self.told:
+            is_held = each.phase is Phase.HELD
+            if is_held:
+                logger.error("%s: %s is held: %s", self.pipeline, table, each.why)
+            elif table not in self.told:
                 logger.info("%s: %s is read again: %s", self.pipeline, table, each.why)
             self.told[table] = reason
-            self._state(table, State.REREADING, reason)
+            self._state(table, State.QUARANTINED if is_held else State.REREADING, reason)
         for table in self.told.keys() - stored.keys():
             logger.info("%s: %s has been read again", self.pipeline, table)
             del self.told[table]

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from core_log.changes import Phase
 from core_log.clock import Clock
 from core_log.errors import HeadwaterError
 from core_log.log import Log, TopicPartition
@@ -20,6 +21,7 @@ from pipelines.proving.rebuild import (
     rebuild,
     rebuildable,
 )
+from pipelines.proving.rereads import being_read_again
 from pipelines.reports import Moved, Read, Report, Reporter
 
 logger = logging.getLogger(__name__)
@@ -118,4 +120,7 @@ async def _until_replaced(rebuilding: Rebuilding, log: Log) -> None:
         pending = replacements_of(await load_positions(log, rebuilding.loaded.name))
         if not tables & pending.keys():
             return
+        for each in pending.values():
+            if each.table in tables and each.phase is Phase.HELD:
+                raise being_read_again(each, "")
         await asyncio.sleep(POLL_S)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from connectors.source import Snapshot
 from core_log.clock import Clock
-from core_log.errors import BeingReadAgain, LogUnavailable, PositionLost
+from core_log.errors import LogUnavailable, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
 from pipelines.journal.generations import load_generations, source_parts
@@ -30,6 +30,7 @@ from pipelines.proving.keyless import Bag, LogBag, compare_bags
 from pipelines.proving.moments import Ends, Moment, check_exact, newest_moment
 from pipelines.proving.newest import keys_at
 from pipelines.proving.repairing import check_few
+from pipelines.proving.rereads import being_read_again
 from pipelines.proving.source_repair import SourceRepair, repair_log
 from pipelines.proving.source_side import SourceSide
 from pipelines.proving.subjects import Subject
@@ -89,10 +90,8 @@ class TableComparison:
         for table in (stored.schema.table for stored in subject.sources):
             found, before = now.get(table), of_source.replacements.get(table)
             if found is not None and not (found == before and found.has_ended):
-                raise BeingReadAgain(
-                    "the table is being read again, and may differ from its source until then",
-                    why=found.why,
-                    hint="compare it again later: headwater status says how far it is",
+                raise being_read_again(
+                    found, "compare it again later: headwater status says how far it is"
                 )
 
     async def _compare(

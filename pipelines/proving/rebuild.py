@@ -325,7 +325,7 @@ def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
         *rules,
         *routes,
         sorted(shipped(tuple(functions), loaded.directory).files.items()),
-        sorted(loaded.spec.schema_changes.items()),
+        sorted(loaded.spec.schema_changes.policies.items()),
         kept.model_dump_json(),
         [] if wanted.as_of is None else sorted(wanted.as_of.ends.items()),
     ]

@@ -75,6 +75,11 @@ class FilesSinkSettings(YamlSettings):
     buffer_bytes: SizeBytes = Field(32 << 20, ge=1 << 20)
     """How much is kept in memory before it becomes row groups of files."""
 
+    @property
+    def local_path(self) -> str:
+        """Where it is on a disk of this machine; empty where it is not."""
+        return "" if self.path.startswith("s3://") else self.path
+
     @model_validator(mode="after")
     def _compression_fits(self) -> Self:
         if self.format == "jsonl" and self.compression == "snappy":

@@ -114,6 +114,11 @@ class SparkSettings(YamlSettings):
     maintenance: MaintenanceSettings = MaintenanceSettings()
     """Compaction, and removal of files that are no longer needed."""
 
+    @property
+    def local_path(self) -> str:
+        """Where it is on a disk of this machine; empty where it is not."""
+        return "" if self.path.startswith("s3://") else self.path
+
     @model_validator(mode="after")
     def _tables_fit(self) -> Self:
         for pattern, table in self.tables.items():

@@ -67,6 +67,12 @@ class SqlSettings(YamlSettings):
                 )
         return self
 
+    @property
+    def local_path(self) -> str:
+        """Where it is on a disk of this machine, as far as the address says; empty where not."""
+        scheme, _, path = self.url.get_secret_value().partition(":///")
+        return path.partition("?")[0] if scheme.partition("+")[0] == "sqlite" else ""
+
     def of(self, table: str) -> TableSettings:
         """How `table`, as `schema.table`, is kept."""
         chosen: dict[str, object] = {}

@@ -17,7 +17,8 @@ def test_the_smallest_file_is_a_whole_pipeline(write: Write) -> None:
     assert (pipeline.name, pipeline.source.kind) == ("shop", "made-up")
     assert [sink.name for sink in pipeline.sinks] == ["made-up"]
     assert pipeline.spec.log.history_ms == 7 * 86_400_000
-    assert set(pipeline.spec.schema_changes.values()) == {"evolve"}
+    assert set(pipeline.spec.schema_changes.policies.values()) == {"evolve"}
+    assert pipeline.spec.schema_changes.settle_ms == 30_000
     assert pipeline.spec.errors.retry.backoff == Backoff(1_000, 60_000)
     assert pipeline.source.unit_setting("batch_wait_ms") == 5
     assert pipeline.sinks[0].unit_setting("commit_every_ms") == 10_000
@@ -26,14 +27,15 @@ def test_the_smallest_file_is_a_whole_pipeline(write: Write) -> None:
 def test_every_key_of_the_file_may_be_set(write: Write) -> None:
     text = SMALLEST.replace(
         "pipeline: shop\n",
-        "pipeline: {name: shop, schema_changes: {'*': lenient, drop_column: fail},"
+        "pipeline: {name: shop, schema_changes: {'*': lenient, drop_column: fail, settle: 5m},"
         " salt: a-salt-for-tests}\n",
     )
 
     spec = one(write(text + FURTHER_KEYS)).spec
 
-    assert spec.schema_changes["drop_column"] == "fail"
-    assert spec.schema_changes["add_column"] == "lenient"
+    assert spec.schema_changes.policies["drop_column"] == "fail"
+    assert spec.schema_changes.policies["add_column"] == "lenient"
+    assert spec.schema_changes.settle_ms == 300_000
     assert spec.log.retention.time_ms == 30 * 86_400_000
     assert spec.log.retention.size_bytes is None
     assert spec.log.has_schemas

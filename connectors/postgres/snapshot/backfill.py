@@ -8,19 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.lsn import lsn_text
 from connectors.postgres.snapshot.fetching import Fetching
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.jobs import Job, Jobs
 from connectors.postgres.snapshot.ledger import Ledger, Pages
 from connectors.postgres.snapshot.outbox import Outbox, Read, Whole
 from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.snapshot.rereads import Rereads
 from connectors.postgres.snapshot.visibility import Int64s
 from connectors.postgres.snapshot.wishes import Wishes
-from connectors.postgres.table_form import LOST_KEY
 from connectors.source import Control
-from core_log.changes import ChangeBatch, Phase, Positions, Replacement, TableChanges, source_times
-from core_log.table_schema import TableId, TableSchema
+from core_log.changes import ChangeBatch, Positions, Replacement, TableChanges
+from core_log.table_schema import TableId
 
 FORM_TRIES_MAX = 5
 """Readings of a chunk after which a difference of columns between stream and catalogue is taken
@@ -49,17 +48,18 @@ class Backfill:
         self._jobs = Jobs(tables, positions, reads_new=reads_new)
         self._outbox = Outbox(reader.context.report, connections=self._connections)
         self._fetching = Fetching(reader, catalog, self._jobs, self._outbox)
-        self._wishes = Wishes(reader, self._jobs, self._outbox)
+        self._rereads = Rereads(reader, self._jobs, self._outbox)
+        self._wishes = Wishes(reader, self._jobs, self._outbox, self._rereads)
         self._tries: dict[tuple[int, Pages], int] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         for job in self._jobs.all():
             if job.ledger.reread and not job.ledger.has_begun:
-                self._announce(job)
+                self._rereads.announce(job)
 
     @property
     def has_work(self) -> bool:
-        is_reading = any(not job.ledger.is_paused for job in self._jobs.all())
+        is_reading = any(not (job.ledger.is_paused or job.held) for job in self._jobs.all())
         return is_reading or not self._outbox.is_empty
 
     @property
@@ -70,64 +70,22 @@ class Backfill:
     @property
     def awaits(self) -> int | None:
         """Where the stream has to come for the next rows to be handed on, or read."""
-        waiting = [job.ledger.after for job in self._jobs.all() if self._is_due(job)]
+        waiting = [job.ledger.after for job in self._jobs.all() if self._rereads.is_due(job)]
         if self._outbox.awaits is not None:
             waiting.append(self._outbox.awaits)
         return min(waiting, default=None)
 
-    def read_again(self, table: CapturedTable, why: str, *, after: int) -> None:
+    def ledger_of(self, oid: int) -> Ledger:
+        return self._jobs.ledger_of(oid)
+
+    def read_again(
+        self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
+    ) -> None:
         """Its rows replace those of the log, once the stream has come to `after` and the table has
         been left alone for a while; where it has lost its key, not before it has one."""
-        running = self._jobs.of(table)
-        held = Ledger(oid=table.oid) if running is None else running.ledger
-        if running is not None:
-            self._outbox.forget(running)
-            if running.hold is not None:
-                self._outbox.returned += running.hold.given_back()
-            running.let_go()
-            running.is_over = True
-        job = self._jobs.add(table, held.to_be_read_again(why, after=max(after, held.after)))
-        if why == LOST_KEY:
-            self._jobs.hold(job)
-        self._announce(job)
-
-    def _announce(self, job: Job) -> None:
-        """The log hears of it now; it starts once the table was left alone for a while."""
-        context = self._reader.context
-        settle_ms = 0 if context.until_end else context.settle_ms
-        job.due_ms = context.clock.monotonic_ms() + settle_ms
-        self._outbox.notes[job.part] = job.ledger.text()
-        self._outbox.replacements += self._replacement(job, Phase.PENDING)
-        self._outbox.stir()
-        asyncio.get_running_loop().call_later(settle_ms / 1_000, self._outbox.stir)
-
-    def _is_due(self, job: Job) -> bool:
-        now_ms = self._reader.context.clock.monotonic_ms()
-        return not (job.is_started or job.ledger.is_paused) and now_ms >= job.due_ms
-
-    def _started(self, lsn: int) -> ChangeBatch | None:
-        """The next of the tables to be read again that need not wait any longer."""
-        for job in self._jobs.all():
-            if self._is_due(job) and lsn >= job.ledger.after:
-                job.is_started = True
-                start = self._replacement(job, Phase.STARTED)
-                return ChangeBatch((), {job.part: job.ledger.text()}, replacements=start)
-        return None
-
-    def _replacement(self, job: Job, phase: Phase) -> tuple[Replacement, ...]:
-        return (Replacement(job.table.schema, phase, job.ledger.reread),)
-
-    def _replaced(self, schema: TableSchema, lsn: int) -> Replacement:
-        now_us = self._reader.context.clock.now_ms() * 1_000
-        source = self._reader.origin.block(
-            schema.table,
-            source_times(now_us),
-            snapshot="incremental",
-            sequence=f'[null,"{lsn}"]',
-            xid=None,
-            lsn=lsn,
-        )
-        return Replacement(schema, Phase.COMPLETE, commit=lsn_text(lsn), source=source)
+        before = self.ledger_of(table.oid)
+        again = before.to_be_read_again(why, kinds, after=max(after, before.after))
+        self._rereads.begin_again(table, again)
 
     def stale(self, table: TableId, commits: Int64s) -> int:
         """How many of these changes, told by their commits, are of a time before the table was
@@ -168,21 +126,21 @@ class Backfill:
         """What can be emitted when everything up to there has been; to be asked until it is None.
         A batch without a position is a part of those that follow."""
         self._start_workers()
-        if self._failure is not None:
-            raise self._failure
+        if (failure := self._failure or self._rereads.failure) is not None:
+            raise failure
         outbox = self._outbox
         if outbox.whole is not None:
             return await self._next_of(outbox.whole, lsn)
         if outbox.notes or outbox.returned:
             replacements = [*outbox.replacements]
-            replacements += [self._replaced(each, lsn) for each in outbox.replaced]
+            replacements += [self._rereads.replaced(each, lsn) for each in outbox.replaced]
             batch = ChangeBatch(
                 tuple(outbox.returned), outbox.notes, replacements=tuple(replacements)
             )
             outbox.notes, outbox.returned = {}, []
             outbox.replacements, outbox.replaced = [], []
             return batch
-        if (start := self._started(lsn)) is not None:
+        if (start := self._rereads.started(lsn)) is not None:
             self._start_workers()
             return start
         while (item := outbox.take(lsn)) is not None:
@@ -205,6 +163,7 @@ class Backfill:
         await self._wishes.fulfil(control)
 
     async def close(self) -> None:
+        await self._rereads.close()
         workers = set(self._workers)
         for worker in workers:
             worker.cancel()
@@ -231,7 +190,7 @@ class Backfill:
         job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
         replaced: tuple[Replacement, ...] = ()
         if job.ledger.is_read and job.ledger.reread:
-            replaced = (self._replaced(job.table.schema, lsn),)
+            replaced = (self._rereads.replaced(job.table.schema, lsn),)
         part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
         self._reader.context.report(job.progress())
         return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
@@ -258,7 +217,7 @@ class Backfill:
         whole.is_over.set()
         if not whole.is_replacement:
             return batch
-        return replace(batch, replacements=(self._replaced(whole.job.table.schema, lsn),))
+        return replace(batch, replacements=(self._rereads.replaced(whole.job.table.schema, lsn),))
 
     def _start_workers(self) -> None:
         missing = self._connections - len(self._workers)

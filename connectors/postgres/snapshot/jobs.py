@@ -8,8 +8,10 @@ from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.snapshot.hold import Hold
 from connectors.postgres.snapshot.leaves import Size
 from connectors.postgres.snapshot.ledger import Chunk, Leaf, Ledger, chunks_of, part_of
+from connectors.postgres.snapshot.reread_estimate import RereadEstimate
 from connectors.postgres.snapshot.visibility import Snapshot
 from connectors.postgres.snapshot.window import Watch
+from connectors.postgres.table_form import LOST_KEY
 from connectors.source import Progress
 from core_log.changes import Positions
 
@@ -36,6 +38,12 @@ class Job:
     """The log knows from where on rows are those of a reading that replaces the table."""
     due_ms: int = 0
     """Not to be started before."""
+    estimate: RereadEstimate | None = None
+    """Of a table that is to be read again, just before it is."""
+    is_estimated: bool = False
+    """Somebody looks that up, or has."""
+    held: str = ""
+    """Why it is not read again before a person says so."""
 
     def __post_init__(self) -> None:
         self.is_started = not self.ledger.reread or self.ledger.has_begun
@@ -47,6 +55,11 @@ class Job:
     @property
     def has_key(self) -> bool:
         return bool(self.table.schema.key)
+
+    @property
+    def awaits_key(self) -> bool:
+        """It is not to be read again before its table, which lost its key, has one."""
+        return self.ledger.reread == LOST_KEY and not self.has_key
 
     @property
     def wants_work(self) -> bool:
@@ -63,6 +76,7 @@ class Job:
         """What was read, and is being read, means nothing any more."""
         self.ledger = replace(self.ledger, snapshot=None, leaves=())
         self.is_started = not self.ledger.reread
+        self.estimate, self.is_estimated = None, False
         self.let_go()
 
     def let_go(self) -> None:
@@ -124,10 +138,13 @@ class Jobs:
         """`reads_new`: whether tables of which nobody wrote anything down are to be read."""
         self.tables = {str(each.table): each for each in tables}
         self._jobs: dict[int, Job] = {}
+        self._over: dict[int, Ledger] = {}
         for table in tables:
             said = positions.get(part_of(table.table))
             ledger = Ledger() if said is None else Ledger.parse(said)
-            if not ledger.is_done and (reads_new or said is not None):
+            if ledger.is_done:
+                self._over[table.oid] = ledger
+            elif reads_new or said is not None:
                 self.add(table, ledger)
 
     def add(self, table: CapturedTable, ledger: Ledger) -> Job:
@@ -148,7 +165,13 @@ class Jobs:
         table = self.tables.get(name)
         return None if table is None else self.of(table)
 
+    def ledger_of(self, oid: int) -> Ledger:
+        """Of a table, be it read or not."""
+        job = self._jobs.get(oid)
+        return self._over.get(oid, Ledger(oid=oid)) if job is None else job.ledger
+
     def all(self) -> list[Job]:
+        self._over |= {oid: job.ledger for oid, job in self._jobs.items() if job.is_over}
         self._jobs = {oid: job for oid, job in self._jobs.items() if not job.is_over}
         return list(self._jobs.values())
 

@@ -11,6 +11,8 @@ from core_log.errors import DecodeError
 from core_log.table_schema import TableId
 
 FORMAT_VERSION = 1
+STARTS_MAX = 2
+AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
 PREFIX = "snapshot/"
 """Of parts of the position."""
 
@@ -75,6 +77,16 @@ class Ledger:
     gone are deleted at the end."""
     after: int = 0
     """Of such a reading: where the stream has to come first."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the changes that it is for and that nobody has permitted one by one."""
+    is_permitted: bool = False
+    """A person has said that it is to begin, whatever would hold it."""
+    is_stopped: bool = False
+    """A person has said that it is not, until one says so."""
+    is_counted: bool = False
+    """It is the last of `starts_ms`."""
+    starts_ms: tuple[int, ...] = ()
+    """When the last few such readings of the table began."""
 
     @property
     def has_begun(self) -> bool:
@@ -89,13 +101,48 @@ class Ledger:
         return replace(self, leaves=leaves, rows=self.rows + rows)
 
     def done(self) -> "Ledger":
-        return Ledger(rows=self.rows, oid=self.oid, is_done=True)
+        return Ledger(rows=self.rows, oid=self.oid, is_done=True, starts_ms=self.starts_ms)
 
     def left(self) -> "Ledger":
         return Ledger(rows=self.rows, has_left=True)
 
-    def to_be_read_again(self, why: str, *, after: int) -> "Ledger":
-        return Ledger(oid=self.oid, is_paused=self.is_paused, reread=why, after=after)
+    def to_be_read_again(self, why: str, kinds: Sequence[str] = (), *, after: int) -> "Ledger":
+        """What was not permitted of an earlier reading is not by a later one."""
+        return Ledger(
+            oid=self.oid,
+            is_paused=self.is_paused,
+            reread=why,
+            after=after,
+            kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),
+            is_stopped=self.is_stopped,
+            starts_ms=self.starts_ms,
+        )
+
+    def stopped(self) -> "Ledger":
+        """To be begun anew once somebody permits it."""
+        again = self.to_be_read_again(self.reread, after=self.after)
+        return replace(again, is_stopped=True)
+
+    def permitted(self) -> "Ledger":
+        return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
+
+    def started(self, now_ms: int) -> "Ledger":
+        """Each reading counts once, however often it begins anew, and those that follow at once
+        count with the first: one change may be seen in several steps."""
+        if self.is_counted:
+            return self
+        earlier = self.starts_ms
+        if earlier and now_ms - earlier[-1] < AT_ONCE_MS:
+            earlier = earlier[:-1]
+            now_ms = self.starts_ms[-1]
+        starts = (*earlier, now_ms)[-STARTS_MAX:]
+        return replace(self, is_counted=True, starts_ms=starts)
+
+    def is_one_too_many(self, now_ms: int) -> bool:
+        """Whether it would be the third within an hour."""
+        recent = [each for each in self.starts_ms if now_ms - each < HOUR_MS]
+        is_apart = bool(recent) and now_ms - recent[-1] >= AT_ONCE_MS
+        return is_apart and len(recent) >= STARTS_MAX and not self.is_counted
 
     def text(self) -> str:
         said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}
@@ -115,7 +162,15 @@ class Ledger:
         if self.wish:
             said |= {"wish": self.wish, "where": self.where}
         if self.reread:
-            said |= {"reread": self.reread, "after": lsn_text(self.after)}
+            said |= {"reread": self.reread, "after": lsn_text(self.after), "kinds": self.kinds}
+            flags = {
+                "permitted": self.is_permitted,
+                "stopped": self.is_stopped,
+                "counted": self.is_counted,
+            }
+            said |= {name: True for name, is_set in flags.items() if is_set}
+        if self.starts_ms:
+            said["starts"] = self.starts_ms
         return orjson.dumps(said).decode()
 
     @classmethod
@@ -145,6 +200,11 @@ class Ledger:
                 where=said.get("where", ""),
                 reread=said.get("reread", ""),
                 after=parse_lsn(said.get("after", "0/0")),
+                kinds=tuple(said.get("kinds", ())),
+                is_permitted=said.get("permitted", False),
+                is_stopped=said.get("stopped", False),
+                is_counted=said.get("counted", False),
+                starts_ms=tuple(said.get("starts", ())),
             )
         except (KeyError, ValueError, TypeError):
             raise DecodeError("a part of the position is none of a snapshot's") from None

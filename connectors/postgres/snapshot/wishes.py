@@ -10,6 +10,7 @@ from connectors.postgres.snapshot.jobs import Job, Jobs
 from connectors.postgres.snapshot.ledger import Ledger
 from connectors.postgres.snapshot.outbox import Outbox
 from connectors.postgres.snapshot.reading import Reader, verbatim
+from connectors.postgres.snapshot.rereads import Rereads
 from connectors.source import CONTROL, REFUSED, Control, Remark
 from core_log.errors import SourceRejected
 from core_log.finding import Finding
@@ -33,6 +34,7 @@ class Wishes:
     reader: Reader
     jobs: Jobs
     outbox: Outbox
+    rereads: Rereads
 
     async def fulfil(self, control: Control) -> None:
         """One that is refused is shown in the status, and no later life takes it up."""
@@ -63,20 +65,15 @@ class Wishes:
         match action:
             case "start":
                 await self._start(control, name)
-            case "pause" | "resume":
+            case "pause":
                 for job in self._chosen(name):
-                    self.outbox.pause(job, is_paused=action == PAUSE)
+                    self.outbox.pause(job, is_paused=True)
+            case "resume":
+                for job in self._chosen(name):
+                    self._resume(job, is_named=bool(name))
             case "stop":
                 for job in self._chosen(name):
-                    if job.ledger.reread and name:
-                        raise SourceRejected(
-                            "the table differs from its source until it has been read again",
-                            table=name,
-                            why=job.ledger.reread,
-                            hint=f"headwater snapshot pause {self.reader.context.pipeline}/{name}",
-                        )
-                    if not job.ledger.reread:
-                        self.outbox.finish(job)
+                    (self.rereads.stop if job.ledger.reread else self.outbox.finish)(job)
             case _:
                 raise SourceRejected("the reading of rows cannot be told that", action=action)
 
@@ -86,11 +83,21 @@ class Wishes:
         job = self.jobs.named(name)
         return [] if job is None else [job]
 
+    def _resume(self, job: Job, *, is_named: bool) -> None:
+        """Of a table that is held it is enough to name it."""
+        if job.held and is_named:
+            self.rereads.permit(job)
+        else:
+            self.outbox.pause(job, is_paused=False)
+
     async def _start(self, control: Control, name: str) -> None:
         where = control.options.get(WHERE, "")
         tables = [self.jobs.tables[name]] if name else list(self.jobs.tables.values())
         for table in tables:
             running = self.jobs.of(table)
+            if running is not None and running.ledger.reread and not running.is_started:
+                self._permit(running, where)
+                continue
             if running is not None and name and running.ledger.wish != control.id:
                 raise SourceRejected(
                     "the table is being read already",
@@ -103,6 +110,16 @@ class Wishes:
                 await self._check(table, where)
             job = self.jobs.add(table, Ledger(wish=control.id, where=where))
             self.outbox.notes[job.part] = job.ledger.text()
+
+    def _permit(self, job: Job, where: str) -> None:
+        if where:
+            raise SourceRejected(
+                "a table that differs from its source can only be read as a whole",
+                table=str(job.table.table),
+                why=job.ledger.reread,
+                hint="leave --where out",
+            )
+        self.rereads.permit(job)
 
     async def _check(self, table: CapturedTable, where: str) -> None:
         """Before a condition is written down that would end every life of the source."""

@@ -9,7 +9,7 @@ from typing import Any
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.source import Progress, SourceContext, SourceReport
-from core_log.changes import ChangeBatch, Operation, Phase, TableChanges
+from core_log.changes import ChangeBatch, Operation, Phase, Replacement, TableChanges
 from core_log.clock import Clock
 from core_log.table_schema import TableId, TableSchema
 from tests.connectors.postgres.stories import source_context
@@ -31,6 +31,7 @@ class Folded:
     renewed: dict[str, set[tuple[Any, ...]]] = field(default_factory=dict)
     """Of tables that are being read again as a whole, the keys that were emitted since."""
     keys: dict[str, Sequence[str]] = field(default_factory=dict)
+    replacements: list[Replacement] = field(default_factory=list)
     _open: list[ChangeBatch] = field(default_factory=list)
 
     def take(self, batch: ChangeBatch) -> None:
@@ -39,6 +40,7 @@ class Folded:
         if batch.positions:
             for each in self._open:
                 self.positions |= each.positions
+                self.replacements += each.replacements
                 for begun in each.replacements:
                     if begun.phase is Phase.STARTED:
                         self._begin_again(begun.schema)

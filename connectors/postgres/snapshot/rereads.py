@@ -1,0 +1,163 @@
+"""Tables that are read again as a whole, for a new form: when each begins, and what holds it."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.lsn import lsn_text
+from connectors.postgres.snapshot.jobs import Job, Jobs
+from connectors.postgres.snapshot.ledger import Ledger
+from connectors.postgres.snapshot.outbox import Outbox
+from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
+from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
+from core_log.changes import ChangeBatch, Phase, Replacement, source_times
+from core_log.client.together import let_go
+from core_log.table_schema import TableSchema
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Rereads:
+    """Nothing of the new form is read before a reading has begun in the log."""
+
+    reader: Reader
+    jobs: Jobs
+    outbox: Outbox
+    failure: BaseException | None = None
+    """Of an estimate, that the next question for rows raises."""
+    _estimates: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def begin_again(self, table: CapturedTable, ledger: Ledger) -> None:
+        """In place of a reading that may be under way."""
+        running = self.jobs.of(table)
+        if running is not None:
+            self.outbox.forget(running)
+            if running.hold is not None:
+                self.outbox.returned += running.hold.given_back()
+            running.let_go()
+            running.is_over = True
+        job = self.jobs.add(table, ledger)
+        if job.awaits_key:
+            self.jobs.hold(job)
+        self.announce(job)
+
+    def announce(self, job: Job) -> None:
+        """The log hears of it now. It starts once the table was left alone for a while, unless a
+        person has to say so."""
+        self.outbox.notes[job.part] = job.ledger.text()
+        if not job.awaits_key and (why := self._held_at_once(job.ledger)):
+            self._hold(job, why)
+            self.outbox.replacements += self.replacement(job, Phase.HELD)
+        else:
+            context = self.reader.context
+            settle_ms = 0 if context.until_end or job.ledger.is_permitted else context.settle_ms
+            job.due_ms = context.clock.monotonic_ms() + settle_ms
+            self.outbox.replacements += self.replacement(job, Phase.PENDING)
+            asyncio.get_running_loop().call_later(settle_ms / 1_000, self.outbox.stir)
+        self.outbox.stir()
+
+    def permit(self, job: Job) -> None:
+        """A person has said that it is to begin."""
+        self.begin_again(job.table, job.ledger.permitted())
+
+    def stop(self, job: Job) -> None:
+        """A person has said that it is not to go on. One that is just being handed on is let be."""
+        if self.outbox.whole is None or self.outbox.whole.job is not job:
+            self.begin_again(job.table, job.ledger.stopped())
+
+    def is_due(self, job: Job) -> bool:
+        now_ms = self.reader.context.clock.monotonic_ms()
+        is_waiting = not (job.is_started or job.ledger.is_paused or job.held)
+        return is_waiting and now_ms >= job.due_ms
+
+    def started(self, lsn: int) -> ChangeBatch | None:
+        """The next of the tables that need not wait any longer, or that is held after all. How
+        much there is to be read is looked up first."""
+        for job in self.jobs.all():
+            if not (self.is_due(job) and lsn >= job.ledger.after):
+                continue
+            if job.estimate is None:
+                self._begin_estimate(job)
+                continue
+            now_ms = self.reader.context.clock.now_ms()
+            if why := self._held_by_size(job.ledger, job.estimate, now_ms):
+                self._hold(job, why)
+                found = self.replacement(job, Phase.HELD)
+            else:
+                job.is_started = True
+                job.ledger = job.ledger.started(now_ms)
+                logger.info("%s: rows are read again: %s", job.table.table, job.estimate.in_words())
+                found = self.replacement(job, Phase.STARTED)
+            return ChangeBatch((), {job.part: job.ledger.text()}, replacements=found)
+        return None
+
+    def replacement(self, job: Job, phase: Phase) -> tuple[Replacement, ...]:
+        why = job.ledger.reread
+        if job.held:
+            why = f"{why}; {job.held}"
+        elif phase is Phase.STARTED and job.estimate is not None:
+            why = f"{why} ({job.estimate.in_words()})"
+        return (Replacement(job.table.schema, phase, why),)
+
+    def replaced(self, schema: TableSchema, lsn: int) -> Replacement:
+        now_us = self.reader.context.clock.now_ms() * 1_000
+        source = self.reader.origin.block(
+            schema.table,
+            source_times(now_us),
+            snapshot="incremental",
+            sequence=f'[null,"{lsn}"]',
+            xid=None,
+            lsn=lsn,
+        )
+        return Replacement(schema, Phase.COMPLETE, commit=lsn_text(lsn), source=source)
+
+    async def close(self) -> None:
+        for task in [*self._estimates]:
+            await let_go(task)
+
+    def _held_at_once(self, ledger: Ledger) -> str:
+        if ledger.is_permitted:
+            return ""
+        if ledger.is_stopped:
+            return "its reading was stopped"
+        return held_by_kind(ledger.kinds, self.reader.context.schema_changes)
+
+    def _held_by_size(self, ledger: Ledger, estimate: RereadEstimate, now_ms: int) -> str:
+        if ledger.is_permitted:
+            return ""
+        if ledger.is_one_too_many(now_ms):
+            return "it was read again twice within the last hour"
+        return held_by_size(estimate, self.reader.settings.snapshot)
+
+    def _hold(self, job: Job, why: str) -> None:
+        context, table = self.reader.context, job.table.table
+        job.held = f"{why}: {begun_by(context.pipeline, table)}"
+
+    def _begin_estimate(self, job: Job) -> None:
+        if job.is_estimated:
+            return
+        job.is_estimated = True
+        task = asyncio.ensure_future(self._estimate(job))
+        self._estimates.add(task)
+        task.add_done_callback(self._estimated)
+
+    async def _estimate(self, job: Job) -> None:
+        reader, connection = self.reader, await self.reader.connect()
+        try:
+            job.estimate = await estimate_of(
+                connection,
+                job.table.oid,
+                reader.settings.snapshot,
+                await asyncio.to_thread(reader.context.free_space),
+            )
+        finally:
+            await connection.close()
+
+    def _estimated(self, task: asyncio.Task[None]) -> None:
+        self._estimates.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failure = error
+        self.outbox.stir()

@@ -1,0 +1,85 @@
+"""A table that is held at its source is shown as that, and nobody takes it for equal."""
+
+from pathlib import Path
+
+import pytest
+
+from core_log.clock import SystemClock
+from core_log.embedded import EmbeddedLog
+from core_log.errors import BeingReadAgain
+from core_log.settings import BrokerSettings
+from core_log.table_schema import TableId
+from pipelines.file.loading import load
+from pipelines.journal.control import Desired
+from pipelines.loops.free_space import free_space
+from pipelines.loops.ingest import UNIT as SOURCE
+from pipelines.proving.cross_over import cross_over
+from pipelines.proving.rereads import check_not_reread
+from pipelines.reports import Report, State, StateChanged
+from pipelines.running.first_checks import checked_first
+from tests.databases import Guest
+
+FILE = """
+pipeline: {{name: shop, schema_changes: {{change_type: fail}}}}
+source: {{type: postgres, url: "{url}", tables: [public.items]}}
+sink:
+- {{type: sql, url: "sqlite:///target.db"}}
+- {{type: spark, path: lake}}
+- {{type: files, path: "s3://bucket/out"}}
+"""
+
+
+async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_path: Path) -> None:
+    guest.execute("CREATE TABLE items (id int PRIMARY KEY, b int)", "INSERT INTO items VALUES (1)")
+    guest.publish("items")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILE.format(url=guest.url))
+    [loaded] = load(file, environment={})
+    said = list[Report]()
+    log = await EmbeddedLog.open(BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0"))
+
+    async def run() -> None:
+        await checked_first()(
+            loaded,
+            SOURCE,
+            log,
+            desired=lambda: Desired("shop"),
+            clock=SystemClock(),
+            report=said.append,
+            until_end=True,
+        )
+
+    try:
+        await run()
+        guest.execute("ALTER TABLE items ALTER b TYPE text USING 'b' || b")
+        await run()
+        with pytest.raises(BeingReadAgain, match="the table is held"):
+            await check_not_reread(log, "shop", [TableId("public", "items")])
+        failure = await cross_over(
+            loaded,
+            loaded.sinks[0],
+            "items",
+            log,
+            clock=SystemClock(),
+            report=said.append,
+            beginnings={},
+        )
+    finally:
+        await log.close()
+
+    told = [each for each in said if isinstance(each, StateChanged) and each.table]
+    assert told[-1].state is State.QUARANTINED
+    assert told[-1].reason.startswith("the column b was altered and the table rewritten; ")
+    assert "headwater snapshot start shop/public.items" in told[-1].reason
+    assert "the table is held" in failure
+
+
+def test_the_log_and_targets_of_one_disk_share_its_room(guest: Guest, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILE.format(url=guest.url))
+    [loaded] = load(file, environment={})
+
+    [found] = free_space(loaded)
+
+    assert found.users == ["the log", "sql", "spark"]
+    assert found.bytes > 0

@@ -73,6 +73,9 @@ class Broker:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._reasons: dict[tuple[str, int], str] = {}
+        self.has_failed = asyncio.Event()
+        """Whoever brings partitions back need not wait for his next look."""
+        self.has_failed.set()
         metadata_partition = self._lead_metadata()
         self.metadata = MetadataLog(
             PartitionStateLog(metadata_partition, clock),
@@ -98,11 +101,13 @@ class Broker:
     @property
     def groups(self) -> GroupCoordinator:
         assert self._coordination is not None, "requests are served once the broker is open"
+        self._coordination.note_use()
         return self._coordination.groups
 
     @property
     def transactions(self) -> TransactionCoordinator:
         assert self._coordination is not None, "requests are served once the broker is open"
+        self._coordination.note_use()
         return self._coordination.transactions
 
     @property
@@ -130,7 +135,11 @@ class Broker:
     def unserved(self) -> Sequence[TopicPartition]:
         """What should be served here and is not: the disk has failed it, or refuses to open it."""
         unled = [TopicPartition(topic.name, each.partition) for topic, each in self._unled()]
-        led = [TopicPartition(*at) for at, each in self._by_name.items() if not each.is_served]
+        led = [
+            TopicPartition(*at)
+            for at, each in self._by_name.items()
+            if each.is_recovering or each.is_deleted or each.log.failure is not None
+        ]
         return [*led, *unled]
 
     @property
@@ -151,6 +160,7 @@ class Broker:
 
     def note_failure(self, at: TopicPartition, error: Exception) -> None:
         """Logged once for as long as it stays the same."""
+        self.has_failed.set()
         if self._reasons.get(at) != str(error):
             self._reasons[at] = str(error)
             logger.error("%s-%d is offline: %s", *at, error)
@@ -317,7 +327,10 @@ class Broker:
                 partition.leader.min_in_sync = self.configs.min_in_sync(topic.config)
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
-        self.store.write_recovery_points([each.log for each in partitions if not each.is_offline])
+        online = [each.log for each in partitions if not each.is_offline]
+        self.store.write_recovery_points(online)
+        if len(online) < len(partitions):
+            self.has_failed.set()
 
     def end_waits(self) -> None:
         """Fetches that wait for more are answered with what there is: nobody waits out a stop."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 TICK_S = 0.05
 """How closely deadlines of groups and transactions are kept."""
+REST_S = 2.0
+"""How late one is noticed at most that came up though nobody asks: behind a slow disk, say."""
 
 
 class Coordination:
@@ -30,6 +33,7 @@ class Coordination:
         self._broker = broker
         self._is_loaded = False
         self._ticker: asyncio.Task[None] | None = None
+        self._used = asyncio.Event()
         self.groups = GroupCoordinator(
             partition_count=self._partition_count(OFFSETS_TOPIC),
             open_state_log=self._state_log(OFFSETS_TOPIC),
@@ -147,9 +151,27 @@ class Coordination:
             [TopicPartition(topic.name, index) for index in topic.partitions]
         )
 
-    async def _tick(self) -> None:
+    def note_use(self) -> None:
+        """Somebody asks a coordinator, so that its next deadline may be another."""
+        self._used.set()
+
+    async def _until_due(self) -> None:
+        """Returns at the next deadline, which is looked for again whenever somebody has asked."""
         while True:
             await asyncio.sleep(TICK_S)
+            self._used.clear()
+            deadlines = (self.groups.next_deadline_ms(), self.transactions.next_deadline_ms())
+            due_ms = min(each for each in deadlines if each is not None)
+            left_s = (due_ms - self._broker.clock.now_ms()) / 1000
+            if left_s <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, REST_S)):
+                    await self._used.wait()
+
+    async def _tick(self) -> None:
+        while True:
+            await self._until_due()
             now_ms = self._broker.clock.now_ms()
             try:
                 self.groups.tick(now_ms)

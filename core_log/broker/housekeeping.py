@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core_log.broker.cleaner import Cleaner
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
+LOOK_S = 5.0
+"""How often partitions are looked at though no failure was told of."""
 
 
 class Housekeeping:
@@ -27,12 +31,12 @@ class Housekeeping:
 
     def start(self) -> None:
         pause_ms = self._broker.settings.housekeeping_interval_ms
-        for work, every_ms in (
-            (self.tidy, pause_ms),
-            (self.cleaner.clean_what_is_due, pause_ms),
-            (self.recovery.recover, RECOVERY_INTERVAL_MS),
-        ):
-            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(work, every_ms)))
+        create_task = asyncio.get_running_loop().create_task
+        for work in (self.tidy, self.cleaner.clean_what_is_due):
+            self._tasks.append(
+                create_task(self._repeat(work, partial(asyncio.sleep, pause_ms / 1000)))
+            )
+        self._tasks.append(create_task(self._repeat(self.recovery.recover, self._until_failed)))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -40,9 +44,20 @@ class Housekeeping:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _repeat(self, work: Callable[[int], Awaitable[None]], every_ms: int) -> None:
+    async def _until_failed(self) -> None:
+        """Most failures are told of. While one is left, they are looked at again and again."""
+        await asyncio.sleep(RECOVERY_INTERVAL_MS / 1000)
+        if self.recovery.is_done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._broker.has_failed.wait()
+        self._broker.has_failed.clear()
+
+    async def _repeat(
+        self, work: Callable[[int], Awaitable[None]], pause: Callable[[], Awaitable[None]]
+    ) -> None:
         while True:
-            await asyncio.sleep(every_ms / 1000)
+            await pause()
             try:
                 await work(self._broker.clock.now_ms())
             except (HeadwaterError, OSError) as error:  # the latter for want of files, say

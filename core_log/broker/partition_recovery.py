@@ -36,6 +36,11 @@ class PartitionRecovery:
         self._pauses: dict[TopicPartition, Pause] = {}
         self._at_work = asyncio.Lock()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the last look found nothing to bring back."""
+        return not self._pauses
+
     async def recover(self, now_ms: int) -> None:
         """One look at everything that is not served; the cluster's metadata comes first."""
         async with self._at_work:

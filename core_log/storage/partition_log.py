@@ -64,7 +64,8 @@ class PartitionLog:
         self._marks = marks
         self.start_offset = min(max(marks.start, segments.first.base_offset), end_offset)
         self._durability = Durability(files, end_offset)
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """What the disk said when it failed the partition, which is offline since."""
         self.refused = ""
         """What the disk refused last; empty once it has taken something again."""
         self._config = config
@@ -122,12 +123,7 @@ class PartitionLog:
 
     @property
     def is_offline(self) -> bool:
-        return self._failure is not None
-
-    @property
-    def failure(self) -> str | None:
-        """Why it is offline."""
-        return self._failure
+        return self.failure is not None
 
     def append(
         self, batch: memoryview, header: BatchHeader, *, leader_epoch: int, now_ms: int
@@ -136,8 +132,8 @@ class PartitionLog:
 
         Offset and epoch are stamped into `batch` itself, then it is written in one go, unsynced.
         """
-        if self._failure is not None:
-            raise self._offline(self._failure)
+        if self.failure is not None:
+            raise self._offline(self.failure)
         producers, has_producer = self.producers, header.producer_id >= 0
         if has_producer:
             producers.check(header)
@@ -174,8 +170,8 @@ class PartitionLog:
         now_ms: int,
     ) -> int:
         """Ends a producer's transaction in this partition; returns the marker's offset."""
-        if self._failure is not None:
-            raise self._offline(self._failure)
+        if self.failure is not None:
+            raise self._offline(self.failure)
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
         offset = self.end_offset
         marker = encode_marker(
@@ -203,8 +199,8 @@ class PartitionLog:
 
     def append_as_follower(self, batches: memoryview, *, now_ms: int = -1) -> int:
         """Appends batches as their leader stamped them; returns the new end offset."""
-        if self._failure is not None:
-            raise self._offline(self._failure)
+        if self.failure is not None:
+            raise self._offline(self.failure)
         for batch in iterate_batches(batches):
             header = check_batch(batch)
             if header.base_offset < self.end_offset:
@@ -243,8 +239,8 @@ class PartitionLog:
 
         Nothing when there is none, or none that fits and `at_least_one` does not insist.
         """
-        if self._failure is not None:
-            raise self._offline(self._failure)
+        if self.failure is not None:
+            raise self._offline(self.failure)
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
                 "offset is not held here",
@@ -327,7 +323,7 @@ class PartitionLog:
 
     def sync_failed(self, error: Exception) -> None:
         """What was written may or may not be on disk, and asking again would not tell."""
-        self._failure = str(error)
+        self.failure = str(error)
 
     def sync(self) -> None:
         """Syncs here and now: for openings and closings, not for the event loop's daily work."""
@@ -441,7 +437,7 @@ class PartitionLog:
 
     def close(self, *, clean: bool = True) -> None:
         """Leaves everything on disk so that the next opening need not look at the batches."""
-        if not clean or self._failure is not None:
+        if not clean or self.failure is not None:
             return
         with self._refusing():
             for file in self.segments.active.flush_indexes():

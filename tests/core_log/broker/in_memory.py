@@ -7,6 +7,7 @@ from typing import Any
 from core_log.broker.broker import Broker
 from core_log.broker.dispatch import RequestContext, load_handlers
 from core_log.broker.state_log import PartitionStateLog
+from core_log.clock import Clock
 from core_log.protocol import message
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -21,8 +22,8 @@ from tests.fakes import SimulatedClock
 SERVED = load_handlers()
 
 
-async def started(files: Files, **settings: Any) -> Broker:
-    clock = SimulatedClock(1_000)
+async def started(files: Files, *, clock: Clock | None = None, **settings: Any) -> Broker:
+    clock = clock or SimulatedClock(1_000)
     store = Store.open(Path("/data"), files=files, clock=clock, random=Random(), node_id=1)
     random = Random(len(files.names(store.log_directory)))
     broker = Broker(BrokerSettings(**settings), store, SERVED, clock=clock, random=random)

@@ -1,0 +1,111 @@
+"""A broker of which nobody asks anything does next to nothing, however many partitions it has, from
+one round of retention and compaction to the next."""
+
+import asyncio
+import selectors
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from benchmarks.rest import Calls
+from core_log.broker.coordination import TICK_S
+from core_log.broker.housekeeping import Housekeeping
+from core_log.groups.transactions import VERSION_2
+from core_log.log import TopicPartition
+from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tests.core_log.broker.in_memory import create, started
+from tests.fakes import MemoryFiles, SimulatedClock
+
+REST_S, HOUR_MS = 60, 3_600_000
+CALLS_PER_S_MAX = 50
+TIMEOUT_MS = 20_000
+
+
+class Skip(selectors.SelectSelector):
+    """Nobody waits: where nothing has happened, the time is over at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1_000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(None if timeout is None else 0)
+        if not found and timeout is not None:
+            self.now_s += timeout
+        return found
+
+
+class SkippedTime(asyncio.SelectorEventLoop):
+    """Its time goes as fast as it is waited for."""
+
+    def __init__(self) -> None:
+        self.skip = Skip()
+        super().__init__(self.skip)
+
+    def time(self) -> float:
+        return self.skip.now_s
+
+
+class LoopClock(SimulatedClock):
+    """The loop's time."""
+
+    def now_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    monotonic_ms = now_ms
+
+
+async def rest(partitions: int) -> Mapping[str, int]:
+    """Calls of our own functions, behind a while in which all has been written down."""
+    broker = await started(
+        MemoryFiles(), clock=LoopClock(), internal_partitions=16, housekeeping_interval_ms=HOUR_MS
+    )
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        await broker.create_unknown(name, may_create=False)
+    await create(broker, "t", partitions=partitions)
+    for number in range(3):
+        name = f"id-{number}"
+        answer = await broker.transactions.init_producer_id(name, timeout_ms=60_000)
+        await broker.transactions.end(name, answer.producer, commit=False, version=VERSION_2)
+    housekeeping = Housekeeping(broker)
+    housekeeping.start()
+    await asyncio.sleep(REST_S)
+    calls = Calls()
+    sys.setprofile(calls)
+    await asyncio.sleep(REST_S)
+    sys.setprofile(None)
+    await housekeeping.stop()
+    await broker.close()
+    return {name: n for name, n in calls.counts.items() if not name.startswith("tests/")}
+
+
+@pytest.mark.parametrize("partitions", [1, 100])
+def test_at_rest_few_of_our_functions_are_called(partitions: int) -> None:
+    with asyncio.Runner(loop_factory=SkippedTime) as runner:
+        counts = runner.run(rest(partitions))
+
+    assert sum(counts.values()) / REST_S < CALLS_PER_S_MAX, sorted(counts.items())
+
+
+async def overdue() -> list[str]:
+    """How a transaction stands just before its time is over, and a tick behind it."""
+    broker = await started(MemoryFiles(), clock=LoopClock(), internal_partitions=1)
+    await broker.create_unknown(TRANSACTIONS_TOPIC, may_create=False)
+    await create(broker, "t")
+    await asyncio.sleep(REST_S)
+    producer = (await broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS)).producer
+    await broker.transactions.add_partitions("id", producer, [TopicPartition("t", 0)])
+    found = broker.transactions.find("id")
+    assert found is not None
+    seen = []
+    for wait_s in (TIMEOUT_MS / 1000 - TICK_S, 3 * TICK_S):
+        await asyncio.sleep(wait_s)
+        seen.append(found.current.state.title)
+    await broker.close()
+    return seen
+
+
+def test_a_deadline_is_kept_though_nobody_has_asked_for_long() -> None:
+    with asyncio.Runner(loop_factory=SkippedTime) as runner:
+        assert runner.run(overdue()) == ["Ongoing", "CompleteAbort"]

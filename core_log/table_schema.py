@@ -34,6 +34,8 @@ class Column:
     """What the rule that hides it calls it, where that is a former name of its."""
     id: int = 0
     """Which it keeps in its table whatever it is called; 0 where the source does not say."""
+    missing: str | None = None
+    """As text, the value of rows that are older than the column and were never written since."""
 
 
 class DroppedColumn(NamedTuple):
@@ -73,7 +75,7 @@ class TableSchema:
     def without_ids(self) -> "TableSchema":
         """For whoever compares forms that may have been written before ids were known."""
         dropped = tuple(DroppedColumn(each.name) for each in self.dropped)
-        columns = tuple(replace(each, rule_name="", id=0) for each in self.columns)
+        columns = tuple(replace(each, rule_name="", id=0, missing=None) for each in self.columns)
         return replace(self, columns=columns, dropped=dropped, id=0)
 
     def column(self, name: str) -> Column:

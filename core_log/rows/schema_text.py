@@ -62,6 +62,8 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         written["rule_name"] = column.rule_name
     if column.id:
         written["id"] = column.id
+    if column.missing is not None:
+        written["missing"] = column.missing
     return written
 
 
@@ -75,6 +77,7 @@ def _column_from_json(document: Mapping[str, Any]) -> Column:
         mask=document.get("mask", ""),
         rule_name=document.get("rule_name", ""),
         id=document.get("id", 0),
+        missing=document.get("missing"),
     )
 
 

@@ -1,13 +1,14 @@
 """The history of every topic's table schema, in `__headwater_schemas`: written once, read by id."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from core_log.batch import Batch
 from core_log.changes import Positions
+from core_log.column_history import ColumnHistory, View
 from core_log.errors import ConfigError, DecodeError
 from core_log.log import Log, TopicPartition
 from core_log.rows.schema_text import schema_from_json, schema_to_json
@@ -99,22 +100,58 @@ async def newest_schema(log: Log, topic: str) -> TableSchema | None:
 class SchemaReader:
     """Finds schemas by (topic, id), reading the log again only for an id it has not seen."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._known: dict[tuple[str, int], StoredSchema] = {}
+    def __init__(
+        self, log: Log, *, names: Collection[str] = (), newest: Mapping[str, int] | None = None
+    ) -> None:
+        """`names`: what columns are called, where they have ever been called so. `newest`: the
+        last schema of a topic that counts, where later ones do not."""
+        self._log, self._wanted, self._newest = log, names, newest or {}
+        self._known: dict[str, dict[int, StoredSchema]] = {}
+        self._histories: dict[str, ColumnHistory] = {}
+        self._ends: dict[TopicPartition, int] = {}
 
     async def find(self, topic: str, schema_id: int) -> StoredSchema:
-        if (topic, schema_id) not in self._known:
-            async for stored in read_schemas(self._log, schemas_home(topic)):
-                self._known[stored.topic, stored.id] = stored
-        if (topic, schema_id) not in self._known:
+        if schema_id not in self._known.get(topic, {}):
+            await self._read(schemas_home(topic))
+        if schema_id not in self._known.get(topic, {}):
             raise DecodeError(
                 "a record names a schema that the log does not hold",
                 hint="headwater schema history PIPELINE/TABLE shows those that are there",
                 topic=topic,
                 schema=schema_id,
             )
-        return self._known[topic, schema_id]
+        return self._known[topic][schema_id]
+
+    async def look(self, topics: Iterable[str]) -> None:
+        """Learns of every schema that these topics have by now."""
+        homes = {schemas_home(topic) for topic in topics}
+        ends = {each: held.stable for each, held in (await self._log.bounds(homes)).items()}
+        for home, end in ends.items():
+            if self._ends.get(home) != end:
+                await self._read(home)
+                self._ends[home] = end
+
+    def view(self, topic: str, schema_id: int) -> View:
+        """What records under a schema that was found before are under the newest one."""
+        places = sorted(self._known[topic])
+        last = self._newest.get(topic, places[-1])
+        if schema_id > last:
+            schema = self._known[topic][schema_id].schema
+            return View(schema, tuple(range(len(schema.columns))))
+        if topic not in self._histories:
+            schemas = [self._known[topic][each].schema for each in places if each <= last]
+            self._histories[topic] = ColumnHistory(schemas, names=self._wanted)
+        return self._histories[topic].view(places.index(schema_id))
+
+    async def _read(self, home: TopicPartition) -> None:
+        found: dict[str, dict[int, StoredSchema]] = {}
+        async for stored in read_schemas(self._log, home):
+            known = self._known.get(stored.topic, {}).get(stored.id)
+            # Who reads on goes by the very object that it had before.
+            found.setdefault(stored.topic, {})[stored.id] = known if known == stored else stored
+        for topic in found:
+            self._histories.pop(topic, None)
+        self._known |= found
 
 
 class SchemaBook:

@@ -1,7 +1,8 @@
-"""Records back into changes of tables, each by the schema that it was written under."""
+"""Records back into changes of tables, each by the schema that it was written under, with the
+columns that its table has now."""
 
 import asyncio
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -43,11 +44,17 @@ class Decoder:
     """Keeps a codec for every schema that it has met, and the memory that records are decompressed
     into: for one fetch at a time."""
 
-    def __init__(self, log: Log, *, is_alone: bool = True) -> None:
+    def __init__(
+        self, log: Log, *, is_alone: bool = True, schemas: SchemaReader | None = None
+    ) -> None:
         """`is_alone`: whether the machine's other cores are free to help."""
-        self._schemas, self._is_alone = SchemaReader(log), is_alone
+        self._schemas, self._is_alone = schemas or SchemaReader(log), is_alone
         self._codecs: dict[tuple[str, int], RowCodec] = {}
         self._scratch = Scratch()
+
+    async def look(self, topics: Iterable[str]) -> None:
+        """What is decoded from here on has the columns that these tables have by now."""
+        await self._schemas.look(topics)
 
     async def decode(
         self, fetched: Fetched, *, from_offset: int, end: int, skipped: Set[int]
@@ -113,8 +120,16 @@ class Decoder:
         return [
             Decoded(changes, part.values.size)
             for part in _between_truncates(piece)
-            if (changes := self._decode_one(partition, part, stored)) is not None
+            if (changes := self._viewed(partition, part, stored)) is not None
         ]
+
+    def _viewed(
+        self, partition: TopicPartition, found: Located, stored: StoredSchema
+    ) -> TableChanges | None:
+        changes = self._decode_one(partition, found, stored)
+        if changes is None:
+            return None
+        return self._schemas.view(partition.topic, stored.id).apply(changes)
 
     def _decode_one(
         self, partition: TopicPartition, found: Located, stored: StoredSchema

@@ -15,6 +15,7 @@ from core_log import records
 from core_log.batch import Batch
 from core_log.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
 from core_log.clock import Clock
+from core_log.column_history import remembered
 from core_log.errors import ConfigError, HeadwaterError
 from core_log.joining import join
 from core_log.joining_pieces import Column, Kind, Piece
@@ -144,7 +145,7 @@ class Encoder:
                 kept = self._before_log.apply(changes)
             except ConfigError:
                 continue  # once more in its turn, when all is known that was hidden before
-            if stored.schema == declared(kept.schema):
+            if stored.schema == remembered(declared(kept.schema), stored.schema):
                 route = self._routes[kept.schema.table]
                 makings = self._makings(route, kept, stored, now_ms)
                 self._begun.append(_Begun(changes, kept, stored, makings))
@@ -160,7 +161,7 @@ class Encoder:
 
     def stored_form(self, schema: TableSchema) -> TableSchema:
         """As the log has it: masked, and without columns that are left out."""
-        return declared(self._before_log.apply(_no_changes(schema)).schema)
+        return remembered(declared(self._before_log.apply(_no_changes(schema)).schema), None)
 
     async def refusal(self, schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
         """Why no row of a table in this form may enter the log. `is_next`: the form follows those
@@ -221,12 +222,13 @@ class Encoder:
             else:
                 kept = begun.kept
             route = await self._route(kept.schema)
-            is_unchecked = begun is None and not is_from_log
-            if is_unchecked and (newest := await self._book.newest(route.topic)) is not None:
-                self._before_log.check(changes.schema, newest.schema)
+            newest = await self._book.newest(route.topic)
+            before = None if newest is None else newest.schema
+            if before is not None and begun is None and not is_from_log:
+                self._before_log.check(changes.schema, before)
             stored, is_new = await self._book.current(
                 route.topic,
-                declared(kept.schema),
+                remembered(declared(kept.schema), before),
                 self._wire,
                 positions=partial(_positions_of, kept),
                 now_ms=now_ms,

@@ -12,6 +12,7 @@ from core_log.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from core_log.table_failures import failures_named
 from core_log.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.schemas import SchemaReader
 from pipelines.loops.busy_work import beside, one_ahead
 from pipelines.loops.decoding import PART_BYTES, Decoded, Decoder, neighbours
 from pipelines.loops.standing import check_reached, check_same_topics
@@ -60,11 +61,13 @@ class SliceReader:
         fetch_bytes: int,
         skipped: Callable[[], Skipped],
         is_alone: bool = True,
+        schemas: SchemaReader | None = None,
     ) -> None:
-        """`is_alone`: whether the machine's other cores are free to help."""
+        """`is_alone`: whether the machine's other cores are free to help. `schemas`: where they
+        are found, if other names or forms count than the newest."""
         self._log, self._after_log, self._skipped = log, after_log, skipped
         self._limit = FetchLimit(bytes_max=fetch_bytes)
-        self._decoder = Decoder(log, is_alone=is_alone)
+        self._decoder = Decoder(log, is_alone=is_alone, schemas=schemas)
         self._may_leave_loop = is_alone and after_log.is_sql
         self._joined_bytes_max = JOINED_BYTES_MAX if after_log.is_sql else 0
         self.counts: dict[TableId, Count] = {}
@@ -93,6 +96,8 @@ class SliceReader:
             for partition, stand in part.end.items()
             if partition.topic != COMMITS
         }
+        # One view of all older records for the whole slice, or one table would have two forms.
+        await self._decoder.look({each.topic for each in ends})
         before = part.kept or await self._log.kept(ends)
         begun = _Begun(
             {each: part.end[each] for each in ends if part.end[each].topic_id},

@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from core_log import record_cells
 from core_log.changes import TableChanges
 from core_log.client import KafkaLog, KafkaSettings
+from core_log.column_history import ColumnHistory
 from core_log.rows import scanning
 from core_log.table_schema import TableSchema
 from pipelines.file.spec import RouteRule, TransformRule
-from pipelines.journal.schemas import read_schemas, schemas_home
+from pipelines.journal.schemas import SchemaReader, read_schemas, schemas_home
 from pipelines.loops.reading import Skipped, SliceReader
 from pipelines.loops.standing import check_same_topics
 from pipelines.loops.truncates import Range, find_barriers
@@ -38,22 +39,30 @@ class LogSplitReader:
     skipped: Callable[[], Skipped]
     functions: Shipped | None = None
     """Those modules, once this has arrived where the directory may not be."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """The last schema of each topic whose schemas were asked for: all who read parts of one slice
+    call its columns what they are called in it, though a later one may have come meanwhile."""
+    names: frozenset[str] = frozenset()
+    """What columns are called, where they have ever been called so."""
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         known = {each: set(offsets) for each, offsets in self.skipped().items()}
         rest = (self.settings, tuple(self.rules), tuple(self.routes), self.directory)
         modules = tuple(rule.python.partition(":")[0] for rule in self.rules if rule.python)
         functions = self.functions or (shipped(modules, self.directory) if modules else None)
-        return LogSplitReader, (*rest, self.fetch_bytes, partial(dict, known), functions)
+        skipped: Callable[[], Skipped] = partial(dict, known)
+        newest = dict(self.newest)
+        return LogSplitReader, (*rest, self.fetch_bytes, skipped, functions, newest, self.names)
 
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
         after_log = self._after_log()
         async with self._open() as log:
-            return [
-                after_log.schema(stored.schema)
-                async for stored in read_schemas(log, schemas_home(topic))
-                if stored.topic == topic
-            ]
+            home = schemas_home(topic)
+            stored = [each async for each in read_schemas(log, home) if each.topic == topic]
+        if stored:
+            self.newest[topic] = stored[-1].id
+        history = ColumnHistory([each.schema for each in stored], names=self.names)
+        return [after_log.schema(view.schema) for view in history.views]
 
     async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
         found: list[Truncate] = []
@@ -110,6 +119,7 @@ class LogSplitReader:
                 fetch_bytes=min(self.fetch_bytes, max(fetch_bytes, 1)),
                 skipped=self.skipped,
                 is_alone=False,
+                schemas=SchemaReader(log, names=self.names, newest=self.newest),
             )
             part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
             async with aclosing(reader.read(part)) as read:

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from core_log.changes import Operation, TableChanges
+from core_log.column_history import ColumnHistory
 from core_log.errors import SchemaRefused
 from core_log.rows.stretches import Mask
 from core_log.table_schema import Column, TableSchema
@@ -30,6 +31,7 @@ def typed_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Connects when the first is asked for. `schema` is what Spark has planned with."""
     typed = TypedColumns(to_arrow_schema(schema).field("after").type)
+    names = frozenset(field.name for field in typed.row)
     reader = LogSplitReader(
         settings=client_settings(options),
         rules=(),
@@ -37,6 +39,7 @@ def typed_batches(
         directory=Path(),
         fetch_bytes=options.fetch_bytes,
         skipped=dict,
+        names=names,
     )
     for changes in reader.read(split.starts, split.ends):
         yield from typed.batches(changes)
@@ -44,16 +47,17 @@ def typed_batches(
 
 class TypedColumns:
     """`row` is what `before` and `after` are made of. Columns of the log that it does not have are
-    left out; those that the log does not have are null."""
+    left out; those that the log does not have are null. A column that was renamed is the same."""
 
     def __init__(self, row: pa.StructType) -> None:
         self.row = row
 
     @classmethod
     def of(cls, schemas: Sequence[TableSchema]) -> "TypedColumns":
-        """Every column that the table has ever had; where its type has changed, one that holds all
-        of its values, else text."""
-        return cls(pa.struct(_unified([each.columns for each in reversed(schemas)])))
+        """Every column that the table has ever had, under its newest name; where its type has
+        changed, one that holds all of its values, else text."""
+        views = [view.schema for view in ColumnHistory(schemas).views]
+        return cls(pa.struct(_unified([each.columns for each in reversed(views)])))
 
     @property
     def arrow(self) -> pa.Schema:

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import TableChanges
+from core_log.column_history import missing_text, missing_value
 from core_log.errors import ConfigError
-from core_log.table_schema import DroppedColumn, TableId, TableSchema
+from core_log.table_schema import Column, DroppedColumn, TableId, TableSchema
 from pipelines.file.spec import PipelineHead, TransformRule
 from pipelines.transforms.by_schema import BySchema
 from pipelines.transforms.hidden_columns import check_hidden, hidden_columns
@@ -104,6 +105,13 @@ class BeforeLog:
             mask=before.is_null(),
         )
 
+    def _hidden_missing(self, before: Column, after: Column, kept: "_Kept") -> str | None:
+        """The value of rows that are older than the column is as secret as others."""
+        if before.missing is None:
+            return None
+        values = self._hidden(pa.array([missing_value(before)], before.type), kept)
+        return missing_text(values[0].cast(after.type))
+
     def _hidden(self, values: pa.Array, kept: "_Kept") -> pa.Array:
         for mask in kept.masks:
             values = masked_values(values, mask, salt=self._salt)
@@ -140,7 +148,8 @@ class BeforeLog:
         for name, each in kept.items():
             if each.masks:
                 mask, before = mask_text(each.masks, salt=self._salt), schema.column(name)
-                columns[name] = replace(columns[name], mask=mask)
+                missing = self._hidden_missing(before, columns[name], each)
+                columns[name] = replace(columns[name], mask=mask, missing=missing)
                 if before.mask == mask:
                     columns[name] = before
                     each.masks.clear()

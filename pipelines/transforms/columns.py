@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.changes import Operation, TableChanges
+from core_log.column_history import missing_text, missing_value
 from core_log.errors import ConfigError, DecodeError
 from core_log.rows.column_types import parse_type, type_text
 from core_log.table_schema import Column, TableSchema
@@ -57,13 +58,13 @@ class Rename:
                 column=next(name for name in new if new.count(name) > 1),
             )
         self._names = names
-        self.schema = TableSchema(
-            schema.table,
-            tuple(
+        self.schema = replace(
+            schema,
+            columns=tuple(
                 replace(column, name=names.get(column.name, column.name))
                 for column in schema.columns
             ),
-            tuple(names.get(name, name) for name in schema.key),
+            key=tuple(names.get(name, name) for name in schema.key),
         )
 
     def apply(self, changes: TableChanges) -> TableChanges:
@@ -99,7 +100,13 @@ class Cast:
         self.schema = put_columns(
             schema,
             [
-                replace(schema.column(name), type=kind, semantic="", parameters={})
+                replace(
+                    schema.column(name),
+                    type=kind,
+                    semantic="",
+                    parameters={},
+                    missing=_cast_missing(schema.column(name), kind),
+                )
                 for name, kind in self._types.items()
             ],
         )
@@ -128,6 +135,17 @@ class Cast:
             failed = {row: error for row, error in failed.items() if row not in harmless}
         reason = f"the value of {name} is no {type_text(kind)}"
         raise rejection("a value does not fit its new type", changes, dict.fromkeys(failed, reason))
+
+
+def _cast_missing(column: Column, kind: pa.DataType) -> str | None:
+    """None as well of a value that does not fit: its rows are dead letters."""
+    if column.missing is None:
+        return None
+    try:
+        value = _strictly(pa.array([missing_value(column)], column.type), kind)[0]
+    except pa.ArrowException:
+        return None
+    return missing_text(value)
 
 
 def parsed_type(text: str) -> pa.DataType:

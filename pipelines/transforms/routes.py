@@ -63,10 +63,11 @@ class Routes:
                 column=min(taken),
             )
         added = tuple(Column(name, pa.string(), is_nullable=False) for name in target.key)
-        return TableSchema(
-            target.table,
-            added + schema.columns,
-            (*target.key, *schema.key) if schema.key else (),
+        return replace(
+            schema,
+            table=target.table,
+            columns=added + schema.columns,
+            key=(*target.key, *schema.key) if schema.key else (),
         )
 
     def apply(self, changes: TableChanges, schema: TableSchema) -> TableChanges:

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
@@ -151,3 +152,17 @@ def test_without_a_secret_the_salt_is_stable_and_differs_between_pipelines() -> 
 
     assert shop == shop_again
     assert len({shop, other, secret}) == 3
+
+
+@pytest.mark.parametrize(
+    ("mask", "kept"),
+    [("hash", hashed("secret")), ("redact", "***"), ("null", None), ("truncate(2)", "se")],
+)
+def test_the_value_that_a_column_came_with_is_hidden_too(mask: str, kept: str | None) -> None:
+    columns = [replace(each, missing="secret") if each.name == "ssn" else each
+               for each in USERS.columns]  # fmt: skip
+    came = replace(USERS, columns=tuple(columns))
+
+    hidden = before_log(mask={"ssn": mask}).schema(came)
+
+    assert hidden.column("ssn").missing == kept

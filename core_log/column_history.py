@@ -1,0 +1,175 @@
+"""Changes of a table's older forms as its newest one has them: columns are told by their ids."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.changes import Operation, TableChanges
+from core_log.table_schema import Column, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What changes under one form are under the newest one. A column keeps its type, and one that
+    is gone its name, unless another column has taken it."""
+
+    schema: TableSchema
+    places: tuple[int, ...]
+    """Of the columns that stay, in the form that the changes have."""
+    values: tuple[pa.Scalar, ...] = ()
+    """Of the columns behind these, which are younger than the changes."""
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        if changes.schema is self.schema:
+            return changes
+        rows = [changes.rows.column(place) for place in self.places]
+        has_row = pc.less(changes.operations, pa.scalar(int(Operation.DELETE), pa.uint8()))
+        filled = [_repeated(value, has_row) for value in self.values]
+        return replace(
+            changes,
+            schema=self.schema,
+            rows=pa.RecordBatch.from_arrays([*rows, *filled], schema=self.schema.arrow),
+            before=None if changes.before is None else self._before(changes.before),
+        )
+
+    def _before(self, before: pa.StructArray) -> pa.StructArray:
+        is_known = before.is_valid()
+        columns = [pc.struct_field(before, [place]) for place in self.places]
+        columns += [_repeated(value, is_known) for value in self.values]
+        return pa.StructArray.from_arrays(
+            columns, fields=list(self.schema.arrow), mask=pc.invert(is_known)
+        )
+
+
+class ColumnHistory:
+    """All forms that a topic's table has had, oldest first."""
+
+    def __init__(self, schemas: Sequence[TableSchema], *, names: Collection[str] = ()) -> None:
+        """`names`: a column that has ever had one of these has it, be its newest another one."""
+        self._schemas, self._views = schemas, dict[int, View]()
+        self._id = schemas[-1].id if schemas else 0
+        self._newest_names = schemas[-1].names if schemas else ()
+        self._names = self._chosen_names(names)
+        self._added = self._columns_with_values()
+
+    @property
+    def views(self) -> list[View]:
+        return [self.view(place) for place in range(len(self._schemas))]
+
+    def view(self, place: int) -> View:
+        """Of the form that stands there."""
+        if place not in self._views:
+            self._views[place] = self._made(place)
+        return self._views[place]
+
+    def _made(self, place: int) -> View:
+        schema = self._schemas[place]
+        names = [self._name_of(schema, column) for column in schema.columns]
+        own = {name for column, name in zip(schema.columns, names, strict=True) if column.id}
+        kept = [
+            at
+            for at, (column, name) in enumerate(zip(schema.columns, names, strict=True))
+            if name is not None and (column.id or name not in own or not self._knows(schema))
+        ]
+        columns = [replace(schema.columns[at], name=names[at] or "") for at in kept]
+        present = {column.name for column in columns}
+        filled = [
+            column
+            for since, column in self._added.values()
+            if place < since and self._knows(schema) and column.name not in present
+        ]
+        key = tuple(names[schema.names.index(name)] for name in schema.key)
+        if not filled and tuple(columns) == schema.columns:
+            return View(schema, tuple(range(len(columns))))
+        assert all(key), "a topic's key keeps its columns"
+        found = replace(
+            schema,
+            columns=(*columns, *filled),
+            key=tuple(name for name in key if name is not None),
+        )
+        if found == self._schemas[-1]:
+            found = self._schemas[-1]
+        return View(found, tuple(kept), tuple(missing_value(column) for column in filled))
+
+    def _knows(self, schema: TableSchema) -> bool:
+        return bool(schema.id) and schema.id == self._id
+
+    def _name_of(self, schema: TableSchema, column: Column) -> str | None:
+        """None where another column has its name by now."""
+        if not column.id or not self._knows(schema):
+            return column.name
+        return self._names[column.id]
+
+    def _chosen_names(self, wanted: Collection[str]) -> dict[int, str | None]:
+        """By the columns' ids. A name that two have had is that of the newer one."""
+        given: dict[int, list[str]] = {}
+        order: list[int] = []
+        for schema in reversed(self._schemas):
+            if not self._knows(schema):
+                continue
+            for column in sorted(schema.columns, key=lambda each: each.id):
+                if column.id not in given:
+                    order.append(column.id)
+                given.setdefault(column.id, []).append(column.name)
+        given.pop(0, None)
+        found: dict[int, str | None] = {}
+        taken: set[str] = set()
+        for column_id in (each for each in order if each):
+            names = given[column_id]
+            name = next((each for each in names if each in wanted), names[0])
+            found[column_id] = None if name in taken else name
+            taken.add(name)
+        return found
+
+    def _columns_with_values(self) -> dict[int, tuple[int, Column]]:
+        """Columns that came with a value for the rows that were there, by their ids: since which
+        form they are there, and what they are called now."""
+        first: dict[int, int] = {}
+        found: dict[int, tuple[int, Column]] = {}
+        ids = {column.id for column in self._schemas[-1].columns} if self._schemas else set()
+        for place, schema in enumerate(self._schemas):
+            for column in schema.columns if self._knows(schema) else ():
+                since = first.setdefault(column.id, place)
+                name = self._names.get(column.id)
+                is_there = column.id in ids or name in self._newest_names
+                if name and is_there and column.missing is not None:
+                    found.setdefault(column.id, (since, replace(column, name=name)))
+        return found
+
+
+def remembered(schema: TableSchema, before: TableSchema | None) -> TableSchema:
+    """A new form as the log keeps it behind `before`: a column keeps the value that it came with,
+    or that it came with none, and what the first form of a topic has is in all of its records."""
+    known: dict[int, str | None] = {column.id: None for column in schema.columns}
+    if before is not None and schema.id and before.id == schema.id:
+        known = {column.id: column.missing for column in before.columns if column.id}
+    kept = [known.get(column.id, column.missing) for column in schema.columns]
+    if all(column.missing == value for column, value in zip(schema.columns, kept, strict=True)):
+        return schema
+    columns = zip(schema.columns, kept, strict=True)
+    return replace(
+        schema, columns=tuple(replace(column, missing=value) for column, value in columns)
+    )
+
+
+def missing_value(column: Column) -> pa.Scalar:
+    """Of rows that are older than the column."""
+    return pa.scalar(column.missing, pa.string()).cast(column.type)
+
+
+def missing_text(value: pa.Scalar) -> str | None:
+    """How a value is kept with its column; None where that would not be the same one."""
+    try:
+        text = value.cast(pa.string())
+        return text.as_py() if text.cast(value.type) == value else None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _repeated(value: pa.Scalar, where: pa.BooleanArray) -> pa.Array:
+    at = np.where(where.to_numpy(zero_copy_only=False), 0, 1)
+    both = pa.concat_arrays([pa.array([value], value.type), pa.nulls(1, value.type)])
+    return both.take(pa.array(at, pa.int64()))

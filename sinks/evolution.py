@@ -40,8 +40,8 @@ ACTIONS: Mapping[str, Mapping[str, Action | None]] = {
     "drop_not_null": {"evolve": Action.LOOSEN, "lenient": Action.LOOSEN, "ignore": Action.STAY},
 }
 """Kind of change, policy, action; what is not here is refused. A renamed column is one that went
-and one that came. A type that the old one's values do not fit into is never changed in place,
-since that would be a silent cast: such a table is made anew from the log."""
+and one that came, unless `may_rename`. A type that the old one's values do not fit into is never
+changed in place, since that would be a silent cast: such a table is made anew from the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,13 @@ def steps(
     gone = [column.name for column in present if column.name not in wanted.names]
     found += [_step(table, "drop_column", name, None, policy) for name in gone]
     return found
+
+
+def may_rename(policy: Mapping[str, str]) -> bool:
+    """Whether a column of which it is known that it is the same gets its new name in place."""
+    comes = ACTIONS["add_column"].get(policy.get("add_column", "evolve"))
+    goes = ACTIONS["drop_column"].get(policy.get("drop_column", "evolve"))
+    return comes is Action.ADD and goes is not None
 
 
 def toward(schema: TableSchema, newest: TableSchema | None) -> TableSchema:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from core_log.log import TopicPartition
+from sinks.held_columns import HeldColumns
 from sinks.sink import Stand, Stands
 from sinks.spark.settings import Mode
 from sinks.spark.table import Change, Creation, Feed, Owner, TableState, merged, transaction_name
@@ -21,6 +22,7 @@ class Identity:
     mode: Mode
     key: str
     generation: int
+    columns: HeldColumns
 
     def stands(self, next_offset: Callable[[str], int | None]) -> Stands:
         """`next_offset` says what the table remembers under the name of a transaction."""
@@ -49,6 +51,7 @@ def identity_in(properties: Mapping[str, str]) -> Identity:
         properties.get(f"{PREFIX}mode", "mirror"),  # type: ignore[arg-type]
         properties.get(f"{PREFIX}key", ""),
         int(properties.get(f"{PREFIX}generation", "0")),
+        HeldColumns.parse(properties.get(f"{PREFIX}columns")),
     )
 
 
@@ -64,6 +67,7 @@ def properties_of(like: Creation, feeds: Mapping[str, Feed]) -> dict[str, str]:
         f"{PREFIX}feeds": json.dumps(
             {topic: [feed.topic_id, feed.partitions] for topic, feed in sorted(feeds.items())}
         ),
+        f"{PREFIX}columns": like.columns.text(),
     }
 
 
@@ -80,5 +84,6 @@ def continued(state: TableState, change: Change) -> tuple[Creation, Mapping[str,
         owner=state.owner,
         partition_by=state.partition_by,
         generation=state.generation,
+        columns=state.columns if change.columns is None else change.columns,
     )
     return like, merged(state.feeds, change.feeds)

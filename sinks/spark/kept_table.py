@@ -13,7 +13,9 @@ from core_log.errors import Fenced, RebuildNeeded, SinkRejected
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId, TableSchema
 from sinks.evolution import toward
+from sinks.held_columns import HeldColumns
 from sinks.sink import Count, Cut, SinkContext, Stand, Stands
+from sinks.spark.altered_columns import AlteredColumns
 from sinks.spark.folding import Step, Truncated, count_changes
 from sinks.spark.keyspace import Cell, DataFile, assign, cells_of
 from sinks.spark.layout import REBUILD, Layout, outgrown, shape
@@ -190,19 +192,25 @@ class KeptTable:
         known = merged({} if state is None else state.feeds, feeds)
         # Schemas come in their order only from one partition.
         may_drop = sum(feed.partitions for feed in known.values()) <= 1
+        policy = self._context.schema_changes
         all_files, layout = False, None
         forgotten = loose = frozenset[str]()
+        altered = AlteredColumns(HeldColumns() if state is None else state.columns)
         for schema in schemas:
+            if present is not None:
+                divided = () if state is None else state.partition_by
+                present = altered.rename(schema, present, policy=policy, partition_by=divided)
             layout, changes = shape(
                 toward(schema, self._last),
                 chosen,
                 present,
-                policy=self._context.schema_changes,
+                policy=policy,
                 may_drop=may_drop,
                 is_iceberg=self._is_iceberg,
             )
             if present is not None:
                 forgotten |= set(present.names) - set(layout.schema.names)
+            altered.learn(schema, skipped=layout.skipped, is_new=present is None)
             present, all_files, loose = layout.schema, all_files or changes, loose | layout.loose
         assert layout is not None, "there are no changes without a schema"
         if state is not None and state.key and layout.key[:1] != (state.key,):
@@ -218,9 +226,15 @@ class KeptTable:
             layout = replace(layout, partition_by=state.partition_by)
         if self._last is not None:
             loose |= outgrown(schemas, layout, is_iceberg=self._is_iceberg)
-        return replace(
-            layout, forgotten=forgotten, loose=loose & set(layout.columns.names)
-        ), all_files
+        layout = replace(
+            layout,
+            forgotten=forgotten | altered.left,
+            loose=loose & set(layout.columns.names),
+            renamed=altered.renamed,
+            filled=altered.filled,
+            held=altered.held,
+        )
+        return layout, all_files or bool(altered.renamed or altered.filled)
 
     def _commit(
         self,
@@ -239,6 +253,7 @@ class KeptTable:
             cut=stretch.cut,
             committed_ms=self._context.clock.now_ms(),
             schema=layout.schema,
+            columns=layout.held,
             operation="WRITE" if layout.mode == "append" else "MERGE",
         )
         if state is not None:
@@ -251,6 +266,7 @@ class KeptTable:
             owner=self.owner,
             partition_by=layout.partition_by,
             generation=self._generation,
+            columns=layout.held,
         )
         return self.lake.create(creation, change)
 

@@ -1,7 +1,7 @@
 """How a table of the lake looks: the source's columns, those that are ours, and how they change."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from core_log.log import TopicPartition
 from core_log.rows.value_classes import scalar_class
 from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, steps
+from sinks.held_columns import HeldColumns
 from sinks.other_types import changed
 from sinks.sink import DELETED_AT
 from sinks.spark.column_types import MOMENT, lake_type, put
@@ -74,6 +75,12 @@ class Layout:
     those that would be another value in it are rejected."""
     forgotten: frozenset[str] = frozenset()
     """Columns that went since the files were written: what these hold under such names is old."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Columns to what they were called when the files were written."""
+    filled: Mapping[str, Column] = field(default_factory=dict)
+    """Columns that came since, with a value for all rows of the files."""
+    held: HeldColumns = field(default_factory=HeldColumns)
+    """The ids of the columns."""
 
     @property
     def schema(self) -> pa.Schema:

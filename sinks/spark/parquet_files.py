@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.column_history import missing_value
 from core_log.errors import SinkRejected
 from sinks.spark.column_types import put
 from sinks.spark.keyspace import (
@@ -19,7 +20,7 @@ from sinks.spark.keyspace import (
     range_of,
     within,
 )
-from sinks.spark.layout import Layout
+from sinks.spark.layout import OP, Layout
 from sinks.spark.place import Place
 
 ENDING = ".parquet"
@@ -156,16 +157,36 @@ def _conformed(rows: pa.Table, data: DataFile, layout: Layout) -> pa.Table:
     given = dict(zip(layout.partition_by, data.partition, strict=False))
     columns = []
     for field in layout.schema:
-        if field.name in rows.schema.names and field.name not in layout.forgotten:
-            chunks = [put(chunk, field.type) for chunk in rows.column(field.name).chunks]
+        former = layout.renamed.get(field.name)
+        is_new = field.name in layout.filled or (former is None and field.name in layout.forgotten)
+        name = former or field.name
+        if name in rows.schema.names and not is_new:
+            chunks = [put(chunk, field.type) for chunk in rows.column(name).chunks]
             columns.append(pa.chunked_array(chunks, field.type))
         elif given.get(field.name) is not None:
             value = pa.array([given[field.name]]).cast(field.type)
-            places = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
-            columns.append(pa.chunked_array([value.take(places)], field.type))
+            columns.append(_repeated(value, rows.num_rows))
+        elif field.name in layout.filled:
+            columns.append(_filled(rows, layout, field))
         else:
             columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)], field.type))
     return pa.Table.from_arrays(columns, schema=layout.schema)
+
+
+def _filled(rows: pa.Table, layout: Layout, field: pa.Field) -> pa.ChunkedArray:
+    """Of a row that went, only the key is known."""
+    column = layout.filled[field.name]
+    value = put(pa.array([missing_value(column)], column.type), field.type)
+    values = _repeated(value, rows.num_rows)
+    if layout.mode != "append":
+        return values
+    is_gone = pc.equal(rows.column(OP), "d")
+    return pc.if_else(is_gone, pa.scalar(None, field.type), values)
+
+
+def _repeated(value: pa.Array, count: int) -> pa.ChunkedArray:
+    places = pa.array(np.zeros(count, dtype=np.int64))
+    return pa.chunked_array([value.take(places)], value.type)
 
 
 def _pieces(rows: pa.Table, layout: Layout) -> Iterator[pa.Table]:

@@ -58,6 +58,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
             owner=owner,
             partition_by=state.partition_by,
             generation=shadow.generation,
+            columns=state.columns,
         )
         change = Change(
             added=[replace(each, path=f"{shadow.directory}/{each.path}") for each in state.files],

@@ -1,7 +1,7 @@
 """YAML keys of a sink of `type: spark`."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,9 @@ class SparkSettings(YamlSettings):
     """Keeps tables of a lake equal to the source's: rows and the offsets that they came from are
     one commit of the table. Small slices are applied in this process; large ones by Spark, whose
     executors read the log themselves."""
+
+    follows_columns: ClassVar[bool] = True
+    """Its tables know the ids of their columns: `pipelines.loops.build.follows_columns`."""
 
     path: str = Field(min_length=1, examples=["./lake", "s3://lake/shop"])
     """Directory, or `s3://BUCKET/PREFIX`, under which the tables are."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from core_log.log import TopicPartition
 from core_log.table_schema import TableId
+from sinks.held_columns import HeldColumns
 from sinks.sink import Cut, Stand, Stands
 from sinks.spark.keyspace import DataFile
 from sinks.spark.settings import Mode
@@ -66,6 +67,8 @@ class TableState:
     """None where no pipeline made it."""
     feeds: Mapping[str, Feed] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
+    columns: HeldColumns = field(default_factory=HeldColumns)
+    """Which of the source's columns are the table's."""
     is_put_back: bool = False
     """By somebody who could not say where the table stood then: `stands` are not of its rows."""
     native: Any = field(default=None, repr=False, compare=False)
@@ -84,6 +87,8 @@ class Change:
     committed_ms: int = 0
     schema: pa.Schema | None = None
     """The new columns, where they change."""
+    columns: HeldColumns | None = None
+    """The same with the ids of the source's, where that changes."""
     becomes: "Creation | None" = None
     """What a rebuilt copy was made as; the table is that from now on."""
     operation: str = "MERGE"
@@ -102,6 +107,7 @@ class Creation:
     owner: Owner
     partition_by: tuple[str, ...] = ()
     generation: int = 1
+    columns: HeldColumns = field(default_factory=HeldColumns)
 
 
 class LakeTable(Protocol):

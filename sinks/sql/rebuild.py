@@ -109,6 +109,7 @@ def swap(target: "Target", table: TableId, carry_over: CarryOver | None = None) 
             and (row.generation < found.mark.generation or row.partition.topic.startswith("__"))
         ]
         target.offsets.delete(connection, past)
+        target.columns.delete(connection, live, before=found.mark.generation)
     return str(old)
 
 
@@ -193,6 +194,7 @@ def drop_table(target: "Target", table: TableId, topics: Collection[str]) -> lis
                 )
             run(connection, f"DROP TABLE {qualified(target.dialect, place)}")
             said.append(f"table {place}")
+        target.columns.delete(connection, live)
         if target.offsets.is_there(connection):
             rows = target.offsets.read(connection, topics)
             target.offsets.delete(connection, rows)
@@ -224,6 +226,8 @@ def drop(target: "Target") -> list[str]:
         if connection.execute(TABLE.select().limit(1)).first() is None:
             TABLE.drop(connection)
             said.append(f"table {TABLE.name}")
+        if target.columns.drop_if_empty(connection):
+            said.append("table _headwater_columns")
         transaction.commit()
     target.tables.forget()
     target.dialect.forget()

@@ -1,6 +1,6 @@
 """YAML keys of `type: sql` among the sinks."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
@@ -33,6 +33,9 @@ class TableSettings(YamlSettings):
 
 class SqlSettings(YamlSettings):
     """Keeps tables of a database equal to the source's, through any driver of SQLAlchemy."""
+
+    follows_columns: ClassVar[bool] = True
+    """Its tables know the ids of their columns: `pipelines.loops.build.follows_columns`."""
 
     url: Annotated[SecretStr, AfterValidator(check_address)] = Field(
         examples=["${env:REPORTING_URL}"]

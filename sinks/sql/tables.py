@@ -1,14 +1,16 @@
 """The tables of the target: what they should look like, whose they are, and what makes them so."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from core_log.errors import RebuildNeeded, SchemaRefused, SinkRejected
 from core_log.table_schema import Column, TableId, TableSchema
-from sinks.evolution import Action, Step, holds, steps, toward
+from sinks.evolution import Action, Step, holds, may_rename, steps, toward
+from sinks.held_columns import HeldColumns
 from sinks.sink import DELETED_AT, SinkContext
 from sinks.sql.dialects.dialect import Dialect, qualified
 from sinks.sql.mark import Mark, origin_of
@@ -74,6 +76,10 @@ class Shaping(NamedTuple):
     """Statements that may as well come after the rows."""
     is_of_key: bool = False
     """Whether the statements only give it another key: then it is looked at again."""
+    fills: Mapping[str, Column] = MappingProxyType({})
+    """Columns of the target whose value in the rows that are there the source's column says."""
+    held: HeldColumns = HeldColumns()
+    """The ids of its columns afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +141,11 @@ class Tables:
         next_generation: int,
         may_drop: bool,
         may_rekey: bool = False,
+        held_in: Callable[[int], HeldColumns] = lambda _: HeldColumns(),
     ) -> Shaping:
         """What the target's table needs for rows under `schema`. `may_rekey`: all that is in it
-        came under another key, and nothing will come under that any more."""
+        came under another key, and nothing will come under that any more. `held_in` says which
+        columns the table of a generation holds."""
         settings = self.settings.of(str(schema.table))
         place = self.place(schema.table)
         mode: Mode = settings.mode if schema.key else "append"
@@ -160,7 +168,8 @@ class Tables:
         found = self.dialect.find(connection, place)
         if found is None:
             layout = replace(layout, stays=self._outgrown(schema, kept, layout))
-            return self._create(kept, layout, settings)
+            created = self._create(kept, layout, settings)
+            return created._replace(held=HeldColumns().learnt(schema, names))
         mark = found.mark
         statements: list[str] = []
         if mark is None:
@@ -173,7 +182,10 @@ class Tables:
             rekeying = self._rekeying(connection, schema, layout, settings, mark)
             if rekeying:
                 return Shaping(layout, rekeying, is_of_key=True)
-        shaping = self._evolve(connection, kept, layout, settings, statements, may_drop=may_drop)
+        held = held_in(mark.generation)
+        shaping = self._evolve(
+            connection, kept, layout, settings, statements, may_drop=may_drop, held=held
+        )
         stays = {**shaping.layout.stays, **self._outgrown(schema, kept, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
 
@@ -273,9 +285,12 @@ class Tables:
         statements: list[str],
         *,
         may_drop: bool,
+        held: HeldColumns,
     ) -> Shaping:
-        there = self._reflect(connection, layout, schema, settings)
         policy = dict(self.context.schema_changes)
+        renames = held.renamed(schema, layout.names) if may_rename(policy) else {}
+        there, renames = self._reflect(connection, layout, schema, settings, renames)
+        statements = [*statements, *self._renaming(schema, layout, renames)]
         is_history = layout.mode != "mirror"
         if policy.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
             policy["drop_column"] = "lenient"  # what was there stays readable
@@ -290,30 +305,59 @@ class Tables:
         )
         taken = steps(schema.table, present=there, wanted=wanted, policy=policy, comes=schema)
         drops: list[str] = []
-        held = {column.name: column.type for column in there}
+        types = {column.name: column.type for column in there}
         names, absent = dict(layout.names), dict[str, pa.DataType | None]()
         stays: dict[str, pa.DataType] = {}
         for step in taken:
             if step.action is Action.STAY:
-                if step.kind != "drop_not_null" and not pa.types.is_string(held[step.column]):
-                    stays[step.column] = held[step.column]
+                if step.kind != "drop_not_null" and not pa.types.is_string(types[step.column]):
+                    stays[step.column] = types[step.column]
             elif step.action is Action.SKIP:
                 del names[step.column]
             elif step.action is Action.KEEP:
-                absent[step.column] = held[step.column]
+                absent[step.column] = types[step.column]
             elif step.action is Action.DROP:
                 drop = f"ALTER TABLE {qualified(self.dialect, layout.table)} DROP COLUMN "
                 drops.append(drop + self.dialect.quote(step.column))
-                absent[step.column] = held[step.column]
+                absent[step.column] = types[step.column]
             else:
                 statements = statements + self._alter(
-                    schema, layout, settings, step, held=held.get(step.column)
+                    schema, layout, settings, step, held=types.get(step.column)
                 )
         if self.dialect.has_transactional_ddl and drops:
             dropped = {step.column for step in taken if step.action is Action.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
         layout = replace(layout, names=names, absent=absent, stays=stays)
-        return Shaping(layout, statements, drops)
+        fills = held.filled(schema, names)
+        return Shaping(layout, statements, drops, fills=fills, held=held.learnt(schema, names))
+
+    def _renaming(
+        self, schema: TableSchema, layout: Layout, renames: Mapping[str, str]
+    ) -> list[str]:
+        """Names that pass from one column to another do so by way of names of ours."""
+        olds = {self._fold(name) for name in renames}
+        pairs: list[tuple[str, str]] = []
+        later: list[tuple[str, str]] = []
+        for place, (old, new) in enumerate(renames.items()):
+            if self._fold(new) not in olds:
+                pairs.append((old, new))
+                continue
+            between = f"{OWN}renamed_{place}"
+            pairs.append((old, between))
+            later.append((between, new))
+        statements: list[str] = []
+        for old, new in [*pairs, *later]:
+            found = self.dialect.rename_column(layout.table, old, new)
+            if found is None or (later and not self.dialect.has_transactional_ddl):
+                raise RebuildNeeded(
+                    "this database cannot give columns these names in place",
+                    table=str(schema.table),
+                    columns=tuple(renames),
+                    become=tuple(renames.values()),
+                    hint=REBUILD,
+                )
+            statements += found
+        return statements
 
     def _alter(
         self,
@@ -381,9 +425,10 @@ class Tables:
         layout: Layout,
         schema: TableSchema,
         settings: TableSettings,
-    ) -> list[Column]:
-        """The table's columns under the source's names, ours left out; raises where the table was
-        made for something else."""
+        renames: Mapping[str, str],
+    ) -> tuple[list[Column], dict[str, str]]:
+        """The table's columns under the source's names, ours left out, and which of the renames
+        have to be made; raises where the table was made for something else."""
         import sqlalchemy as sa
 
         inspector = sa.inspect(connection)
@@ -408,7 +453,9 @@ class Tables:
                 comes=layout.key,
                 hint=REBUILD,
             )
+        renames = self._unmade(schema, renames, {each["name"] for each in found})
         sources = {self._fold(short): name for name, short in layout.names.items()}
+        sources |= {self._fold(old): sources[self._fold(new)] for old, new in renames.items()}
         columns = []
         for each in found:
             if each["name"] in own:
@@ -417,7 +464,24 @@ class Tables:
             columns.append(Column(name, self._held(name, each, schema, layout, settings)))
             if not each["nullable"] and each["name"] not in key:
                 columns[-1] = replace(columns[-1], is_nullable=False)
-        return columns
+        return columns, renames
+
+    def _unmade(
+        self, schema: TableSchema, renames: Mapping[str, str], there: Collection[str]
+    ) -> dict[str, str]:
+        """A rename may have been made before, where that could not be one with the rows."""
+        present, olds = {*map(self._fold, there)}, {*map(self._fold, renames)}
+        found = {old: new for old, new in renames.items() if self._fold(old) in present}
+        for old, new in found.items():
+            if self._fold(new) in present - olds:
+                raise RebuildNeeded(
+                    "a column has got the name of another one that the target still has",
+                    table=str(schema.table),
+                    held=old,
+                    comes=new,
+                    hint=REBUILD,
+                )
+        return found
 
     def _held(
         self,

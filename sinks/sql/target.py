@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from core_log.changes import TableChanges
+from core_log.column_history import missing_value
 from core_log.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
 from core_log.generation_names import follow
 from core_log.log import TopicPartition
@@ -17,13 +18,14 @@ from sinks.other_types import changed
 from sinks.sink import SinkContext, Stand, Stands
 from sinks.sql import modes, offsets
 from sinks.sql.chunk import Chunk, chunk_of
-from sinks.sql.dialects.dialect import Dialect, Problem, run
+from sinks.sql.dialects.dialect import Dialect, Problem, qualified, run
 from sinks.sql.engine import connect_to, dialect_of, engine_of
 from sinks.sql.failures import Refused, ShapeFirst, is_of_driver, meaning, refused_by, translated
 from sinks.sql.naming import SHADOW
 from sinks.sql.offsets import Row, StoredOffsets
 from sinks.sql.settings import SqlSettings
-from sinks.sql.tables import Layout, Shadow, Shaping, Tables, cannot_rekey
+from sinks.sql.stored_columns import StoredColumns
+from sinks.sql.tables import OP, Layout, Shadow, Shaping, Tables, cannot_rekey
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -45,6 +47,7 @@ class Target:
         self.dialect: Dialect = dialect_of(self.engine)
         self.tables = Tables(self.dialect, settings, context, shadow)
         self.offsets = StoredOffsets(context.pipeline, context.name)
+        self.columns = StoredColumns(context.pipeline, context.name)
         self._connection: sa.Connection | None = None
         self._transaction: Any = None
         self._generations: dict[TableId, int | None] = {}
@@ -134,6 +137,7 @@ class Target:
         """Never raises; a connection that cannot even do this is given up."""
         self._generations.clear()
         self.tables.forget()
+        self.columns.forget()
         self.dialect.forget()
         transaction, self._transaction = self._transaction, None
         try:
@@ -166,6 +170,7 @@ class Target:
             next_generation=generation,
             may_drop=self._is_fed_by_one(live),
             may_rekey=self.shadow is None and follow(topics, former=self.fed_by(live)),
+            held_in=lambda generation: self.columns.read(connection, live, generation),
         )
 
     def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
@@ -335,12 +340,16 @@ class Target:
         return layout
 
     def _shape(self, schema: TableSchema, topics: Collection[str]) -> Layout:
+        if schema.id and not self.columns.is_there(self.connected()):
+            creation = self.columns.creation(self.connected())
+            raise ShapeFirst([creation], table=str(schema.table))
         shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
             if shaping.statements:
                 raise ShapeFirst(list(shaping.statements), table=str(schema.table))
             # A column that a later schema of the same slice has again is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
+            self._learn(schema, shaping)
             return shaping.layout
         try:
             for statement in [*shaping.statements, *shaping.drops]:
@@ -354,7 +363,29 @@ class Target:
             raise cannot_rekey(schema.table, why=why) from None
         if shaping.statements or shaping.drops:
             self.dialect.forget()
-        return self._shape(schema, topics) if shaping.is_of_key else shaping.layout
+        if shaping.is_of_key:
+            return self._shape(schema, topics)
+        self._learn(schema, shaping)
+        return shaping.layout
+
+    def _learn(self, schema: TableSchema, shaping: Shaping) -> None:
+        """What the rows that are there have in new columns, and which columns these are."""
+        connection, layout = self.connected(), shaping.layout
+        for name, column in shaping.fills.items():
+            table, quoted = qualified(self.dialect, layout.table), self.dialect.quote(name)
+            run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {quoted} IS NOT NULL")
+            if column.missing is None:
+                continue
+            rows = pa.RecordBatch.from_arrays(
+                [pa.array([missing_value(column)], column.type)], names=[name]
+            )
+            self.dialect.update(connection, layout.table, rows, match=(), unset=name)
+            if layout.mode == "append":  # of a row that went, only the key is known
+                operation = self.dialect.quote(OP)
+                run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {operation} = 'd'")
+        live = self.tables.live(schema.table)
+        if shaping.held != self.columns.read(connection, live, layout.generation):
+            self.columns.write(connection, live, layout.generation, shaping.held)
 
     def _attempt(self, layout: Layout, chunk: Chunk, *, keep: bool = True) -> Refused | None:
         """Writes the changes, or takes everything back and says why not."""

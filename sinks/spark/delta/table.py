@@ -73,7 +73,7 @@ class DeltaLakeTable:
         like, feeds = continued(state, change)
         begun: list[dict[str, Any]] = []
         is_other = change.becomes is not None or not like.schema.equals(state.schema)
-        if is_other or feeds != state.feeds:
+        if is_other or feeds != state.feeds or like.columns != state.columns:
             if actions.protocol(like.schema) != actions.protocol(state.schema):
                 begun.append(actions.protocol(pa.schema([*like.schema, *_ntz(state.schema)])))
             begun.append(self._meta_data(state.id, like.schema, like, feeds, change.committed_ms))
@@ -205,6 +205,7 @@ class DeltaLakeTable:
             key=said.key,
             owner=said.owner,
             feeds=said.feeds,
+            columns=said.columns,
             partition_by=partition_by,
             native=table,
             is_put_back=self._is_put_back(table.version(), said.generation),

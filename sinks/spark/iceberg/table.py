@@ -228,6 +228,7 @@ class IcebergLakeTable:
             key=said.key,
             owner=said.owner,
             feeds=said.feeds,
+            columns=said.columns,
             partition_by=tuple(names[field.source_id] for field in table.spec().fields),
             native=(table, files),
         )

@@ -110,6 +110,10 @@ class Dialect(Protocol):
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None: ...
 
+    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
+        """None where it is not known how this database does it."""
+        ...
+
     def rekey(
         self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
     ) -> list[str] | None:
@@ -147,7 +151,8 @@ class Dialect(Protocol):
         unset: str | None = None,
     ) -> None:
         """Sets the columns that are not matched in all rows of the table that match one of these,
-        in which the column `where` is true and the column `unset` null."""
+        in which the column `where` is true and the column `unset` null. Of these three conditions
+        there is one at least."""
         ...
 
     def delete(
@@ -173,6 +178,12 @@ class Dialect(Protocol):
 
 def qualified(dialect: Dialect, table: TableId) -> str:
     return ".".join(dialect.quote(part) for part in table if part)
+
+
+def renamed_column(dialect: Dialect, table: TableId, column: str, becomes: str) -> list[str]:
+    """As most databases do it."""
+    names = f"{dialect.quote(column)} TO {dialect.quote(becomes)}"
+    return [f"ALTER TABLE {qualified(dialect, table)} RENAME COLUMN {names}"]
 
 
 def run(connection: "sa.Connection", statement: str) -> None:

@@ -98,6 +98,9 @@ class GenericDialect:
     ) -> list[str] | None:
         return None
 
+    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
+        return None
+
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [
             f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"

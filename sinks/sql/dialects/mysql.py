@@ -14,6 +14,7 @@ from sinks.sql.dialects.dialect import (
     Problem,
     column_list,
     qualified,
+    renamed_column,
     run,
     text_literal,
 )
@@ -210,6 +211,9 @@ class MysqlDialect:
         names = ", ".join(map(self.quote, key))
         steps = ["DROP PRIMARY KEY", *columns, f"ADD PRIMARY KEY ({names})"]
         return [f"ALTER TABLE {qualified(self, table)} {', '.join(steps)}"]
+
+    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
+        return renamed_column(self, table, column, becomes)
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         moves = (f"{qualified(self, old)} TO {qualified(self, new)}" for old, new in pairs)

@@ -15,6 +15,7 @@ from sinks.sql.dialects.dialect import (
     Problem,
     column_list,
     qualified,
+    renamed_column,
     run,
     text_literal,
 )
@@ -190,6 +191,9 @@ class PostgresqlDialect:
             *(f"ALTER TABLE {name} DROP CONSTRAINT {self.quote(row[0])}" for row in held),
             f"ALTER TABLE {name} ADD PRIMARY KEY ({columns})",
         ]
+
+    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
+        return renamed_column(self, table, column, becomes)
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [

@@ -15,6 +15,7 @@ from sinks.sql.dialects.dialect import (
     Problem,
     column_list,
     qualified,
+    renamed_column,
     run,
     text_literal,
 )
@@ -174,6 +175,9 @@ class SqliteDialect:
             f"DROP TABLE {old}",
             *self.rename([(copy, table)]),
         ]
+
+    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
+        return renamed_column(self, table, column, becomes)
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [

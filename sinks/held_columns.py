@@ -1,0 +1,89 @@
+"""What a target's table calls the columns of its source, by their ids, and what becomes of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from core_log.table_schema import Column, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class HeldColumns:
+    """Kept with the table, in the same commit as its columns."""
+
+    names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
+    """By the id of the source's table, and that of the column."""
+    others: frozenset[str] = frozenset()
+    """Columns that came without an id."""
+
+    @classmethod
+    def parse(cls, text: str | None) -> "HeldColumns":
+        if not text:
+            return cls()
+        said = orjson.loads(text)
+        names = {
+            int(table): {int(column): name for column, name in columns.items()}
+            for table, columns in said["names"].items()
+        }
+        return cls(names, frozenset(said["others"]))
+
+    def text(self) -> str:
+        names = {
+            str(table): {str(column): name for column, name in columns.items()}
+            for table, columns in self.names.items()
+        }
+        return orjson.dumps({"names": names, "others": sorted(self.others)}).decode()
+
+    def renamed(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
+        """Old to new names of the target. `names`: what it is to call the source's columns. None of
+        a target that several tables share: they need not have been altered alike."""
+        held = self._of(schema)
+        return {
+            held[column.id]: names[column.name]
+            for column in schema.columns
+            if column.id in held
+            and column.name in names
+            and column.name not in schema.key
+            and held[column.id] != names[column.name]
+        }
+
+    def filled(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
+        """Columns that came with a value for all rows that are here, or under the name of another
+        one, by the target's names."""
+        held = self._of(schema)
+        taken = set(held.values())
+        return {
+            names[column.name]: column
+            for column in schema.columns
+            if held
+            and column.id
+            and column.id not in held
+            and column.name in names
+            and names[column.name] not in self.others
+            and (column.missing is not None or names[column.name] in taken)
+        }
+
+    def learnt(self, schema: TableSchema, names: Mapping[str, str]) -> "HeldColumns":
+        """With the columns of a form that the table now has."""
+        if not schema.id:
+            return self
+        now = {
+            column.id: names[column.name]
+            for column in schema.columns
+            if column.id and column.name in names
+        }
+        before = self.names.get(schema.id, {})
+        kept = {id: name for id, name in before.items() if name not in now.values()}
+        others = {
+            names[column.name]
+            for column in schema.columns
+            if not column.id and column.name in names
+        }
+        return HeldColumns(
+            {**self.names, schema.id: {**kept, **now}},
+            (self.others | others) - set(now.values()),
+        )
+
+    def _of(self, schema: TableSchema) -> Mapping[int, str]:
+        return self.names.get(schema.id, {}) if len(self.names) == 1 else {}

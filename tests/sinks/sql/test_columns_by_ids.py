@@ -1,0 +1,122 @@
+"""A column that is known to be the same one keeps its values, and a new one gets those it has."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core_log.errors import RebuildNeeded, SchemaRefused
+from core_log.table_schema import Column, TableId, TableSchema
+from tests.sinks.sql.databases import SqlBench
+from tests.slices import ScriptedTopic, failing
+
+MODES = ("mirror", "soft_delete", "append", "scd2")
+
+
+def form(*columns: tuple[Any, ...], id: int = 5) -> TableSchema:
+    """Columns as name, number, and the value of older rows."""
+    made = [
+        Column(name, kind, id=number, missing=rest[0] if rest else None)
+        for name, kind, number, *rest in columns
+    ]
+    key = Column("id", pa.int64(), is_nullable=False, id=1)
+    return TableSchema(TableId("public", "orders"), (key, *made), ("id",), id=id)
+
+
+def text(name: str, number: int) -> tuple[Any, ...]:
+    return name, pa.string(), number
+
+
+BEFORE = form(text("a", 2), text("gone", 3))
+AFTER = form(text("b", 2), ("price", pa.decimal128(9, 2), 4, "7.50"), ("c", pa.int64(), 5))
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_renamed_column_and_one_with_a_default(bench: SqlBench, mode: str) -> None:
+    topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.applied([topic.name])
+    topic.append(BEFORE, *(("c", {"id": each, "a": f"v{each}", "gone": "x"}) for each in (1, 2, 3)))
+    topic.append(BEFORE, ("d", {"id": 3}))
+    await sink.apply(topic.slice())
+    topic.append(AFTER, ("c", {"id": 4, "b": "v4", "c": 1}))
+    part = topic.slice()
+    with pytest.raises(OSError):
+        await sink.apply(failing(part, OSError("the line broke")))
+    await sink.close()
+    sink = bench.sink(tables={"*.*": {"mode": mode}})
+    await sink.applied([topic.name])
+    await sink.apply(part)
+    topic.append(AFTER, ("u", {"id": 2, "b": "w2", "price": 1}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    rows = await bench.rows("public.orders")
+    found = {(row["id"], row["b"], None if row["price"] is None else str(row["price"]))
+             for row in rows}  # fmt: skip
+    now = {(1, "v1", "7.50"), (2, "w2", "1.00"), (4, "v4", None)}
+    more: dict[str, set[tuple[Any, ...]]] = {
+        "soft_delete": {(3, "v3", "7.50")},
+        "append": {(2, "v2", "7.50"), (3, "v3", "7.50"), (3, None, None)},
+    }
+    assert found == now | more.get(mode, set())
+    assert all("a" not in row for row in rows)
+
+
+async def test_a_name_that_comes_again_is_another_column(bench: SqlBench) -> None:
+    topic, sink = ScriptedTopic(), bench.sink()
+    await sink.applied([topic.name])
+    topic.append(form(text("a", 2), text("x", 3)), ("c", {"id": 1, "a": "1", "x": "old"}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("a", 2)), ("c", {"id": 2, "a": "2"}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("a", 2), (*text("x", 4), "new")), ("c", {"id": 3, "x": "3"}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    found = {row["id"]: row["x"] for row in await bench.rows("public.orders")}
+    assert found == {1: "new", 2: "new", 3: "3"}
+
+
+async def test_names_that_change_places(bench: SqlBench) -> None:
+    topic, sink = ScriptedTopic(), bench.sink()
+    await sink.applied([topic.name])
+    topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "two"}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("b", 2), text("a", 3)), ("c", {"id": 2, "a": "x", "b": "y"}))
+    if bench.kind == "mariadb":
+        with pytest.raises(RebuildNeeded, match="in place"):
+            await sink.apply(topic.slice())
+    else:
+        await sink.apply(topic.slice())
+        rows = {row["id"]: (row["a"], row["b"]) for row in await bench.rows("public.orders")}
+        assert rows == {1: ("two", "one"), 2: ("x", "y")}
+    await sink.close()
+
+
+async def test_a_policy_that_forbids_columns_to_come_or_go_forbids_renames(
+    bench: SqlBench,
+) -> None:
+    topic = ScriptedTopic()
+    sink = bench.sink(schema_changes={"drop_column": "fail"})
+    await sink.applied([topic.name])
+    topic.append(form(text("a", 2)), ("c", {"id": 1, "a": "1"}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("b", 2)), ("c", {"id": 2, "b": "2"}))
+
+    with pytest.raises(SchemaRefused, match="has gone"):
+        await sink.apply(topic.slice())
+    await sink.close()
+    assert await bench.rows("public.orders") == [{"id": 1, "a": "1"}]
+
+
+async def test_a_drop_takes_the_ids_along(bench: SqlBench) -> None:
+    topic, sink = ScriptedTopic(), bench.sink()
+    await sink.applied([topic.name])
+    topic.append(BEFORE, ("c", {"id": 1, "a": "1"}))
+    await sink.apply(topic.slice())
+    assert "_headwater_columns" in bench.all_tables()
+
+    assert "table _headwater_columns" in await sink.drop()
+    await sink.close()
+
+    assert not bench.all_tables()

@@ -1,6 +1,7 @@
 """Whatever becomes of the forms of tables, at whatever moment, and whoever is killed meanwhile:
 each target ends equal to the source, in every mode."""
 
+import inspect
 import logging
 import os
 import signal
@@ -47,8 +48,11 @@ def server() -> Iterator[EmbeddedPostgres]:
 def settle_soon() -> None:
     """A table is left alone for as long before it is read again."""
     made: Any = SourceContext.__init__
-    *others, _, until_end = made.__defaults__
-    made.__defaults__ = (*others, SETTLE_MS, until_end)
+    names = inspect.signature(SourceContext).parameters
+    defaults = [*zip(list(names)[-len(made.__defaults__) :], made.__defaults__, strict=True)]
+    made.__defaults__ = tuple(
+        SETTLE_MS if name == "settle_ms" else value for name, value in defaults
+    )
 
 
 class World:

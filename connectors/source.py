@@ -214,6 +214,34 @@ class Replacing(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class DdlOutcome:
+    """What DDL of one table would lead to."""
+
+    table: TableId
+    statement: str
+    outcome: str
+    """In the words of docs/schema-changes.md: `followed`, `read again`, `new key`, `new topic`,
+    `left out`, `held`."""
+    why: str
+    cost: str = ""
+    """Of reading it again, in words."""
+    held: str = ""
+    """What keeps it from being read again by itself."""
+    schema: TableSchema | None = None
+    """The table's form after it; None where targets are not concerned."""
+
+
+@runtime_checkable
+class Rehearsing(Protocol):
+    """A source at which DDL can be tried without changing or locking a table, for `headwater plan
+    --ddl`."""
+
+    async def rehearse(self, statements: Sequence[str]) -> Sequence[DdlOutcome]:
+        """Raises ConfigError or SourceRejected for statements that cannot be tried."""
+        ...
+
+
 class Snapshotable(Protocol):
     """A source whose tables can be read at one position, beside what is running, for `headwater
     verify`."""

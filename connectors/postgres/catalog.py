@@ -190,6 +190,12 @@ class Catalog:
         """Whether the file says by what its rows are told apart."""
         return any(Pattern(text).matches(str(table)) for text in self.keys)
 
+    def key_of_file(self, table: TableId) -> tuple[str, ...]:
+        """What the file chooses; empty where it does not."""
+        names = str(table)
+        chosen = (columns for text, columns in self.keys.items() if Pattern(text).matches(names))
+        return tuple(next(chosen, ()))
+
     async def tables(
         self, connection: "AsyncConnection[Any]"
     ) -> tuple[list[CapturedTable], list[Refused]]:

@@ -14,7 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from connectors.postgres.settings import PostgresSettings
-from connectors.source import Control, Snapshot, SourceContext
+from connectors.source import Control, DdlOutcome, Snapshot, SourceContext
 from core_log.changes import ChangeBatch, Positions
 from core_log.errors import SourceRejected
 from core_log.finding import Finding
@@ -85,6 +85,11 @@ class PostgresSource:
         from connectors.postgres.plan import plan
 
         return await plan(self._settings, self._context.pipeline)
+
+    async def rehearse(self, statements: Sequence[str]) -> Sequence[DdlOutcome]:
+        from connectors.postgres.ddl_rehearsal import rehearse
+
+        return await rehearse(self._settings, self._context, statements)
 
     async def examine(self) -> Sequence[Finding]:
         from connectors.postgres.examining import examine

@@ -33,9 +33,15 @@ HIDING = ("mask of ", "drop of ")
     metavar="N",
     help="Show N rows of each table before and after the transforms.",
 )
+@click.option(
+    "--ddl",
+    multiple=True,
+    metavar="SQL",
+    help="Show only what this ALTER TABLE would lead to; may be given several times.",
+)
 @shared_options
 @click.pass_obj
-def plan(output: Output, path: Path, sample: int | None) -> None:
+def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -> None:
     """Show the topics, tables and statements that a run would begin with.
 
     At a PostgreSQL source a publication and a slot are made. A table that cannot be planned is
@@ -43,8 +49,28 @@ def plan(output: Output, path: Path, sample: int | None) -> None:
 
     PATH is a pipeline file or a directory of them. What the file asks of topics that are there
     already is shown as differences; those that would need new topics are marked.
+
+    With --ddl the statement is tried on an empty copy of its table, in a transaction that is rolled
+    back: whether the stream brings the change, the table is read again, with rows, bytes, time and
+    free space, or is held, and what each target does. The table itself is not changed.
     """
-    asyncio.run(_plan(output, path, sample))
+    asyncio.run(_plan_ddl(output, path, ddl) if ddl else _plan(output, path, sample))
+
+
+async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> None:
+    from core_log.clock import SystemClock
+    from pipelines.file.given_files import load_given
+    from pipelines.preview.ddl_plan import ddl_lines, ddl_plans
+    from pipelines.terminal.log_as_found import log_as_found
+
+    data: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for loaded in load_given(output, path):
+        async with log_as_found(loaded) as log:
+            found = await ddl_plans(loaded, log, statements, clock=SystemClock())
+        data.append({"pipeline": loaded.name, "ddl": [each.as_json() for each in found]})
+        lines += ddl_lines(loaded.name, found)
+    output.result(data, lines)
 
 
 async def _plan(output: Output, path: Path, sample: int | None) -> None:

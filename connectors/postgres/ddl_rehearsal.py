@@ -1,0 +1,166 @@
+"""What an ALTER TABLE would lead to, found by trying it on an empty copy of the table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from psycopg import sql
+
+from connectors.postgres import publications, table_form
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.connecting import Connection, in_our_words
+from connectors.postgres.ddl_copy import OID, TableCopy, copy_of, name_of
+from connectors.postgres.ddl_statement import AlterTable, parse_ddl
+from connectors.postgres.looking import Looked, connected, look
+from connectors.postgres.publications import publication_name
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.snapshot.reread_estimate import estimate_of
+from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
+from connectors.postgres.table_form import LOST_KEY, OTHER_KEY, Cause, TableForm, why_read_again
+from connectors.source import DdlOutcome, SourceContext
+from core_log.errors import SourceRejected
+
+LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
+FOLLOWED, READ_AGAIN, NEW_KEY, HELD = "followed", "read again", "new key", "held"
+NEW_TOPIC, LEFT_OUT = "new topic", "left out"
+BROUGHT = "the stream brings it"
+
+
+async def rehearse(
+    settings: PostgresSettings, context: SourceContext, statements: Sequence[str]
+) -> list[DdlOutcome]:
+    """One outcome for each table, of all its statements together. Nothing stays at the server."""
+    parsed = [parse_ddl(each) for each in statements]
+    async with connected(settings) as connection:
+        looked = await look(connection, settings, context.pipeline)
+        found: list[DdlOutcome] = []
+        for table, own in await _by_table(connection, looked, parsed):
+            rehearsal = _Rehearsal(connection, settings, context, looked, table)
+            found += [
+                DdlOutcome(table.table, each.text, *_known(each.known, is_part=oid != table.oid))
+                for oid, each in own
+                if each.known is not None
+            ]
+            tried = [each for _, each in own if each.known is None]
+            if tried:
+                found.append(await rehearsal.outcome(tried))
+    return found
+
+
+async def _by_table(
+    connection: Connection, looked: Looked, statements: Sequence[AlterTable]
+) -> list[tuple[CapturedTable, list[tuple[int, AlterTable]]]]:
+    """With the numbers of the tables that they name. Those of a partition belong to the table that
+    it is a part of."""
+    tables = {part.oid: each for each in looked.tables for part in each.partitions}
+    tables |= {each.oid: each for each in looked.tables}
+    by_table: dict[int, list[tuple[int, AlterTable]]] = {}
+    for each in statements:
+        oid = await _oid_of(connection, each.table)
+        if oid not in tables:
+            raise SourceRejected(
+                "the pipeline does not capture this table",
+                table=each.table,
+                hint="name a table that `tables` of the source chooses",
+            )
+        by_table.setdefault(tables[oid].oid, []).append((oid, each))
+    return [(tables[oid], own) for oid, own in by_table.items()]
+
+
+def _known(said: tuple[str, str], *, is_part: bool) -> tuple[str, str]:
+    """A partition has the name of its table here."""
+    if is_part and said[0] in (NEW_TOPIC, LEFT_OUT):
+        return FOLLOWED, "a partition goes by the name of its table"
+    return said
+
+
+async def _oid_of(connection: Connection, name: str) -> int:
+    with in_our_words("a table cannot be looked up", table=name):
+        [[oid]] = await (await connection.execute(OID, [name])).fetchall()
+    if oid is None:
+        raise SourceRejected("the table is not there", table=name, hint="correct its name")
+    return int(oid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rehearsal:
+    """Of one table."""
+
+    connection: Connection
+    settings: PostgresSettings
+    context: SourceContext
+    looked: Looked
+    table: CapturedTable
+
+    async def outcome(self, statements: Sequence[AlterTable]) -> DdlOutcome:
+        may_be_unlogged = await self._may_be_unlogged()
+        with in_our_words("the statement cannot be tried on a copy", table=str(self.table.table)):
+            async with self.connection.transaction(force_rollback=True):
+                await self.connection.execute(LIMITS)
+                copy = await copy_of(self.connection, self.table, self.looked.catalog)
+                before = await self._form(copy, may_be_unlogged=may_be_unlogged)
+                for each in statements:
+                    await self._try(copy, each)
+                after = await self._form(copy, may_be_unlogged=may_be_unlogged)
+                now = await self.looked.catalog.tables_of(self.connection, [copy.oid])
+        schema = copy.schema_of(now[0]) if now else None
+        cause = why_read_again(before, after)
+        text = "; ".join(each.text for each in statements)
+        if not cause.why:
+            return DdlOutcome(self.table.table, text, FOLLOWED, BROUGHT, schema=schema)
+        if cause.why == LOST_KEY:
+            return DdlOutcome(self.table.table, text, HELD, f"{LOST_KEY}, until it has one")
+        outcome = NEW_KEY if cause.why == OTHER_KEY else READ_AGAIN
+        said = DdlOutcome(self.table.table, text, outcome, cause.why, schema=schema)
+        return await self._with_cost(said, cause)
+
+    async def _with_cost(self, said: DdlOutcome, cause: Cause) -> DdlOutcome:
+        snapshot = self.settings.snapshot
+        if snapshot.mode == "never":
+            why = f"{said.why}; `snapshot.mode` is never, so the log would differ from the table"
+            return replace(said, outcome=HELD, why=why)
+        free = self.context.free_space()
+        estimate = await estimate_of(self.connection, self.table.oid, snapshot, free)
+        held = held_by_kind(cause.kinds, self.context.schema_changes)
+        held = held or held_by_size(estimate, snapshot)
+        if held:
+            held = f"{held}: {begun_by(self.context.pipeline, self.table.table)}"
+        return replace(said, cost=estimate.in_words(), held=held)
+
+    async def _try(self, copy: TableCopy, statement: AlterTable) -> None:
+        """In a transaction of its own within, so that the catalogue shows what it altered."""
+        target = name_of(await _oid_of(self.connection, statement.table))
+        action = sql.SQL(_verbatim(statement.action)).format()
+        if statement.verb:
+            part = await _oid_of(self.connection, statement.partition)
+            if statement.verb == "ATTACH":
+                await self._copy_alone(part, statement.partition)
+            action = sql.SQL("{} PARTITION {} {}").format(
+                sql.SQL(statement.verb), name_of(part), sql.SQL(_verbatim(statement.rest)).format()
+            )
+        command = sql.SQL("ALTER TABLE {} {}").format(target, action)
+        async with self.connection.transaction():
+            await self.connection.execute(command, prepare=True)  # takes one statement only
+
+    async def _copy_alone(self, oid: int, name: str) -> None:
+        command = sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING ALL)")
+        await self.connection.execute(
+            command.format(name_of(oid), sql.SQL(_verbatim(name)).format())
+        )
+
+    async def _form(self, copy: TableCopy, *, may_be_unlogged: bool) -> TableForm:
+        chosen = replace(self.table.schema, key=copy.key_of_file)
+        copied = replace(self.table, oid=copy.oid, schema=chosen)
+        [form] = (await table_form.look(self.connection, [copied])).values()
+        return replace(form, may_be_unlogged=may_be_unlogged)
+
+    async def _may_be_unlogged(self) -> bool:
+        """Not where a run would publish the table by its name."""
+        name = publication_name(self.settings, self.context.pipeline)
+        if await publications.look(self.connection, name) is None:
+            return False
+        forms = await table_form.look(self.connection, [self.table])
+        return forms[self.table.table].may_be_unlogged
+
+
+def _verbatim(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

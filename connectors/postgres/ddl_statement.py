@@ -1,0 +1,108 @@
+"""One ALTER TABLE as a user would run it: which table it names, and what of it can be tried out."""
+
+import re
+from dataclasses import dataclass
+
+from core_log.errors import ConfigError
+
+NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
+ALTER = re.compile(
+    rf"\s*ALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?"
+    rf"(?P<table>{NAME}(?:\s*\.\s*{NAME})?)\s*\*?\s+(?P<action>.+?)[\s;]*",
+    re.IGNORECASE | re.DOTALL,
+)
+PARTITION = re.compile(
+    rf"(?P<verb>ATTACH|DETACH)\s+PARTITION\s+(?P<table>{NAME}(?:\s*\.\s*{NAME})?)(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+QUOTED = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|\"(?:[^\"]|\"\")*\"", re.DOTALL)
+"""Text and names, in which no word is SQL's own."""
+
+NOTHING_FOR_US = "nothing for us"
+KNOWN = {
+    r"RENAME\s+TO|SET\s+SCHEMA": (
+        "new topic",
+        "another name is another table: its rows and changes go into a topic of that name",
+    ),
+    r"SET\s+UNLOGGED": ("read again", "it is left out, and read again once it is logged again"),
+    r"SET\s+LOGGED": ("followed", "what a table is that was captured already"),
+    r"(ADD\s+(CONSTRAINT\s+\S+\s+)?)?FOREIGN\s+KEY": (
+        "followed",
+        "targets have no such constraints",
+    ),
+    r"ALTER\s+CONSTRAINT": ("followed", NOTHING_FOR_US),
+    r"REPLICA\s+IDENTITY\s+USING": (
+        "left out",
+        "a delete does not say the primary key, unless the index is of its columns",
+    ),
+    r"OWNER\s+TO": ("followed", "our role needs SELECT"),
+    r"(ENABLE|DISABLE|FORCE|NO\s+FORCE)\s": (
+        "followed",
+        "what triggers and rules write is in the stream like all else",
+    ),
+    r"(NO\s+)?INHERIT\s": ("followed", "rows of children are their own tables'"),
+    r"(NOT\s+)?OF\b|CLUSTER\s|SET\s+WITHOUT|SET\s+TABLESPACE|SET\s+ACCESS": (
+        "followed",
+        NOTHING_FOR_US,
+    ),
+}
+"""Actions that no copy can be tried with, or that would lock other tables, and what they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """A statement that names one table."""
+
+    text: str
+    table: str
+    """As it stands there, quotes and all."""
+    action: str
+    known: tuple[str, str] | None
+    """What follows, and why, where it need not be tried out."""
+    verb: str = ""
+    """ATTACH or DETACH, of a partition."""
+    partition: str = ""
+    rest: str = ""
+    """What stands behind the partition's name."""
+
+
+def parse_ddl(text: str) -> AlterTable:
+    """Raises ConfigError for anything but an ALTER TABLE."""
+    found = ALTER.fullmatch(text)
+    bare = QUOTED.sub("''", text)
+    if found is None or ";" in bare.strip().rstrip(";") or "--" in bare or "/*" in bare:
+        raise ConfigError(
+            "the statement is not one ALTER TABLE without comments",
+            hint="docs/schema-changes.md says what follows other statements",
+            statement=text.strip(),
+        )
+    action = found["action"]
+    own = QUOTED.sub("x", action)
+    statement = AlterTable(text.strip(), found["table"], action, _known(text, own))
+    if (moved := PARTITION.fullmatch(action)) is not None:
+        return AlterTable(
+            text.strip(), found["table"], action, None, moved["verb"].upper(), moved["table"],
+            re.sub(r"\b(CONCURRENTLY|FINALIZE)\b", "", moved["rest"], flags=re.IGNORECASE),
+        )  # fmt: skip
+    return statement
+
+
+def _known(text: str, action: str) -> tuple[str, str] | None:
+    """Of a statement that does nothing else."""
+    for pattern, said in KNOWN.items():
+        if not re.match(pattern, action, re.IGNORECASE):
+            continue
+        if "," in re.sub(r"\([^()]*\)", "", action):
+            raise ConfigError(
+                "the statement does several things, of which the first cannot be tried on a copy",
+                hint="ask for each action in a statement of its own",
+                statement=text.strip(),
+            )
+        return said
+    if re.search(r"\bREFERENCES\b", action, re.IGNORECASE):
+        raise ConfigError(
+            "the statement has a foreign key, for which another table would be locked",
+            hint="leave REFERENCES out: targets have no such constraints",
+            statement=text.strip(),
+        )
+    return None

@@ -1,0 +1,121 @@
+"""What an ALTER TABLE at the source would lead to, in the log and in each target."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connectors.source import DdlOutcome, Rehearsing
+from core_log.clock import Clock
+from core_log.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
+from core_log.log import Log
+from core_log.table_schema import TableSchema
+from pipelines.file.loading import LoadedPipeline
+from pipelines.journal.schemas import every_topic_of
+from pipelines.loops.build import make_sink, make_source
+from pipelines.preview.plan import before_log_of
+from pipelines.transforms.after_log import AfterLog
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOutcome:
+    """Of one table in one sink."""
+
+    sink: str
+    statements: tuple[str, ...]
+    """What it would create or alter in place."""
+    refusal: str = ""
+    """Why it would not."""
+    is_rebuilt: bool = False
+    """Whether a table that keeps no history is then made anew from the log, and swapped in."""
+
+
+@dataclass(frozen=True, slots=True)
+class DdlPlan:
+    """Of one table."""
+
+    source: DdlOutcome
+    targets: tuple[TargetOutcome, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "table": str(self.source.table),
+            "statement": self.source.statement,
+            "outcome": self.source.outcome,
+            "why": self.source.why,
+            "cost": self.source.cost,
+            "held": self.source.held,
+            "targets": [
+                {
+                    "sink": each.sink,
+                    "statements": [*each.statements],
+                    "refusal": each.refusal,
+                    "is_rebuilt": each.is_rebuilt,
+                }
+                for each in self.targets
+            ],
+        }
+
+
+async def ddl_plans(
+    loaded: LoadedPipeline, log: Log | None, statements: Sequence[str], *, clock: Clock
+) -> list[DdlPlan]:
+    """`log` is None when there is none yet. Changes nothing."""
+    source = make_source(loaded, clock=clock)
+    if not isinstance(source, Rehearsing):
+        raise ConfigError(
+            "DDL cannot be tried at this type of source",
+            hint="leave --ddl out",
+            type=loaded.source.kind,
+        )
+    every = {} if log is None else await every_topic_of(log, loaded.name)
+    before_log = before_log_of(loaded, every.values())
+    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    plans = []
+    for each in await source.rehearse(statements):
+        targets: tuple[TargetOutcome, ...] = ()
+        if each.schema is not None:
+            schema = after_log.schema(before_log.schema(each.schema))
+            targets = tuple(
+                [await _of_target(loaded, part.name, schema, clock=clock) for part in loaded.sinks]
+            )
+        plans.append(DdlPlan(each, targets))
+    return plans
+
+
+async def _of_target(
+    loaded: LoadedPipeline, name: str, schema: TableSchema, *, clock: Clock
+) -> TargetOutcome:
+    part = next(each for each in loaded.sinks if each.name == name)
+    sink = make_sink(loaded, part, clock=clock)
+    try:
+        return TargetOutcome(name, tuple(await sink.plan([schema])))
+    except RebuildNeeded as error:
+        return TargetOutcome(name, (), error.problem, is_rebuilt=True)
+    except HeadwaterError as error:
+        if error.cure is Cure.TIME:
+            raise
+        return TargetOutcome(name, (), error.problem)
+    finally:
+        await sink.close()
+
+
+def ddl_lines(pipeline: str, plans: Sequence[DdlPlan]) -> list[str]:
+    lines = [f"PIPELINE {pipeline}   nothing was changed: tried on empty copies"]
+    for each in plans:
+        said = each.source
+        lines += ["", said.statement, f"  {said.table}   {said.outcome}: {said.why}"]
+        if said.cost:
+            lines.append(f"    {said.cost}")
+        if said.held:
+            lines.append(f"    held: {said.held}")
+        for target in each.targets:
+            lines.append(f"    sink {target.sink}: {_target_words(target)}")
+            lines += [f"      {line}" for text in target.statements for line in text.splitlines()]
+    return lines
+
+
+def _target_words(target: TargetOutcome) -> str:
+    if target.is_rebuilt:
+        return f"a mirror or soft_delete is made anew from the log, others held: {target.refusal}"
+    if target.refusal:
+        return f"held: {target.refusal}"
+    return "in place" if target.statements else "nothing to change"

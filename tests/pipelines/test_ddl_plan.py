@@ -1,0 +1,34 @@
+"""`headwater plan --ddl` says what a statement at the source would do to the log and to targets."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.databases import Guest
+from tests.pipelines.conftest import Headwater
+
+FILE = """
+pipeline: {{name: shop, schema_changes: {{drop_column: fail}}}}
+source: {{type: postgres, url: "{url}", tables: [public.items]}}
+sink: {{type: sql, url: "sqlite:///target.db"}}
+"""
+
+
+def test_a_statement_is_shown_with_what_follows(
+    guest: Guest, tmp_path: Path, headwater: Headwater
+) -> None:
+    guest.execute("CREATE TABLE items (id int PRIMARY KEY, b int)", "INSERT INTO items VALUES (1)")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILE.format(url=guest.url))
+    with closing(sqlite3.connect(tmp_path / "target.db")) as target:
+        target.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, b INTEGER)")
+    ddl = ["--ddl", "ALTER TABLE items ADD c int DEFAULT 7", "--ddl", "ALTER TABLE items DROP b"]
+
+    shown = headwater("plan", file, *ddl)
+    [plan] = headwater("plan", file, *ddl, "--json").envelope["data"][0]["ddl"]
+
+    assert "public.items   read again: the column c was added with values" in shown.data
+    assert "free for the log and sql" in shown.data
+    assert plan["outcome"] == "read again"
+    assert plan["targets"][0]["sink"] == "sql"
+    assert plan["targets"][0]["refusal"]

@@ -186,6 +186,9 @@ class Snapshot:
     """Rows with values that no column of ours holds, which `rows` left out when it was last
     followed to its end for that table: their keys, null where it is the key that cannot be read,
     and nulls."""
+    has_left: Callable[[TableId], bool] = lambda _: False
+    """Whether the source has no such table any more, or captures it no more: what was written of it
+    stays as it was."""
     has_changes_since: Callable[[Positions], Awaitable[bool | None]] | None = None
     """Whether any row was changed between those positions and these: a source's place may move on
     without that. None while somebody follows the source, who then comes here by himself."""

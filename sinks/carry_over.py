@@ -10,7 +10,8 @@ logger = logging.getLogger(__name__)
 
 def warn_of_other_key(table: TableId) -> None:
     logger.warning(
-        "deleted rows of %s stay in its old table: they do not have the columns of the new key",
+        "deleted rows of %s stay in its old table: they do not have the columns of the new key, or"
+        " not their types",
         table,
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from core_log.errors import LogUnavailable
+from core_log.errors import BeingReadAgain, LogUnavailable
 from core_log.log import TopicPartition
 from pipelines.journal.generations import Generations, Switch
 from sinks.sink import Stand, Stands
@@ -62,6 +62,14 @@ def carried(generations: Generations, stands: Stands, topic_ids: Mapping[str, st
     offsets = {partition: stand.next_offset for partition, stand in stands.items()}
     crossings = Crossings()
     crossings.add(generations, offsets)
+    begun = {partition.topic for partition in stands}
+    for topic in topic_ids:
+        if topic not in begun and crossings.is_unfilled(topic):
+            raise BeingReadAgain(
+                "the target's table has the former key, and is made anew for the present one",
+                hint="let its sink go on, and do it again",
+                topic=topic,
+            )
     for switch in crossings.unfinished(offsets):
         if switch.topic in topic_ids:
             raise LogUnavailable(

@@ -13,7 +13,7 @@ from core_log.clock import Clock
 from core_log.errors import LogUnavailable, PositionLost
 from core_log.log import Log, TopicPartition
 from pipelines.file.loading import LoadedPipeline
-from pipelines.journal.generations import load_generations, source_parts
+from pipelines.journal.generations import Generations, load_generations, source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import beginnings_of, last_replacements
 from pipelines.loops.busy_work import beside
@@ -284,11 +284,16 @@ class TableComparison:
         states = await fold.states([moment.ends for moment in moments.values()])
         marks: Ends = {}
         beginnings: Ends = {}
+        has_former_key = False
         if keeps_deleted:
             marks = await cleaned_to(self.log, self.loaded.name, await subject.partitions(self.log))
             positions = await load_positions(self.log, self.loaded.name)
             ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
             beginnings = beginnings_of(positions, ids)
+            has_former_key = any(
+                switch.topic in subject.topics and not switch.is_filled
+                for switch in Generations.of(positions).switches
+            )
         for (name, moment), told in zip(moments.items(), states, strict=True):
             with outcomes(subject, [name], into=found):
                 state = told.current()
@@ -309,6 +314,8 @@ class TableComparison:
                     deleted = opened[name].deleted
                     if deleted is not DeletedRows.GONE:
                         state = told.bounded(marks).with_former(beginnings)
+                        if has_former_key:  # deleted rows were told in a former topic
+                            state = replace(state, is_whole=False)
                     comparison = Comparison(state, shape, deleted=deleted)
                     compared = await _compared(comparison, opened[name].batches, shape)
                     if compared.differing:

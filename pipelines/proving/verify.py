@@ -115,10 +115,22 @@ class Verifier:
                                " be read back, so it is not compared")  # fmt: skip
             of_source = await self._open_source(stack) if sides.source else None
             for subject in subjects:
+                side = self._source_of(subject, of_source)
                 verdicts += await self._comparison.verdicts(
-                    subject, of_source, sinks, mends_log=mends_log
+                    subject, side, sinks, mends_log=mends_log
                 )
         return verdicts
+
+    def _source_of(self, subject: Subject, of_source: SourceSide | None) -> SourceSide | None:
+        if of_source is None:
+            return None
+        if not all(of_source.snapshot.has_left(each.schema.table) for each in subject.sources):
+            return of_source
+        self._tell(
+            f"{subject.target} is not captured any more: what was written of it stays, and is not"
+            " compared with the source"
+        )
+        return None
 
     async def compare_target(self, subject: Subject, name: str, sink: ComparableSink) -> Verdict:
         """One table of one sink."""

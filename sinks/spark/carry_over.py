@@ -31,7 +31,8 @@ def carried_over(
     is_unmarked = modes == {"mirror"} and kept.ignores_deletes
     if modes != {"soft_delete"} and (not is_unmarked or carry_over.until_us is not None):
         return state
-    if not set(carry_over.key) <= set(live.schema.names):
+    others = _columns_of_other_types(live.schema, state.schema)
+    if not set(carry_over.key) <= set(live.schema.names) - others:
         warn_of_other_key(kept.table)
         return state
     layout = replace(
@@ -39,7 +40,7 @@ def carried_over(
         partition_by=state.partition_by,
         file_rows=copy.file_rows,
     )
-    warn_of_other_types(kept.table, _columns_of_other_types(live.schema, layout.schema))
+    warn_of_other_types(kept.table, others)
     held: list[pa.RecordBatch] = []
     for batch in _deleted(kept, live, layout, carry_over):
         held.append(batch)

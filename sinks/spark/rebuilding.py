@@ -1,6 +1,5 @@
 """A second copy of a table in a directory of the live one, and the commit that puts it in place."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
             becomes=becomes,
             operation="RESTORE",
         )
-        _forget_passed(lake, live.feeds.keys() | state.feeds.keys())
+        _take_over(lake, table, live, state)
         try:
             kept.lake.commit(live, change)
         except Overtaken:
@@ -92,16 +91,18 @@ def _stands(copy: Lake, state: TableState) -> "Stands":
     return {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
 
 
-def _forget_passed(lake: Lake, topics: Collection[str]) -> None:
-    """What is known beyond the live table's own stands says nothing of the copy's rows. Before the
-    swap, since without it only a stretch without rows is read again."""
-    ledger = lake.ledger()
+def _take_over(lake: Lake, table: TableId, live: TableState, copy: TableState) -> None:
+    """What is known beyond the live table's own stands says nothing of the copy's rows, which may
+    have come from another topic. Before the swap, since without it only a stretch without rows is
+    read again."""
+    ledger, topics = lake.ledger(), live.feeds.keys() | copy.feeds.keys()
     for _ in range(ATTEMPTS_MAX):
         head = ledger.head()
         passed = {part: each for part, each in head.passed.items() if part.topic not in topics}
-        if passed == head.passed:
+        feeds = {**head.feeds, **dict.fromkeys(copy.feeds, (table, live.id))}
+        if (passed, feeds) == (head.passed, head.feeds):
             return
-        if ledger.add(replace(next_entry(head, writer=""), passed=passed)):
+        if ledger.add(replace(next_entry(head, writer=""), passed=passed, feeds=feeds)):
             return
     raise SinkUnavailable("others keep writing beside the tables", pipeline=lake.context.pipeline)
 

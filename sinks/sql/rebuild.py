@@ -140,13 +140,13 @@ def _carry_over(
         bytes_max=target.dialect.name_bytes_max,
         is_case_sensitive=target.dialect.is_case_sensitive,
     )
-    if not set(names.values()) <= set(there):
+    others = {name for name in here if name in there and not _holds(here[name], there[name])}
+    if not set(names.values()) <= set(there) - others:
         warn_of_other_key(table)
         return
     by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
     place = qualified(target.dialect, copy)
     conditions.append(f"NOT EXISTS (SELECT 1 FROM {place} c WHERE {by_key})")
-    others = {name for name in here if name in there and not _holds(here[name], there[name])}
     warn_of_other_types(table, others)
     chosen = [quote(name) for name in here if name in there and name not in others]
     run(

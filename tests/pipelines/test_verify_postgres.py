@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from core_log.clock import SystemClock
 from pipelines.journal.control import Desired
 from pipelines.loops.build import make_source, run_unit
 from pipelines.proving.comparing import Kind
@@ -172,6 +173,42 @@ def test_a_row_that_went_unseen_is_mended_though_its_table_has_another_form_by_n
 
     assert (mended["source"].is_equal, mended["source"].mended) == (True, 1)
     assert all(each.is_equal for each in after.values()), after
+
+
+def test_a_table_that_is_gone_is_not_compared_with_the_source(
+    tmp_path: Path, postgres: str
+) -> None:
+    async def story(world: World, address: str) -> Any:
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:
+            for name in ("t", "other"):
+                await admin.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY)".encode())
+                await admin.execute(f"INSERT INTO {name} VALUES (1), (2)".encode())
+            async with running(world):
+                subjects = await subjects_of(world.loaded, world.log)
+                while len(subjects) < 2:
+                    await asyncio.sleep(0.05)
+                    subjects = await subjects_of(world.loaded, world.log)
+                await admin.execute("DROP TABLE t")
+                verifier = Verifier(
+                    world.loaded, world.log, clock=SystemClock(), is_running=True, tell=said.append
+                )
+                return await verifier.verify(subjects, Sides(targets=False))
+
+    said = list[str]()
+    with database_in(postgres, "left") as address:
+        verdicts = tell(
+            tmp_path,
+            PIPELINE.replace("ADDRESS", address).replace("public.t", "public.*"),
+            lambda world: story(world, address),
+        )
+
+    assert [(str(each.subject.target), each.is_equal) for each in verdicts] == [
+        ("public.other", True)
+    ]
+    assert said == [
+        "public.t is not captured any more: what was written of it stays, and is not compared with"
+        " the source"
+    ]
 
 
 def test_a_change_log_of_several_partitions_is_equal_after_a_truncate(

@@ -56,7 +56,8 @@ async def standing_still(
         [[_, place, exported, _]] = await once_left(made)
         connection = await stack.enter_async_context(connected(settings))
         await take_on(connection, exported)
-        tables = (await look(connection, settings, context.pipeline)).tables
+        tables, refused, _ = await look(connection, settings, context.pipeline)
+        known = {each.table for each in tables} | {each.table for each in refused}
         with in_our_words("the snapshot cannot be read"):
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])
@@ -82,6 +83,7 @@ async def standing_still(
         yield Snapshot(
             {STREAM: lsn_text(lsn)},
             still.rows,
+            has_left=lambda table: table not in known,
             has_changes_since=has_changes_since,
             unfit=lambda table: still.unfit.get(table, ()),
         )

@@ -123,12 +123,14 @@ def plan_lines(found: "Plan") -> list[str]:
     lines += table(("TOPIC", "TABLE", "KEY", "PARTITIONS", "CLEANUP", "STATE"), topics)
     if found.at_source:
         lines += ["", "SOURCE"] + [f"  {line}" for line in found.at_source]
+    failed = {failure.where for failure in found.failures}
     for sink, statements in found.statements.items():
-        lines += ["", f"SINK {sink}" + ("" if statements else "   nothing to create or change")]
+        is_idle = not statements and sink not in failed
+        lines += ["", f"SINK {sink}" + ("   nothing to create or change" if is_idle else "")]
         lines += [f"  {line}" for each in statements for line in each.splitlines()]
-    for failure in found.failures:
-        lines += ["", f"{failure.table} cannot be planned in {failure.where}:"]
-        lines += [f"  {line.strip()}" for line in failure.problem.splitlines()]
+    for (where, problem), tables in _tables_by_failure(found).items():
+        lines += ["", f"{', '.join(tables)} cannot be planned in {where}:"]
+        lines += [f"  {line.strip()}" for line in problem.splitlines()]
     if found.differences:
         lines += ["", "DIFFERENCES from what the log holds"]
         lines += [f"  {_difference_line(each)}" for each in found.differences]
@@ -145,6 +147,14 @@ def plan_lines(found: "Plan") -> list[str]:
             f"headwater rebuild {found.pipeline}/TABLE --swap"
         ]
     return [*lines, *(f"note: {remark}" for remark in found.remarks)]
+
+
+def _tables_by_failure(found: "Plan") -> dict[tuple[str, str], list[str]]:
+    """A target that cannot be reached is said once."""
+    tables: dict[tuple[str, str], list[str]] = {}
+    for failure in found.failures:
+        tables.setdefault((failure.where, failure.problem), []).append(failure.table)
+    return tables
 
 
 def _difference_line(each: "Difference") -> str:

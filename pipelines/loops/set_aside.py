@@ -53,7 +53,8 @@ class SetAsideRecords:
         ]
         await append_letters(self._log, self._pipeline, letters, now_ms=self._clock.now_ms())
         self._skipped.setdefault(partition, set()).update(error.reasons)
-        self._report(SetAside(self._pipeline, self._unit, table, len(letters), error.problem))
+        newest = letters[-1].error
+        self._report(SetAside(self._pipeline, self._unit, table, len(letters), newest))
         return True
 
     def _is_exhausted(self, partition: TopicPartition, offsets: list[int]) -> bool:

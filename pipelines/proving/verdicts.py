@@ -94,7 +94,7 @@ class Verdict:
         if len(self.unread) > UNREAD_NAMED:
             yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be read"
         if count := self.incomparable.count:
-            yield f"{count:,} rows of the source have values that are set aside on their way"
+            yield f"rows of the source with values that are set aside on their way: {count:,}"
         for (topic, partition), offset in self.dead[:UNREAD_NAMED]:
             yield f"{topic}-{partition} has a dead letter of this target at offset {offset:,}"
         if len(self.dead) > UNREAD_NAMED:

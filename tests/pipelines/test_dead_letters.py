@@ -10,6 +10,7 @@ from core_log.errors import DecodeError, RecordsRejected, TransformRejected
 from core_log.log import TopicPartition
 from core_log.record_headers import header_lists
 from core_log.table_schema import TableId
+from pipelines.file.spec import StopAfter
 from pipelines.letters.budget import DeadLetterBudget
 from pipelines.letters.letters import (
     DeadLetter,
@@ -22,6 +23,9 @@ from pipelines.letters.letters import (
     encode_removals,
     read_letters,
 )
+from pipelines.loops.set_aside import SetAsideRecords
+from pipelines.reports import Report, SetAside
+from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
 
 NOW_MS = 1_700_000_000_000
@@ -79,6 +83,22 @@ async def test_letters_that_somebody_decided_about_are_gone() -> None:
         await log.append(dead_letter_home("shop"), batch)
 
     assert [each.letter.offset for each in await read_letters(log, "shop")] == [5]
+
+
+async def test_the_reason_of_a_record_is_what_status_says() -> None:
+    log, told = await log_with_topic(), list[Report]()
+    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+    home, why = dead_letter_home("shop"), "column total is decimal(5,2) and the text is no number"
+    error = RecordsRejected(
+        "records do not fit", topic=home.topic, partition=home.partition, reasons={1: why}
+    )
+    set_aside = SetAsideRecords(
+        log, "shop", "sql", stop_after=StopAfter(), clock=SimulatedClock(NOW_MS), report=told.append
+    )
+
+    assert await set_aside.take(error, table="public.orders")
+
+    assert told == [SetAside("shop", "sql", "public.orders", 1, why)]
 
 
 def test_the_headers_are_those_that_tools_for_kafka_connect_look_for() -> None:

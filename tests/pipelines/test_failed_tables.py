@@ -185,3 +185,17 @@ def test_a_damaged_file_of_the_lake_holds_its_table_alone_at_every_start(
     assert sorted(second) == ["a", "b"]
     assert others["c", "spark"].is_equal
     assert maintained.code == 4 and "b: " in maintained.data
+
+
+def test_a_target_that_refuses_every_table_is_said_once(tmp_path: Path, headwater: Any) -> None:
+    file = tmp_path / "pipeline.yaml"
+    (tmp_path / "target").mkdir()
+    sink = "sink: {type: sql, url: 'sqlite:///target'}"
+    file.write_text(f"pipeline: shop\nsource: {{type: generator}}\n{sink}\n")
+
+    planned = headwater("plan", file)
+
+    assert planned.code == 4
+    assert planned.data.count("the path is a directory") == 1
+    assert "shop.products, shop.orders, shop.order_lines cannot be planned in sql:" in planned.data
+    assert "nothing to create" not in planned.data

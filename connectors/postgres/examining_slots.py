@@ -66,7 +66,7 @@ def _about_our_slot(
         yield Finding(
             f"slot {slot.name} is of another kind, plugin or database ({slot.kind},"
             f" {slot.plugin}, {slot.database})",
-            f"name another one: `slot: {name: ...}`, or: {drop}",
+            f"name another one: `slot.name: ...`, or: {drop}",
         )
         return
     if slot.is_lost:
@@ -80,7 +80,7 @@ def _about_our_slot(
         yield Finding(
             f"somebody else streams from slot {slot.name}: pid {slot.reader_pid}"
             + (f", {slot.reader_name}" if slot.reader_name else ""),
-            f"give this pipeline a slot of its own, `slot: {name: ...}`, or:"
+            f"give this pipeline a slot of its own, `slot.name: ...`, or:"
             f" SELECT pg_terminate_backend({slot.reader_pid});",
         )
     if slot.wal_status == "unreserved":

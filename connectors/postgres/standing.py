@@ -201,7 +201,7 @@ def check_usable(slot: Slot, server: Server) -> None:
             kind=slot.kind,
             plugin=slot.plugin,
             database=slot.database,
-            hint="name another one: `slot: {name: ...}`",
+            hint="name another one: `slot.name: ...`",
         )
     if slot.is_synced and server.is_standby:
         raise SourceUnavailable(
@@ -215,7 +215,7 @@ def check_usable(slot: Slot, server: Server) -> None:
             slot=slot.name,
             pid=slot.reader_pid,
             reader=slot.reader_name,
-            hint="end the other reader, or give this pipeline a slot of its own: `slot: {name: ...}`",
+            hint="end the other reader, or give this pipeline its own slot: `slot.name: ...`",
         )
 
 

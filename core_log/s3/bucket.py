@@ -11,6 +11,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
+from core_log.database_refusals import refusal_of
 from core_log.errors import HeadwaterError
 from core_log.s3.settings import S3Settings
 
@@ -162,7 +163,9 @@ class Bucket:
                 bucket=self.name,
             ) from error
         except (BotoCoreError, OSError) as error:
-            reason = type(error).__name__
+            beneath = getattr(error, "kwargs", {}).get("error") or error
+            known = refusal_of(beneath)
+            reason = known.reason if known else type(error).__name__
             raise self._unavailable(
                 "the bucket's store cannot be reached",
                 hint="start it, or correct `endpoint` and `region` of `s3`",

@@ -91,7 +91,7 @@ class KafkaSink:
                 ),
             )
         except LogUnavailable as error:
-            return (Finding(f"the cluster does not answer: {error.problem}", "correct bootstrap"),)
+            return (Finding(error.statement, error.hint or "correct `bootstrap` of the sink"),)
         finally:
             await log.close()
 

@@ -49,6 +49,20 @@ def test_a_command_names_the_address_and_what_is_wrong_there(
     assert "correct `bootstrap`" in ran.data + ran.remarks
 
 
+def test_doctor_names_the_address_of_a_kafka_sink(
+    headwater: Headwater, tmp_path: Path, address: str
+) -> None:
+    file = tmp_path / "out.yaml"
+    sink = f"{{type: kafka, bootstrap: '{address}'}}"
+    file.write_text(f"pipeline: out\nsource: {{type: generator}}\nsink: {sink}\n")
+
+    ran = headwater("doctor", file)
+
+    assert ran.code == exit_codes.UNREACHABLE
+    assert f"no broker of the cluster answers (tried='{address} (connection refused)')" in ran.data
+    assert "correct `bootstrap`" in ran.data
+
+
 def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
     headwater: Headwater, file: Path, address: str
 ) -> None:

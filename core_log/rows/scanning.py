@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.record_cells import Cells
+from core_log.rows.column_types import numpy_type
 from core_log.rows.json_escapes import quote
 from core_log.rows.rejecting import UNFIT
 from core_log.rows.stretches import Bytes, Mask
@@ -147,7 +148,7 @@ class Scanner:
         found = numbers[number] if rows is None else numbers[number][rows]
         if self._kinds[number] == FLOAT:
             return pa.array(found.view(np.float64), kind, mask=mask)
-        return pa.array(found.astype(kind.to_pandas_dtype(), copy=False), kind, mask=mask)
+        return pa.array(found.astype(numpy_type(kind), copy=False), kind, mask=mask)
 
 
 def is_ready_for(rows: int) -> bool:

@@ -17,6 +17,7 @@ from connectors.postgres.types.moments import (
 from connectors.postgres.types.sent import Form, as_type
 from core_log.errors import DecodeError
 from core_log.rows.byte_text import HEX_DIGITS, to_hex
+from core_log.rows.column_types import numpy_type
 from core_log.rows.stretches import fixed_width_column, is_valid, numbers_column, stretches
 from core_log.rows.time_text import INFINITE_MS
 
@@ -55,7 +56,7 @@ def form_of(name: str, kind: pa.DataType) -> Form | None:
 
 
 def _number_form(sent_as: str, kind: pa.DataType) -> Form:
-    here = kind.to_pandas_dtype()
+    here = numpy_type(kind)
 
     def read(sent: pa.BinaryArray) -> pa.Array:
         return numbers_column(kind, _numbers(sent, sent_as).astype(here), like=sent)

@@ -57,7 +57,7 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL, and Apache K
 lowest: venv ## the core's tests with the lowest versions that pyproject.toml allows
 	$$(scripts/lowest.sh) -m pytest -q -n $(PROCESSES) -m "not crash and not compat and not kafka" \
 	    tests/config tests/core_log tests/connectors/files tests/connectors/generator tests/pipelines/transforms \
-	    tests/sinks/sql tests/pipelines/test_loading.py tests/pipelines/test_mistakes.py tests/pipelines/test_cli.py
+	    tests/sinks/sql tests/pipelines/file/test_loader.py tests/pipelines/file/test_mistakes.py tests/pipelines/test_cli.py
 
 constraints: venv ## write constraints.txt again, from what is installed
 	@(sed '/^[^#]/,$$d' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable) >.venv/constraints.txt

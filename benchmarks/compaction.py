@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from core_log.batch import seal, stamp
-from core_log.records import encode
-from core_log.storage.cleaning import SegmentFacts
+from core_log.records.arrow_codec import encode
+from core_log.records.batch_header import seal, stamp
+from core_log.storage.cleanable_range import SegmentFacts
 from core_log.storage.compaction import CompactionRequest, CompactionResult, compact
 from core_log.storage.segment import LOG, file_name
 

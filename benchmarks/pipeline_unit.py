@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from core_log.client import KafkaLog
-from core_log.clock import SystemClock
-from pipelines.file.loading import load
+from core_log.foundation.clock import SystemClock
+from pipelines.file.loader import load
 from pipelines.journal.control import Desired
-from pipelines.loops.build import ensure_topics, run_unit
+from pipelines.loops.assembly import ensure_topics, run_unit
 from pipelines.reports import Moved, Report
 from pipelines.running.log_clients import kafka_settings
 

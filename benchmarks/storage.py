@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from core_log.batch import BatchHeader
-from core_log.clock import SystemClock
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.foundation.clock import SystemClock
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import PlainRecord, encode_batch
 from core_log.storage.files import OsFiles
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog

@@ -5,9 +5,7 @@ import socket
 from struct import Struct
 from typing import TypeVar
 
-from core_log.batch import BatchHeader
-from core_log.plain_records import PlainRecord, encode_batch
-from core_log.protocol.framing import encode_request
+from core_log.protocol.frames import encode_request
 from core_log.protocol.message import Request, decode, response_type
 from core_log.protocol.messages.api_versions import ApiVersionsRequest
 from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,6 +15,8 @@ from core_log.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import PlainRecord, encode_batch
 
 Answer = TypeVar("Answer")
 

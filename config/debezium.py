@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from config.document import ListNode, MappingNode, Node, ScalarNode
 from config.mistakes import Place
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 
 
 class Ours(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from config.mistake_codes import Code
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 
 MISTAKES_SHOWN_MAX = 100
 

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from config.model_keys import annotation_of, fields_of, is_model, members, origin_of
 from config.yaml_words import default_words, type_words, value_words
-from core_log.settings import explanations_of
+from core_log.foundation.settings import explanations_of
 
 WIDTH = 88
 

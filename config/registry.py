@@ -6,8 +6,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from config.mistakes import did_you_mean
-from core_log.errors import ConfigError
-from core_log.settings import Settings
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.settings import Settings
 
 OURS = {"connectors", "sinks", "core_log"}
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.clock import Clock
-from core_log.errors import HeadwaterError
-from core_log.finding import Finding
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.clock import Clock
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.changes import ChangeBatch, Positions, TableChanges
+from core_log.model.table_schema import TableId, TableSchema
 
 CONTROL = "control/"
 """Before a wish's id, the part of a position that says that it was taken up, or refused."""

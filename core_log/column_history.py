@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import Operation, TableChanges
-from core_log.table_schema import Column, TableSchema
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import Column, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from typing import Self
 
 from core_log.broker.in_process import InProcessChannel
-from core_log.broker.running import RunningBroker
+from core_log.broker.lifecycle import RunningBroker
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.settings import BrokerSettings
+from core_log.foundation.settings import BrokerSettings
 
 UNKNOWN_TOPIC_FOR_MS = 200
 """Metadata in this process is hardly ever behind, so a missing topic is soon believed to be."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from core_log.errors import ConfigError, HeadwaterError, StorageFailed
+from core_log.foundation.errors import ConfigError, HeadwaterError, StorageFailed
 from pipelines.terminal import exit_codes
 from pipelines.terminal.exit_codes import Interrupted
 from pipelines.terminal.output import (

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 from scripts.shop_targets import Rows, rows_in_files, rows_in_sqlite, rows_of_arrow
 
 PROJECT = Path(__file__).resolve().parent.parent

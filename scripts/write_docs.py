@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, SecretStr
 
 from connectors import SOURCES
-from core_log.settings import explanations_of
+from core_log.foundation.settings import explanations_of
 from sinks import SINKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,7 +62,7 @@ def topic_config_page() -> str:
 
 
 def broker_settings_page() -> str:
-    from core_log.settings import BrokerSettings
+    from core_log.foundation.settings import BrokerSettings
 
     return page(
         "Settings of a broker",
@@ -74,7 +74,7 @@ def broker_settings_page() -> str:
 
 def client_settings_page() -> str:
     from core_log.client import KafkaSettings
-    from core_log.settings import SecuritySettings
+    from core_log.foundation.settings import SecuritySettings
 
     return page(
         "Settings of the client",

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.latest import key_codes, newest
+from sinks.newest_per_key import key_codes, newest
 
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

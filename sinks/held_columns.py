@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from core_log.table_schema import Column, TableSchema
+from core_log.model.table_schema import Column, TableSchema
 
 
 @dataclass(frozen=True, slots=True)

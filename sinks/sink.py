@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from core_log.changes import Positions, TableChanges
-from core_log.clock import Clock
-from core_log.errors import SinkRejected
-from core_log.finding import Finding
-from core_log.log import Kept, Log, TopicPartition
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.clock import Clock
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SinkRejected
+from core_log.model.changes import Positions, TableChanges
+from core_log.model.log import Kept, Log, TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
 
 
 class Stand(NamedTuple):
@@ -67,7 +67,7 @@ class SplitReader(Protocol):
     its own connection to the log. Reading the same part twice gives the same.
 
     Who divides a slice among readers sees only at its end whether deletes were missed: see
-    `sinks.aged_deletes`.
+    `sinks.expired_tombstones`.
     """
 
     async def schemas(self, topic: str) -> Sequence[TableSchema]:

@@ -6,8 +6,8 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from core_log.batch import BatchHeader
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
 from core_log.storage.files import Files
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog

@@ -28,7 +28,7 @@ TOGETHER = {
     "spark": (
         "tests/pipelines/spark_source/",
         "tests/sinks/spark/test_contract.py",
-        "tests/sinks/spark/test_spark_work.py",
+        "tests/sinks/spark/test_driver_plan.py",
     ),
 }
 """One process does all of each: the first keep several processes of their own busy, the second

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from core_log.batch import Batch, seal, stamp
-from core_log.errors import Fenced, LogRejected, PositionLost
-from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
-from core_log.settings import TopicSettings
+from core_log.foundation.errors import Fenced, LogRejected, PositionLost
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
+from core_log.records.batch_header import Batch, seal, stamp
 
 
 class Crash(Exception):

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from connectors.source import Control
-from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.clock import SystemClock
-from core_log.compression import Compression
 from core_log.embedded import EmbeddedLog
-from core_log.finding import Finding
-from core_log.log import Log, TopicPartition
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.settings import BrokerSettings
+from core_log.model.changes import ChangeBatch, Positions, TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableSchema
+from core_log.records.compression import Compression
 from core_log.rows.settings import WireSettings
-from core_log.settings import BrokerSettings
-from core_log.table_schema import TableSchema
 from pipelines.journal.generations import Generations
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.encoding import Encoder
-from pipelines.loops.ingest import IngestLimits, ingest
-from pipelines.loops.topics import TopicRules
+from pipelines.loops.ingest.encoder import Encoder
+from pipelines.loops.ingest.ingest import IngestLimits, ingest
+from pipelines.loops.ingest.table_topics import TopicRules
 from sinks.sink import Stand, Stands
 
 T = TypeVar("T")

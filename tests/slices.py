@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from core_log.changes import Operation, TableChanges, source_times
-from core_log.log import Log, TopicPartition
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.model.changes import Operation, TableChanges, source_times
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import Column, TableId, TableSchema
 from sinks.sink import Cut, Slice, Stand
 
 COMMITTED_US = 1_700_000_000_000_000

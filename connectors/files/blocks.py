@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from connectors.files.contents import Content
-from connectors.files.sifting import whole_lines
+from connectors.files.line_parser import whole_lines
 
 
 class Block(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from connectors.files.place import RawFile
 from connectors.files.settings import Compression, Format
+from connectors.files.storage import RawFile
 
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from connectors.files.contents import BOM, BrokenFile
+from connectors.files.line_parser import NoRow
+from connectors.files.schema_inference import Shape, settled_type
 from connectors.files.settings import CsvSettings
-from connectors.files.shapes import Shape, settled_type
-from connectors.files.sifting import NoRow
 from connectors.files.whole_numbers import digits_lost, has_large, loses
 from core_log.rows.value_classes import misfit
 

@@ -6,8 +6,8 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from connectors.files.place import WILD, Choice, Entry, FileGone, RawFile, choice_of, is_hidden
-from core_log.errors import SourceRejected, SourceUnavailable
+from connectors.files.storage import WILD, Choice, Entry, FileGone, RawFile, choice_of, is_hidden
+from core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 
 class Directory:

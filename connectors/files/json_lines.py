@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
-from connectors.files.shapes import Shape, settled_type
-from connectors.files.sifting import NoRow
+from connectors.files.line_parser import NoRow
+from connectors.files.schema_inference import Shape, settled_type
 from connectors.files.whole_numbers import check_objects, widened_types
 from core_log.rows.column_types import type_text
-from core_log.rows.json_misfits import misfit_in
+from core_log.rows.json.type_mismatch import misfit_in
 from core_log.rows.value_classes import misfit
 
 OBJECT = re.compile(rb"\s*\{")

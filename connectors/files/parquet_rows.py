@@ -7,10 +7,10 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from connectors.files.contents import BrokenFile
-from connectors.files.place import RawFile
-from connectors.files.shapes import Shape, settled_type
-from connectors.files.sifting import as_batch
-from core_log.errors import DecodeError
+from connectors.files.line_parser import as_batch
+from connectors.files.schema_inference import Shape, settled_type
+from connectors.files.storage import RawFile
+from core_log.foundation.errors import DecodeError
 from core_log.rows.column_types import type_text
 from core_log.rows.value_classes import misfit, scalar_class
 

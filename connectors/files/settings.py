@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
+from core_log.foundation.settings import DurationMs, SizeBytes, Texts, YamlSettings
 from core_log.s3.settings import S3Settings
-from core_log.settings import DurationMs, SizeBytes, Texts, YamlSettings
 
 Format = Literal["jsonl", "csv", "parquet", "text"]
 Compression = Literal["none", "gzip", "zstd"]

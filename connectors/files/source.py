@@ -6,16 +6,16 @@ from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
-from connectors.files.looking import Look
-from connectors.files.place import Place
-from connectors.files.places import place_of
-from connectors.files.portions import Origin
+from connectors.files.file_batch import Origin
+from connectors.files.scanner import Look
 from connectors.files.settings import FilesSettings
+from connectors.files.storage import Place
+from connectors.files.storage_choice import place_of
 from connectors.source import Control, Remark, SourceContext
-from core_log.changes import ChangeBatch, Positions
-from core_log.errors import HeadwaterError, SourceRejected
-from core_log.finding import Finding
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import HeadwaterError, SourceRejected
+from core_log.model.changes import ChangeBatch, Positions
+from core_log.model.table_schema import TableId, TableSchema
 
 MISSING = "no files"
 """What is to be said of them is about."""

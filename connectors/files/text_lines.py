@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.shapes import Shape
+from connectors.files.schema_inference import Shape
 
 COLUMN = "line"
 

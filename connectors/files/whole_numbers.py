@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.sifting import NoRow
+from connectors.files.line_parser import NoRow
 from core_log.rows.column_types import type_text
 
 LONG = re.compile(rb"(?<![.\d])\d{8,}(?![.\deE])")

@@ -7,7 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from connectors.generator.chance import Int64s
-from core_log.table_schema import TableId, TableSchema
+from core_log.model.table_schema import TableId, TableSchema
 
 NAMESPACE = "shop"
 

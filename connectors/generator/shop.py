@@ -6,14 +6,14 @@ from itertools import permutations
 import numpy as np
 import pyarrow as pa
 
+from connectors.generator.before_image import without_what_went
 from connectors.generator.chance import Chance, Int64s, tiled
 from connectors.generator.history import Stretch
-from connectors.generator.opening import Opening
+from connectors.generator.initial_rows import Opening
 from connectors.generator.shop_rows import CYCLE_ORDERS, NEW, PAID, SHIPPED, Rows
 from connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS, SCHEMAS
-from connectors.generator.vanishing import without_what_went
-from core_log.changes import Operation
-from core_log.table_schema import TableId, TableSchema
+from core_log.model.changes import Operation
+from core_log.model.table_schema import TableId, TableSchema
 
 CYCLE_TRANSACTIONS = 8
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from connectors.generator.history import NAMESPACE
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.model.table_schema import Column, TableId, TableSchema
 
 _TIME = pa.timestamp("us")
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
 from connectors.source import Snapshot
-from core_log.changes import Cell, Operation, Positions, TableChanges
-from core_log.table_schema import TableId, TableSchema
+from core_log.model.changes import Cell, Operation, Positions, TableChanges
+from core_log.model.table_schema import TableId, TableSchema
 
 PAGE_ROWS = 50_000
 

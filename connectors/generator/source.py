@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from connectors.generator.choosing import history_of, name_of
+from connectors.generator.history_choice import history_of, name_of
 from connectors.generator.settings import GeneratorSettings
 from connectors.source import Control, Progress, Snapshot, SourceContext
-from core_log.changes import Cell, ChangeBatch, Positions, TableChanges, source_times
-from core_log.clock import Clock
-from core_log.errors import DecodeError, PositionLost, SourceRejected
-from core_log.finding import Finding
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.clock import Clock
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import DecodeError, PositionLost, SourceRejected
+from core_log.model.changes import Cell, ChangeBatch, Positions, TableChanges, source_times
+from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.generator.history import History, Piece, Stretch

@@ -8,14 +8,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.generator.before_image import without_what_went
 from connectors.generator.chance import Chance, Int64s, decimals, times
 from connectors.generator.history import CHUNK_ROWS, NAMESPACE, Stretch
-from connectors.generator.opening import Opening
+from connectors.generator.initial_rows import Opening
 from connectors.generator.settings import EPOCH_ROWS
-from connectors.generator.vanishing import without_what_went
 from connectors.generator.words import CITIES, NAMES, STATUSES
-from core_log.changes import Operation
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.model.changes import Operation
+from core_log.model.table_schema import Column, TableId, TableSchema
 
 WIDE = TableSchema(
     TableId(NAMESPACE, "wide"),

@@ -16,15 +16,15 @@ from connectors.kafka.debezium_schemas import (
     inferred_schema,
     key_columns,
 )
+from connectors.kafka.decoded_rows import Decoded, Portion, text_of, without
 from connectors.kafka.json_rows import widened
-from connectors.kafka.portions import Decoded, Portion, text_of, without
 from connectors.kafka.settings import KafkaSourceSettings
-from core_log.changes import Operation
-from core_log.errors import DecodeError, RowsRejected
-from core_log.records import Columns
-from core_log.rows.codecs import codec_for
+from core_log.foundation.errors import DecodeError, RowsRejected
+from core_log.model.changes import Operation
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.records.arrow_codec import Columns
+from core_log.rows.codec_table import codec_for
 from core_log.rows.schema_text import schema_from_json
-from core_log.table_schema import TableId, TableSchema
 
 TRUNCATED = '"op":"t"'
 """In Debezium's events, whose members come without spaces between them."""

@@ -1,8 +1,8 @@
 """Which reader understands a topic's records."""
 
 from connectors.kafka.debezium_events import DebeziumReader
+from connectors.kafka.decoded_rows import TopicReader
 from connectors.kafka.json_records import JsonReader
-from connectors.kafka.portions import TopicReader
 from connectors.kafka.raw_records import RawReader
 from connectors.kafka.settings import KafkaSourceSettings
 

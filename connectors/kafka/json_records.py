@@ -9,14 +9,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.kafka.decoded_rows import Decoded, Portion, text_of, without
 from connectors.kafka.json_rows import as_line, column_types, read_rows, widened
-from connectors.kafka.portions import Decoded, Portion, text_of, without
-from core_log.changes import Operation
-from core_log.errors import DecodeError, RowsRejected
-from core_log.records import Columns
+from core_log.foundation.errors import DecodeError, RowsRejected
+from core_log.model.changes import Operation
+from core_log.model.table_schema import Column, TableId, TableSchema
+from core_log.records.arrow_codec import Columns
 from core_log.rows.schema_text import schema_from_json
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import Column, TableId, TableSchema
 
 SAMPLE = 1_000
 """Records that are looked at to infer a schema."""

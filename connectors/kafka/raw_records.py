@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from connectors.kafka.portions import Decoded, Portion
-from core_log.changes import Operation
-from core_log.record_headers import header_lists
-from core_log.records import Columns
-from core_log.table_schema import Column, TableId, TableSchema
+from connectors.kafka.decoded_rows import Decoded, Portion
+from core_log.model.changes import Operation
+from core_log.model.table_schema import Column, TableId, TableSchema
+from core_log.records.arrow_codec import Columns
+from core_log.records.record_headers import header_lists
 
 
 class RawReader:

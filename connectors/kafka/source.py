@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from connectors.kafka.settings import KafkaSourceSettings
 from connectors.source import Control, Remark, SourceContext
-from core_log.changes import ChangeBatch, Positions, Reject, TableChanges, source_times
-from core_log.errors import (
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import (
     DecodeError,
     LogUnavailable,
     OffsetOutOfRange,
@@ -21,16 +21,16 @@ from core_log.errors import (
     SourceUnavailable,
     UnreadableBatch,
 )
-from core_log.finding import Finding
-from core_log.log import Fetched, FetchLimit, Isolation, TopicPartition
-from core_log.patterns import Patterns
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges, source_times
+from core_log.model.log import Fetched, FetchLimit, Isolation, TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.kafka.portions import Portion, TopicReader
+    from connectors.kafka.decoded_rows import Portion, TopicReader
     from core_log.client import KafkaLog
     from core_log.client.topic_admin import TopicDescription
-    from core_log.records import Columns
+    from core_log.records.arrow_codec import Columns
 
 FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000
@@ -351,18 +351,18 @@ class Reading:
 
 def _readable(fetched: Fetched, from_offset: int) -> "Iterator[Columns | UnreadableBatch]":
     """Together where all can be read; else batch by batch, with the error of each that cannot."""
-    from core_log import records
-    from core_log.plain_records import iterate_batches
+    from core_log.records import arrow_codec
+    from core_log.records.record_codec import iterate_batches
 
     place = fetched.partition
     try:
-        yield records.decode(fetched.data, from_offset=from_offset, partition=place)
+        yield arrow_codec.decode(fetched.data, from_offset=from_offset, partition=place)
         return
     except UnreadableBatch:
         batches = iterate_batches(fetched.data)
     for batch in batches:
         try:
-            yield records.decode(batch, from_offset=from_offset, partition=place)
+            yield arrow_codec.decode(batch, from_offset=from_offset, partition=place)
         except UnreadableBatch as error:
             yield error
 

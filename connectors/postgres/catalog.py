@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.identities import identity_cure
-from connectors.postgres.publications import Share, look_for_shares
-from connectors.postgres.refused import Refused
-from connectors.postgres.types.book import TypeBook
-from connectors.postgres.types.reading import ColumnPlan
-from core_log.errors import SourceRejected
-from core_log.patterns import Pattern, Patterns
-from core_log.table_schema import TableId, TableSchema
+from connectors.postgres.publication.published_tables import Share, look_for_shares
+from connectors.postgres.publication.replica_identity import identity_cure
+from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.types.column_reader import ColumnPlan
+from connectors.postgres.types.type_map import TypeBook
+from core_log.foundation.errors import SourceRejected
+from core_log.foundation.name_patterns import Pattern, Patterns
+from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

@@ -7,8 +7,8 @@ from typing import Any
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.connecting import Connection
-from core_log.table_schema import TableSchema
+from connectors.postgres.server.connection import Connection
+from core_log.model.table_schema import TableSchema
 
 TREE = """
 WITH RECURSIVE tree AS (

@@ -5,19 +5,26 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
-from connectors.postgres import publications, table_form
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.connecting import Connection, in_our_words
 from connectors.postgres.ddl_copy import OID, TableCopy, copy_of, name_of
 from connectors.postgres.ddl_statement import AlterTable, parse_ddl
-from connectors.postgres.looking import Looked, connected, look
-from connectors.postgres.publications import publication_name
+from connectors.postgres.discovery import Looked, connected, look
+from connectors.postgres.publication import published_tables
+from connectors.postgres.publication.published_tables import publication_name
+from connectors.postgres.schema_history import table_definition
+from connectors.postgres.schema_history.table_definition import (
+    LOST_KEY,
+    OTHER_KEY,
+    Cause,
+    TableForm,
+    why_read_again,
+)
+from connectors.postgres.server.connection import Connection, in_our_words
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.reread_estimate import estimate_of
 from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
-from connectors.postgres.table_form import LOST_KEY, OTHER_KEY, Cause, TableForm, why_read_again
 from connectors.source import DdlOutcome, SourceContext
-from core_log.errors import SourceRejected
+from core_log.foundation.errors import SourceRejected
 
 LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
 FOLLOWED, READ_AGAIN, NEW_KEY, HELD = "followed", "read again", "new key", "held"
@@ -150,15 +157,15 @@ class _Rehearsal:
     async def _form(self, copy: TableCopy, *, may_be_unlogged: bool) -> TableForm:
         chosen = replace(self.table.schema, key=copy.key_of_file)
         copied = replace(self.table, oid=copy.oid, schema=chosen)
-        [form] = (await table_form.look(self.connection, [copied])).values()
+        [form] = (await table_definition.look(self.connection, [copied])).values()
         return replace(form, may_be_unlogged=may_be_unlogged)
 
     async def _may_be_unlogged(self) -> bool:
         """Not where a run would publish the table by its name."""
         name = publication_name(self.settings, self.context.pipeline)
-        if await publications.look(self.connection, name) is None:
+        if await published_tables.look(self.connection, name) is None:
             return False
-        forms = await table_form.look(self.connection, [self.table])
+        forms = await table_definition.look(self.connection, [self.table])
         return forms[self.table.table].may_be_unlogged
 
 

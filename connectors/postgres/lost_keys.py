@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.keys import Keys
-from connectors.postgres.naming import few, quoted_table
-from connectors.postgres.snapshot.ledger import Ledger, part_of
-from connectors.postgres.table_form import LOST_KEY
+from connectors.postgres.events.row_keys import Keys
+from connectors.postgres.schema_history.table_definition import LOST_KEY
+from connectors.postgres.server.sql_identifiers import few, quoted_table
+from connectors.postgres.snapshot.progress import Ledger, part_of
 from connectors.schema_policies import CHANGE_KEY
-from core_log.changes import Phase, Positions, Replacement
-from core_log.finding import Finding
-from core_log.table_schema import TableId
+from core_log.foundation.diagnostic import Finding
+from core_log.model.changes import Phase, Positions, Replacement
+from core_log.model.table_schema import TableId
 
 
 def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from core_log.database_address import check_postgres_address
-from core_log.measures import parse_size_bytes
-from core_log.schedule import WINDOW
-from core_log.settings import (
+from core_log.foundation.database_url import check_postgres_address
+from core_log.foundation.schedule import WINDOW
+from core_log.foundation.settings import (
     DurationMs,
     PatternTexts,
     SizeBytes,
@@ -16,6 +15,7 @@ from core_log.settings import (
     check_pattern,
     unless,
 )
+from core_log.foundation.units import parse_size_bytes
 
 
 class SlotSettings(YamlSettings):

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Control, DdlOutcome, Snapshot, SourceContext
-from core_log.changes import ChangeBatch, Positions
-from core_log.errors import SourceRejected
-from core_log.finding import Finding
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SourceRejected
+from core_log.model.changes import ChangeBatch, Positions
+from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.postgres.catalog import CapturedTable
-    from connectors.postgres.reading import Reading
+    from connectors.postgres.session import Reading
 
 ROW_BYTES = 100
 """About what a row takes, for a table that was never analyzed."""
@@ -45,7 +45,7 @@ class PostgresSource:
         Thread(target=_load, name="load", daemon=True).start()
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.postgres.reading import Reading
+        from connectors.postgres.session import Reading
 
         self._reading = Reading(self._settings, self._context, resume_from)
         async with aclosing(self._reading.batches()) as batches:
@@ -62,22 +62,22 @@ class PostgresSource:
         await self._reading.control(control)
 
     async def discover(self) -> Sequence[TableSchema]:
-        from connectors.postgres.looking import captured_tables
+        from connectors.postgres.discovery import captured_tables
 
         return [
             table.schema for table in await captured_tables(self._settings, self._context.pipeline)
         ]
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        from connectors.postgres.looking import captured_tables
+        from connectors.postgres.discovery import captured_tables
 
         known = () if self._reading is None else self._reading.tables
         tables = known or await captured_tables(self._settings, self._context.pipeline)
         return {each.table: rows_of(each) for each in tables}
 
     def parts_of(self, table: TableId) -> Sequence[str]:
-        from connectors.postgres.snapshot.ledger import part_of
-        from connectors.postgres.table_form import part_of as form_part_of
+        from connectors.postgres.schema_history.table_definition import part_of as form_part_of
+        from connectors.postgres.snapshot.progress import part_of
 
         return part_of(table), form_part_of(table)
 
@@ -92,26 +92,26 @@ class PostgresSource:
         return await rehearse(self._settings, self._context, statements)
 
     async def examine(self) -> Sequence[Finding]:
-        from connectors.postgres.examining import examine
+        from connectors.postgres.doctor.doctor import examine
 
         return await examine(self._settings, self._context.pipeline)
 
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
     ) -> Sequence[Finding]:
-        from connectors.postgres.examining_position import examine_position
+        from connectors.postgres.doctor.position import examine_position
 
         return await examine_position(self._settings, self._context.pipeline, stored)
 
     async def drop(self) -> Sequence[str]:
-        from connectors.postgres.looking import drop
+        from connectors.postgres.discovery import drop
 
         return await drop(self._settings, self._context.pipeline)
 
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
         """At a place of the write-ahead log that nothing has come to yet."""
-        from connectors.postgres.snapshot.at_once import standing_still
+        from connectors.postgres.snapshot.consistent_snapshot import standing_still
 
         async with standing_still(self._settings, self._context) as snapshot:
             yield snapshot
@@ -119,7 +119,7 @@ class PostgresSource:
 
 def _load() -> None:
     with suppress(ImportError):  # `changes` will say it
-        import_module("connectors.postgres.reading")
+        import_module("connectors.postgres.session")
 
 
 def rows_of(table: "CapturedTable") -> int:

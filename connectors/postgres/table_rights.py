@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.connecting import Connection, in_our_words
-from connectors.postgres.naming import few, member_list, quote, table_list
-from connectors.postgres.publications import Publication
-from connectors.postgres.refused import Refused
+from connectors.postgres.publication.published_tables import Publication
+from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.sql_identifiers import few, member_list, quote, table_list
 from connectors.postgres.settings import PostgresSettings
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 
 TABLES = """
 WITH wanted AS (

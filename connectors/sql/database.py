@@ -11,15 +11,15 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from connectors.sql.columns import batch_of, columns_of
-from connectors.sql.lag import check_lag
+from connectors.sql.lookback import check_lag
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.types import Reading, reading_of
-from core_log.database_address import engine_at
-from core_log.database_refusals import place_of, refused
-from core_log.errors import HeadwaterError, SourceRejected, SourceUnavailable
-from core_log.patterns import Patterns
-from core_log.rows.time_text import times_to_text
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.database_errors import place_of, refused
+from core_log.foundation.database_url import engine_at
+from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.rows.text.time import times_to_text
 
 BLOCK_BYTES_MAX = (1 << 31) - 1
 WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}

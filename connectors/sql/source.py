@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from connectors.source import CONTROL, Control, Remark, Snapshot, SourceContext
 from connectors.sql.settings import SqlSourceSettings
-from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.errors import ConfigError, HeadwaterError, SourceRejected
-from core_log.finding import Finding
-from core_log.patterns import Patterns
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
+from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.sql.database import Database, Table
-    from connectors.sql.rounds import Rounds
+    from connectors.sql.table_poll import Rounds
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ class SqlSource:
         """Tables of which the last round could not read everything."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.sql.rounds import Rounds
+        from connectors.sql.table_poll import Rounds
 
         with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
             database = await _on(thread, self._database)
@@ -70,7 +70,7 @@ class SqlSource:
         self._wishes.append(control)
 
     def parts_of(self, table: TableId) -> Sequence[str]:
-        from connectors.sql.rounds import part_named
+        from connectors.sql.table_poll import part_named
 
         return (part_named(table),)
 
@@ -140,7 +140,7 @@ class SqlSource:
         read: set[TableId],
     ) -> AsyncGenerator[ChangeBatch, None]:
         """Those of `read` have had their turn; the others are added to them."""
-        from connectors.sql.rounds import part_of
+        from connectors.sql.table_poll import part_of
 
         wishes, self._wishes = self._wishes, []
         tables = await _on(thread, database.tables)
@@ -253,7 +253,7 @@ class SqlSource:
 
     def _lags_without_effect(self, table: "Table") -> Iterator[Finding]:
         """Each of the settings is for the cursors of one kind, and a source may have both."""
-        from connectors.sql.lag import given_lags, lag_of
+        from connectors.sql.lookback import given_lags, lag_of
 
         given = given_lags(self._settings)
         if table.cursor and given:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from core_log.broker.refusals import code_of
-from core_log.errors import HeadwaterError
+from core_log.broker.error_code_table import code_of
+from core_log.foundation.errors import HeadwaterError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.decisions import Decision, Refused
 from core_log.replication.metadata import Topic

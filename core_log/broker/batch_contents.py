@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from struct import Struct
 
-from core_log.batch import (
+from core_log.foundation.errors import BatchRejected, DecodeError
+from core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
     HEADER_BYTES,
@@ -12,8 +13,7 @@ from core_log.batch import (
     BatchHeader,
     checksum_of,
 )
-from core_log.compression import Buffer, Compression, compress, decompress
-from core_log.errors import BatchRejected, DecodeError
+from core_log.records.compression import Buffer, Compression, compress, decompress
 from core_log.storage.log_config import LogConfig
 
 SMALL_BYTES, SMALL_RECORDS = 16 << 10, 400

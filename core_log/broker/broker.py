@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
-from core_log.broker.committer import Committer
 from core_log.broker.coordination import Coordination
 from core_log.broker.dispatch import Served
+from core_log.broker.group_commit import Committer
 from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
-from core_log.clock import Clock
-from core_log.errors import HeadwaterError, LogUnavailable, StorageFailed
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError, LogUnavailable, StorageFailed
+from core_log.foundation.settings import BrokerSettings
 from core_log.groups.group_coordinator import GroupCoordinator
 from core_log.groups.transaction_coordinator import TransactionCoordinator
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.controller import FEATURES, Controller
 from core_log.replication.decisions import ProducerIdBlock
@@ -31,7 +32,6 @@ from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Leader
 from core_log.replication.snapshots import Snapshots
 from core_log.replication.topic_config import TopicConfigs
-from core_log.settings import BrokerSettings
 from core_log.storage.partition_log import PartitionLog
 from core_log.storage.store import Store
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from struct import Struct
 from typing import Protocol
 
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.storage.files import FileRange
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
 from core_log.broker.transaction_partitions import LedTransactionPartitions
-from core_log.errors import HeadwaterError, LogUnavailable
+from core_log.foundation.errors import HeadwaterError, LogUnavailable
 from core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
 from core_log.groups.transaction_coordinator import TransactionCoordinator
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core_log.broker.connection import Answer, Chunk, Reply
 from core_log.broker.server import Server
-from core_log.errors import HeadwaterError, LogUnavailable
+from core_log.foundation.errors import HeadwaterError, LogUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

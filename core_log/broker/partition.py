@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 from uuid import UUID
 
-from core_log.errors import StorageFailed
+from core_log.foundation.errors import StorageFailed
 from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Leader
 from core_log.storage.partition_log import PartitionLog
@@ -36,7 +36,7 @@ class Reach(Enum):
 
 
 class Flusher(Protocol):
-    """Makes written records durable; see `committer.py`."""
+    """Makes written records durable; see `group_commit.py`."""
 
     def written(self, partition: "Partition", *, is_urgent: bool) -> None: ...
     def goes_along(self, partition: "Partition") -> None: ...

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core_log.broker.partition import Partition
-from core_log.errors import HeadwaterError
-from core_log.log import TopicPartition
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.log import TopicPartition
 from core_log.replication.metadata import METADATA_TOPIC
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from core_log.broker.connection import Answer, Connection, Peer
 from core_log.broker.dispatch import RequestContext, Served
-from core_log.errors import ConfigError, DecodeError
-from core_log.listen_address import parse_address, refuse_unsafe
+from core_log.foundation.errors import ConfigError, DecodeError
+from core_log.foundation.listen_address import parse_address, refuse_unsafe
 from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.framing import encode_response, read_request_header
+from core_log.protocol.frames import encode_response, read_request_header
 from core_log.protocol.message import decode
 from core_log.protocol.messages.api_versions import (
     ApiVersion,

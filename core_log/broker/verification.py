@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from core_log.batch import BatchHeader
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.produce_frames import ProduceFrame
+from core_log.records.batch_header import BatchHeader
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker

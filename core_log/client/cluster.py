@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
+from core_log.client.broker_errors import STALE_LEADER, check, refusal
 from core_log.client.connection import ConnectionLost
 from core_log.client.first_answer import HEAD_START_S, NobodyAnswered, first_to_answer
-from core_log.client.link import Agreement, Dial
 from core_log.client.node import Node
-from core_log.client.refusals import STALE_LEADER, check, refusal
-from core_log.client.retrying import NoBroker, Patience, TryAgain, UnknownTopic
+from core_log.client.retry_policy import NoBroker, Patience, TryAgain, UnknownTopic
+from core_log.client.rpc import Agreement, Dial
 from core_log.client.settings import KafkaSettings
-from core_log.errors import ConfigError
-from core_log.log import TopicPartition
+from core_log.foundation.errors import ConfigError
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.message import Request
 from core_log.protocol.messages.metadata import (

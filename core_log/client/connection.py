@@ -11,7 +11,7 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from core_log.client.retrying import TryAgain
+from core_log.client.retry_policy import TryAgain
 
 if TYPE_CHECKING:
     import ssl

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from core_log.client.connection import ConnectionLost
-from core_log.client.link import Link
 from core_log.client.node import Node
+from core_log.client.rpc import Link
 
 HEAD_START_S = 0.25
 """How long an address is waited for alone before the next is tried beside it."""

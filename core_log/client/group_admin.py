@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from core_log.client.broker_errors import check
 from core_log.client.cluster import Cluster
 from core_log.client.coordinators import Coordinates, Coordinators
 from core_log.client.groups import commit_offsets
-from core_log.client.refusals import check
-from core_log.errors import DecodeError, LogRejected
-from core_log.log import Offsets, TopicPartition
+from core_log.foundation.errors import DecodeError, LogRejected
+from core_log.model.log import Offsets, TopicPartition
 from core_log.protocol.message import decode_record
 from core_log.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from core_log.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -1,7 +1,7 @@
 """Offsets that consumer groups have committed, outside of transactions."""
 
 from core_log.client.coordinators import Coordinates, Coordinators
-from core_log.log import Offsets, TopicPartition
+from core_log.model.log import Offsets, TopicPartition
 from core_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -6,19 +6,19 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from core_log.batch import Batch, seal
-from core_log.client.appending import ALL_IN_SYNC, append_plainly
+from core_log.client.batch_sender import ALL_IN_SYNC, append_plainly
 from core_log.client.cluster import Cluster
 from core_log.client.connection import connect
 from core_log.client.coordinators import Coordinators
-from core_log.client.fetching import Fetching
-from core_log.client.link import Dial
+from core_log.client.fetcher import Fetching
 from core_log.client.offsets import LogOffsets
-from core_log.client.retrying import SAID_S, Patience
+from core_log.client.retry_policy import SAID_S, Patience
+from core_log.client.rpc import Dial
 from core_log.client.settings import KafkaSettings
 from core_log.client.topics import ensure_topics, partition_count
-from core_log.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
-from core_log.settings import TopicSettings
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
+from core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
     from core_log.client.group_admin import GroupAdmin

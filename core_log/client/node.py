@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any, TypeVar
 
-from core_log.client.link import Agreement, Dial, Link
-from core_log.client.opening import open_link
+from core_log.client.handshake import open_link
+from core_log.client.rpc import Agreement, Dial, Link
 from core_log.client.settings import KafkaSettings
-from core_log.errors import LogUnavailable
+from core_log.foundation.errors import LogUnavailable
 from core_log.protocol.message import Request
 
 A = TypeVar("A")

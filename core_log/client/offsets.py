@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
+from core_log.client.gather import together
 from core_log.client.node import Node
-from core_log.client.together import together
-from core_log.log import Bounds, Isolation, Kept, Offsets, TopicPartition
+from core_log.model.log import Bounds, Isolation, Kept, Offsets, TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -6,10 +6,11 @@ from functools import partial
 from uuid import UUID
 
 from core_log.client import topics
+from core_log.client.broker_errors import check
 from core_log.client.cluster import Cluster
-from core_log.client.refusals import check
-from core_log.errors import LogRejected
-from core_log.log import Offsets, TopicPartition
+from core_log.foundation.errors import LogRejected
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import Offsets, TopicPartition
 from core_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -26,7 +27,6 @@ from core_log.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from core_log.protocol.messages.metadata import MetadataResponseTopic
-from core_log.settings import TopicSettings
 
 NAMES_ONLY = 5  # of DeleteTopics: later versions name topics by id too
 SET, UNSET = 0, 1  # operations of IncrementalAlterConfigs

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from core_log.client.broker_errors import check
 from core_log.client.cluster import Cluster
-from core_log.client.refusals import check
-from core_log.client.retrying import TryAgain, UnknownTopic
-from core_log.client.together import together
-from core_log.errors import ConfigError
+from core_log.client.gather import together
+from core_log.client.retry_policy import TryAgain, UnknownTopic
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.settings import TopicSettings
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -18,7 +19,6 @@ from core_log.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
 )
-from core_log.settings import TopicSettings
 
 TOPIC = 2  # a resource whose configuration is asked for
 

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from core_log.batch import Batch
-from core_log.client.appending import BEFORE_IMPLICIT_ADD, append_once
+from core_log.client.batch_sender import BEFORE_IMPLICIT_ADD, append_once
 from core_log.client.cluster import Cluster
-from core_log.client.lanes import Lanes, Outcome, ProducerIdentity, Sealed
+from core_log.client.producer_sequences import Lanes, Outcome, ProducerIdentity, Sealed
 from core_log.client.transactions import TransactionCoordinator
-from core_log.errors import LogRejected
-from core_log.log import Offsets, TopicPartition
+from core_log.foundation.errors import LogRejected
+from core_log.model.log import Offsets, TopicPartition
+from core_log.records.batch_header import Batch
 
 A = TypeVar("A", TopicPartition, str)
 

@@ -1,9 +1,9 @@
 """What a transactional writer says to its coordinator."""
 
 from core_log.client.coordinators import Coordinates, Coordinators
-from core_log.client.lanes import ProducerIdentity
+from core_log.client.producer_sequences import ProducerIdentity
 from core_log.client.settings import KafkaSettings
-from core_log.log import Offsets, TopicPartition
+from core_log.model.log import Offsets, TopicPartition
 from core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -5,19 +5,19 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from core_log.batch import Batch
 from core_log.client.cluster import Cluster
-from core_log.client.lanes import Lanes, ProducerIdentity
+from core_log.client.producer_sequences import Lanes, ProducerIdentity
 from core_log.client.transaction import KafkaTransaction
 from core_log.client.transactions import TransactionCoordinator
-from core_log.errors import (
+from core_log.foundation.errors import (
     Fenced,
     HeadwaterError,
     InvalidTransactionState,
     LogRejected,
     LogUnavailable,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.records.batch_header import Batch
 
 logger = logging.getLogger(__name__)
 

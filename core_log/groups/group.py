@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from core_log.groups.group_members import Roster
 from core_log.groups.membership import (
     NO_MEMBER,
     Effects,
@@ -16,7 +17,6 @@ from core_log.groups.membership import (
     Ticket,
 )
 from core_log.groups.rebalance import Rebalance
-from core_log.groups.roster import Roster
 from core_log.groups.subscription import subscribed_topics
 from core_log.protocol.error_codes import ErrorCode
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
-from core_log.clock import Clock
-from core_log.errors import HeadwaterError, InvalidProducerEpoch, StorageFailed
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError, InvalidProducerEpoch, StorageFailed
 from core_log.groups.group import CONSUMER_PROTOCOL, Group
 from core_log.groups.group_shard import GroupShard, deliver
 from core_log.groups.membership import (
@@ -21,9 +21,9 @@ from core_log.groups.membership import (
 )
 from core_log.groups.offsets import CommittedOffset
 from core_log.groups.placement import partition_of
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import ProducerStamp, StateLog
 from core_log.protocol.error_codes import ErrorCode
-from core_log.state_log import ProducerStamp, StateLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from core_log.groups.membership import StoredGroup, StoredMember
 from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.message import decode_record, encode_record
 from core_log.protocol.messages.control_records import ControlRecordKey, ControlRecordType
 from core_log.protocol.messages.group_records import (

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from core_log.groups.group_members import Roster
 from core_log.groups.membership import (
     NO_MEMBER,
     Effects,
@@ -14,7 +15,6 @@ from core_log.groups.membership import (
     SyncAnswer,
     Ticket,
 )
-from core_log.groups.roster import Roster
 from core_log.protocol.error_codes import ErrorCode
 
 

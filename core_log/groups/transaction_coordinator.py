@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core_log.clock import Clock
-from core_log.errors import HeadwaterError, StorageFailed
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError, StorageFailed
 from core_log.groups.producer_ids import ProducerIds
 from core_log.groups.transaction_shards import OpenByPartition, TransactionShards
 from core_log.groups.transactional_id import StateHome, TransactionalId, TransactionPartitions
@@ -19,9 +19,9 @@ from core_log.groups.transactions import (
     StoredTransaction,
     TransactionState,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import StateLog
 from core_log.protocol.error_codes import ErrorCode
-from core_log.state_log import StateLog
 
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.groups.transactions import (
     EPOCH_LAST,
     NO_EPOCH,
     StoredTransaction,
     TransactionState,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.message import decode_record, encode_record
 from core_log.protocol.messages.transaction_records import (
     PartitionsSchema,

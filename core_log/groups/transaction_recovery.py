@@ -10,7 +10,7 @@ from core_log.groups.transactions import (
     StoredTransaction,
     TransactionState,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 
 
 class OpenTransaction(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from core_log.errors import HeadwaterError, LogUnavailable
+from core_log.foundation.errors import HeadwaterError, LogUnavailable
 from core_log.groups.placement import partition_of
 from core_log.groups.transaction_log import decode_key, decode_value, encode_key
 from core_log.groups.transaction_recovery import (
@@ -21,9 +21,9 @@ from core_log.groups.transactions import (
     ProducerIdentity,
     StoredTransaction,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import StateLog
 from core_log.protocol.error_codes import ErrorCode
-from core_log.state_log import StateLog
 
 OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]
 """For every partition that is led here: producer id and epoch of what has no marker yet."""

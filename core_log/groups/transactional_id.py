@@ -4,7 +4,7 @@ from asyncio import Lock
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-from core_log.errors import LogUnavailable, StorageFailed
+from core_log.foundation.errors import LogUnavailable, StorageFailed
 from core_log.groups.transaction_log import encode_key, encode_value
 from core_log.groups.transaction_recovery import Recovery
 from core_log.groups.transactions import (
@@ -14,9 +14,9 @@ from core_log.groups.transactions import (
     Transaction,
     TransactionState,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import StateLog
 from core_log.protocol.error_codes import ErrorCode
-from core_log.state_log import StateLog
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.protocol.fields import Field, Number, fields_of
 from core_log.protocol.primitives import (
     COMPACT,

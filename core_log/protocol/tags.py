@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.protocol.fields import Field
 from core_log.protocol.primitives import Codec, end_of, read_varint, write_varint
 

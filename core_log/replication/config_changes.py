@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.config_keys import ConfigType
 from core_log.replication.decisions import ConfigChange, Operation, Refused

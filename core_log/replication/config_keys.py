@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 
 Value = bool | int | float | str | tuple[str, ...]
 Check = Callable[[Value], str | None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from uuid import UUID
 
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
 from core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,

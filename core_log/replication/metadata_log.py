@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from core_log.errors import CorruptLog, StorageFailed
+from core_log.foundation.errors import CorruptLog, StorageFailed
+from core_log.model.state_log import StateLog
 from core_log.replication.decisions import Decision
 from core_log.replication.metadata import MetadataChanges, MetadataImage
 from core_log.replication.metadata_records import MetadataRecord, decode_record, encode_record
 from core_log.replication.snapshots import Snapshot, Snapshots
-from core_log.state_log import StateLog
 from core_log.storage.log_config import UNLIMITED, LogConfig
 
 METADATA_LOG_CONFIG = LogConfig(

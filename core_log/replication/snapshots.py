@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from core_log.errors import CorruptBatch, CorruptLog, DecodeError
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
+from core_log.foundation.errors import CorruptBatch, CorruptLog, DecodeError
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.replication.metadata_records import (
     FORMAT_VERSION,
     MetadataRecord,

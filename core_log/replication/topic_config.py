@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from core_log.replication.config_keys import (
     LONG_MAX,
     ConfigKey,

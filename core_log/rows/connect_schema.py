@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.changes import Cell
-from core_log.rows.wire_form import WireForm
-from core_log.table_schema import TableSchema
+from core_log.model.changes import Cell
+from core_log.model.table_schema import TableSchema
+from core_log.rows.converters.converter import WireForm
 
 SNAPSHOT_STEPS = (
     "true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false",

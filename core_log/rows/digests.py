@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.rows.stretches import Bytes, stretches
-from core_log.speed import Warming, chosen_speed
-from core_log.varint import Int64s
+from core_log.foundation.speed import Warming, chosen_speed
+from core_log.records.varint import Int64s
+from core_log.rows.arrow_buffers import Bytes, stretches
 
 Digests = npt.NDArray[np.uint64]
 
@@ -169,12 +169,12 @@ def _walk() -> Warming[Any]:
 
 
 def _loaded() -> Any:
-    from core_log.rows import digest_walk
+    from core_log.compiled import digest_kernels
 
     # Compiled when first called, for arrays of the kind that comes.
     data, found = np.zeros(4 * WORD, np.uint8), np.empty(2, np.uint64)
     words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
     offsets = np.array([0, 9, 12])
-    digest_walk.gather(_fixed(data), _fixed(words), offsets, LOOPED_BYTES_MAX, found)
-    digest_walk.mix(_fixed(found), np.empty(2, np.uint64))
-    return digest_walk
+    digest_kernels.gather(_fixed(data), _fixed(words), offsets, LOOPED_BYTES_MAX, found)
+    digest_kernels.mix(_fixed(found), np.empty(2, np.uint64))
+    return digest_kernels

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from core_log.changes import Operation
+from core_log.model.changes import Operation
 from core_log.rows.codec import Encoded
 
 

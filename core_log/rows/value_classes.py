@@ -6,7 +6,7 @@ from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.rows.column_types import type_text
 
 DAY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d( BC)?")

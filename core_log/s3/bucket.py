@@ -11,8 +11,8 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-from core_log.database_refusals import refusal_of
-from core_log.errors import HeadwaterError
+from core_log.foundation.database_errors import refusal_of
+from core_log.foundation.errors import HeadwaterError
 from core_log.s3.settings import S3Settings
 
 ABSENT = {"NoSuchKey", "404", "NotFound"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
 from core_log.storage.files import File, Files, write_all
 
 ENTRY = Struct(">hqqqq")

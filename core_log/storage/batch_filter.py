@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_log.batch import CONTROL, DELETE_HORIZON
+from core_log.records.batch_header import CONTROL, DELETE_HORIZON
+from core_log.records.varint import Int64s
 from core_log.storage.compaction import LastRecord
 from core_log.storage.key_digests import KeyDigests
 from core_log.storage.newest_offsets import NewestOffsets
@@ -20,7 +21,6 @@ from core_log.storage.segment_chunks import (
     read_readable,
 )
 from core_log.storage.transaction_trail import TransactionTrail
-from core_log.varint import Int64s
 
 Flags = npt.NDArray[np.bool_]
 

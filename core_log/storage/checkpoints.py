@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.storage.files import File, Files, write_all
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

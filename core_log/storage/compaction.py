@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from core_log.errors import CorruptLog, HeadwaterError, StorageFailed
+from core_log.foundation.errors import CorruptLog, HeadwaterError, StorageFailed
 from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.cleaning import SegmentFacts
+from core_log.storage.cleanable_range import SegmentFacts
 
 MEMORY_BYTES_MAX = 128 << 20
 """For the keys of one pass; a larger dirty part takes several passes."""

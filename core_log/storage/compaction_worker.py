@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core_log.batch import CONTROL
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
+from core_log.records.batch_header import CONTROL
 from core_log.storage.batch_filter import BatchFilter, Tally, Verdict, runs
-from core_log.storage.batch_rewriting import emptied_batch, rewritten_batches
+from core_log.storage.batch_rewrite import emptied_batch, rewritten_batches
+from core_log.storage.cleanable_range import SegmentFacts, group_segments
 from core_log.storage.cleaned_segment import CleanedSegment
-from core_log.storage.cleaning import SegmentFacts, group_segments
 from core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,
@@ -24,7 +24,7 @@ from core_log.storage.compaction import (
 from core_log.storage.files import Bytes, Files, OsFiles
 from core_log.storage.key_digests import KeyDigests
 from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
-from core_log.storage.read_ahead import read_ahead
+from core_log.storage.prefetch import read_ahead
 from core_log.storage.record_starts import RecordStarts
 from core_log.storage.segment import LOG, file_name
 from core_log.storage.segment_chunks import Chunk, Rows, read_chunks, read_readable

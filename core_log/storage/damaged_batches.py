@@ -5,9 +5,9 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from core_log.batch import HEADER_BYTES, BatchHeader
-from core_log.errors import CorruptBatch, DecodeError
-from core_log.plain_records import decode_batch, encode_batch
+from core_log.foundation.errors import CorruptBatch, DecodeError
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from core_log.records.record_codec import decode_batch, encode_batch
 from core_log.storage.files import File, Files, write_all
 from core_log.storage.scan import CheckedBatches, find_batch
 from core_log.storage.segment import INDEX, LOG, TIMES, Segment, file_name

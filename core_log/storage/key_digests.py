@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_log.varint import Bytes, Int64s
+from core_log.records.varint import Bytes, Int64s
 
 Digests = npt.NDArray[Any]
 """Two unsigned 64-bit words per key."""

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from weakref import proxy
 
-from core_log.batch import BatchHeader, check_batch, stamp
-from core_log.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
-from core_log.plain_records import encode_marker, iterate_batches
+from core_log.foundation.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
+from core_log.records.batch_header import BatchHeader, check_batch, stamp
+from core_log.records.record_codec import encode_marker, iterate_batches
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.checkpoints import PartitionMarks
 from core_log.storage.durability import Durability, RemovalJob

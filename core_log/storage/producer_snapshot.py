@@ -5,7 +5,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.storage.producers import (
     NO_OFFSET,
     NO_SEQUENCE,

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core_log.batch import CONTROL, TRANSACTIONAL, BatchHeader
-from core_log.errors import (
+from core_log.foundation.errors import (
     BatchRejected,
     Fenced,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
 )
+from core_log.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
 from core_log.storage.aborted import AbortedTransaction
 
 REMEMBERED_BATCHES = 5

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.storage.files import File, Files, write_all
 
 META = "meta.properties"

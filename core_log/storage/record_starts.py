@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from core_log.records.varint import Int64s
 from core_log.storage.segment_chunks import Chunk, Rows, Stretch
-from core_log.varint import Int64s
 
 
 class RecordStarts:

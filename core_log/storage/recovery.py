@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from core_log.batch import HEADER_BYTES, BatchHeader
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from core_log.storage.checkpoints import Checkpoints
 from core_log.storage.files import Files
 from core_log.storage.leader_epochs import EpochCache

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from core_log.batch import CONTROL, BatchHeader
-from core_log.plain_records import decode_batch, decode_marker
+from core_log.records.batch_header import CONTROL, BatchHeader
+from core_log.records.record_codec import decode_batch, decode_marker
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.producers import ProducerStates
 from core_log.storage.segment import FOREVER, Segment

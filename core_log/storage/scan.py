@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from core_log.batch import HEADER_BYTES, BatchHeader, checksum_of
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader, checksum_of
 from core_log.storage.files import File
 
 UNKNOWN = -1

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from core_log.batch import HEADER_BYTES, BatchHeader
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from core_log.storage.aborted import AbortedIndex
 from core_log.storage.files import Bytes, File, FileRange, Files, write_all
 from core_log.storage.index import (

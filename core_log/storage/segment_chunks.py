@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from core_log.batch import (
+from core_log.foundation.errors import CorruptLog, DecodeError
+from core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
     HEADER_BYTES,
     LENGTH_END,
     BatchHeader,
 )
-from core_log.compression import Buffer, decompress
-from core_log.errors import CorruptLog, DecodeError
-from core_log.record_layout import Fields, Sections, read_fields, read_fields_at
+from core_log.records.compression import Buffer, decompress
+from core_log.records.record_fields import Fields, Sections, read_fields, read_fields_at
+from core_log.records.varint import Int64s
 from core_log.storage.files import File
-from core_log.varint import Int64s
 
 CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
 COMPRESSED_CHUNK_BYTES = 1 << 20

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from core_log.batch import BatchHeader
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
+from core_log.records.batch_header import BatchHeader
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.files import FileRange, Files
 from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.storage.files import Files, write_all
 from core_log.storage.producer_snapshot import SUFFIX, decode_snapshot, encode_snapshot
 from core_log.storage.producers import Producer, ProducerStates

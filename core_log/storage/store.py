@@ -8,9 +8,15 @@ from random import Random
 from typing import Self
 from uuid import UUID
 
-from core_log.clock import Clock
-from core_log.errors import ConfigError, CorruptLog, DirectoryInUse, HeadwaterError, StorageFailed
-from core_log.log import TopicPartition
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import (
+    ConfigError,
+    CorruptLog,
+    DirectoryInUse,
+    HeadwaterError,
+    StorageFailed,
+)
+from core_log.model.log import TopicPartition
 from core_log.storage.checkpoints import Checkpoints
 from core_log.storage.durability import RemovalJob
 from core_log.storage.files import File, Files

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.batch import DELETE_HORIZON, BatchHeader
-from core_log.errors import ConfigError
-from core_log.log import TopicPartition
+from core_log.foundation.errors import ConfigError
+from core_log.model.log import TopicPartition
+from core_log.records.batch_header import DELETE_HORIZON, BatchHeader
 from core_log.storage.files import Files
 from core_log.storage.scan import CheckedBatches
 from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
 from core_log.storage.files import Files, write_all
 from core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
 from core_log.storage.segment import Segment

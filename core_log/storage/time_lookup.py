@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from core_log.batch import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
-from core_log.plain_records import PlainRecord, decode_batch
+from core_log.records.batch_header import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
+from core_log.records.record_codec import PlainRecord, decode_batch
 from core_log.storage.index import NO_TIMESTAMP
 from core_log.storage.segment import Segment
 from core_log.storage.segments import Segments

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core_log.batch import CONTROL, TRANSACTIONAL
-from core_log.errors import DecodeError
-from core_log.plain_records import decode_varint
+from core_log.foundation.errors import DecodeError
+from core_log.records.batch_header import CONTROL, TRANSACTIONAL
+from core_log.records.record_codec import decode_varint
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.segment_chunks import Chunk
 

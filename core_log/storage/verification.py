@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.batch import HEADER_BYTES, BatchHeader
-from core_log.errors import CorruptLog
-from core_log.log import TopicPartition
+from core_log.foundation.errors import CorruptLog
+from core_log.model.log import TopicPartition
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from core_log.storage.aborted import AbortedIndex, AbortedTransaction
 from core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
 from core_log.storage.files import File, Files

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError, DirectoryInUse
+from core_log.foundation.errors import ConfigError, DirectoryInUse
 from pipelines.terminal.output import Output, shared_options
 from pipelines.terminal.resting_log import LOOK_AGAIN_S, Lender
 
 if TYPE_CHECKING:
-    from core_log.settings import BrokerSettings
+    from core_log.foundation.settings import BrokerSettings
 
 
 @click.command()
@@ -47,7 +47,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     ends. The second ends at once; what was acknowledged is on disk all the same.
     """
     from config.log_format import set_up_logging
-    from pipelines.running.turns import take_short_turns
+    from pipelines.running.switch_interval import take_short_turns
     from pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)
@@ -75,7 +75,7 @@ def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "Broke
     """The settings of one broker; `config.<name>` sets a default of Kafka's topic configuration."""
     from pydantic import ValidationError
 
-    from core_log.settings import BrokerSettings
+    from core_log.foundation.settings import BrokerSettings
 
     chosen: dict[str, object] = {"data": data, "listen": listen}
     topic_defaults: dict[str, str] = {}

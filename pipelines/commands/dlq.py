@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError, LogRejected
-from pipelines.terminal.confirming import confirm, yes_option
+from core_log.foundation.errors import ConfigError, LogRejected
+from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, counted, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
@@ -16,9 +16,9 @@ from pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
+    from pipelines.dead_letters.dead_letter import DeadLetter, StoredLetter
+    from pipelines.dead_letters.redrive import Redriven
     from pipelines.journal.schemas import SchemaReader
-    from pipelines.letters.letters import DeadLetter, StoredLetter
-    from pipelines.letters.redrive import Redriven
 
 PIPELINE = click.argument("pipeline")
 TABLE = click.option("--table", "of_table", metavar="TABLE", help="Only letters of this table.")
@@ -129,7 +129,7 @@ def redrive(
     """
 
     async def work() -> "list[Redriven]":
-        from pipelines.letters.redrive import redrive as put_back
+        from pipelines.dead_letters.redrive import redrive as put_back
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await chosen(log, pipeline, of_table, numbers, limit)
@@ -179,7 +179,7 @@ def drop(
     confirm(f"drop {which} of {pipeline}?", yes=yes)
 
     async def work() -> "list[StoredLetter]":
-        from pipelines.letters.letters import dead_letter_home, encode_removals
+        from pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await chosen(log, pipeline, of_table, numbers, limit)
@@ -212,7 +212,7 @@ async def chosen(
     limit: int | None,
 ) -> "list[StoredLetter]":
     """The letters that the options mean, oldest first."""
-    from pipelines.letters.letters import read_letters
+    from pipelines.dead_letters.dead_letter import read_letters
     from pipelines.terminal.table_names import find_table
 
     try:
@@ -246,7 +246,7 @@ async def told(
     stored: "StoredLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """A letter for programs, and the same in lines for people."""
-    from pipelines.letters.content import content_of
+    from pipelines.dead_letters.display import content_of
 
     letter, content = stored.letter, await content_of(stored.letter, schemas)
     place = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import HeadwaterError, LogUnavailable
+from core_log.foundation.errors import HeadwaterError, LogUnavailable
 from pipelines.terminal.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
 from pipelines.terminal.output import (
     DependencyMissing,
@@ -18,8 +18,8 @@ from pipelines.terminal.output import (
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
-    from pipelines.preview.examining import Examined
+    from pipelines.file.loader import LoadedPipeline
+    from pipelines.preview.doctor_checks import Examined
 
 
 @click.command()
@@ -62,7 +62,7 @@ def _loaded(output: Output, path: Path | None) -> "list[LoadedPipeline]":
 
 
 async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
-    from pipelines.preview.examining import SPARK, examine_machine, examine_pipeline
+    from pipelines.preview.doctor_checks import SPARK, examine_machine, examine_pipeline
 
     embedded = {each.log_path for each in pipelines if each.spec.log.type == "embedded"}
     directories = sorted(embedded) if pipelines else [DEFAULT_DATA]
@@ -77,7 +77,7 @@ async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
 async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
     """Of a cluster always; of our own only where somebody runs: taking over a log at rest would be
     more than to look."""
-    from pipelines.preview.examining import Examined, examine_log
+    from pipelines.preview.doctor_checks import Examined, examine_log
     from pipelines.terminal.log_as_found import log_as_found
 
     found: list[Examined] = []

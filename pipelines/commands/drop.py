@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError, HeadwaterError
-from pipelines.terminal.confirming import confirm, yes_option
+from core_log.foundation.errors import ConfigError, HeadwaterError
+from pipelines.terminal.confirmation import confirm, yes_option
+from pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
 from pipelines.terminal.log_address import LogAddress, file_option
 from pipelines.terminal.output import Output, shared_options
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
-from pipelines.terminal.wishing import check_pipeline, now_ms, running_pipelines
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
 
 
 @click.command()
@@ -136,10 +136,10 @@ async def _drop_table(
     with_data: bool,
 ) -> tuple[str, list[str]]:
     from connectors.source import Resettable
-    from core_log.clock import SystemClock
-    from pipelines.journal.dropping import drop_table_from_log
+    from core_log.foundation.clock import SystemClock
+    from pipelines.journal.cleanup import drop_table_from_log
     from pipelines.journal.inventory import every_schema_of, tables_of
-    from pipelines.loops.build import make_source
+    from pipelines.loops.assembly import make_source
     from pipelines.terminal.table_names import find_table
 
     pipeline = loaded.name
@@ -175,9 +175,9 @@ async def _drop_from_targets(
     loaded: "LoadedPipeline", log: "KafkaLog", table: str, topics: set[str]
 ) -> list[str]:
     """Nothing is removed before it is known that every sink can do it."""
-    from core_log.clock import SystemClock
-    from pipelines.loops.build import make_sink
-    from pipelines.proving.subjects import subject_of, subjects_of
+    from core_log.foundation.clock import SystemClock
+    from pipelines.loops.assembly import make_sink
+    from pipelines.time_travel.verify.table_selection import subject_of, subjects_of
     from sinks.sink import TableDroppable
 
     subject = subject_of(await subjects_of(loaded, log), table, pipeline=loaded.name)
@@ -233,7 +233,7 @@ async def _drop(
     *,
     with_data: bool,
 ) -> list[str]:
-    from pipelines.journal.dropping import drop_from_log
+    from pipelines.journal.cleanup import drop_from_log
     from pipelines.journal.inventory import leavings_of
 
     await _check_at_rest(address, pipeline)
@@ -255,7 +255,7 @@ async def _drop(
 
 
 async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool) -> list[str]:
-    from pipelines.journal.dropping import drop_former
+    from pipelines.journal.cleanup import drop_former
 
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, {})
@@ -266,8 +266,8 @@ async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool)
 async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[str]:
     """First, while the log still knows the pipeline: what cannot be reached now is tried again by
     the next run of this command."""
-    from core_log.clock import SystemClock
-    from pipelines.loops.build import make_sink, make_source
+    from core_log.foundation.clock import SystemClock
+    from pipelines.loops.assembly import make_sink, make_source
 
     gone: list[str] = []
     for part in loaded.sinks if with_data else ():

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from connectors import SOURCES
-from core_log.errors import ConfigError
-from pipelines.file.completing import completing
+from core_log.foundation.errors import ConfigError
+from pipelines.file.name_completion import completing
 from pipelines.terminal.output import Output, shared_options
 from sinks import SINKS
 
@@ -48,7 +48,7 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
 def _list_all(output: Output) -> None:
     from config.model_keys import fields_of
     from config.reference import one_line
-    from core_log.settings import explanations_of
+    from core_log.foundation.settings import explanations_of
     from pipelines.file.reference import kinds
     from pipelines.file.spec import PipelineSpec
     from pipelines.terminal.output import table

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError
-from pipelines.terminal.confirming import confirm, yes_option
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, counted, shared_options, table
 from pipelines.terminal.signals import run_until_signal
@@ -16,7 +16,7 @@ from pipelines.terminal.starting_points import resolve
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
     from core_log.client.group_admin import GroupDescription
-    from core_log.log import TopicPartition
+    from core_log.model.log import TopicPartition
 
 GROUP = click.argument("group")
 

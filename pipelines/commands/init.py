@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from connectors import SOURCES
-from core_log.errors import ConfigError
-from pipelines.file.completing import completing
+from core_log.foundation.errors import ConfigError
+from pipelines.file.name_completion import completing
 from pipelines.terminal.output import Output, shared_options
 from sinks import SINKS
 

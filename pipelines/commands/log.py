@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.confirming import confirm, yes_option
+from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options, table
 from pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
-    from core_log.batch import BatchHeader
-    from core_log.log import TopicPartition
+    from core_log.model.log import TopicPartition
+    from core_log.records.batch_header import BatchHeader
     from core_log.storage.files import Files
     from core_log.storage.verification import Finding
 
@@ -154,7 +154,7 @@ def batch_facts(header: "BatchHeader") -> dict[str, object]:
 
 
 def show_records(output: Output, place: dict[str, object], data: memoryview) -> None:
-    from core_log.plain_records import decode_batch, decode_marker
+    from core_log.records.record_codec import decode_batch, decode_marker
     from pipelines.terminal.record_lines import record_data, record_line
 
     number = int(str(place["partition"]))
@@ -253,7 +253,7 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     changed segment is kept beside it. The next start checks the log as after a crash. What the
     loss means, and what else is to be done, is in docs/log-format.md.
     """
-    from core_log.clock import SystemClock
+    from core_log.foundation.clock import SystemClock
     from core_log.replication.metadata import METADATA_TOPIC
     from core_log.storage.damaged_batches import empty_damaged
     from core_log.storage.files import OsFiles

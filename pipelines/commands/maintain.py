@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.control_writer import TARGET
 from pipelines.terminal.log_address import file_option
 from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
-from pipelines.terminal.wishing import TARGET
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
 
 
 @click.command()
@@ -50,8 +50,8 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
 async def _maintain(
     loaded: "LoadedPipeline", table: str, name: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    from core_log.clock import SystemClock
-    from pipelines.loops.build import make_sink
+    from core_log.foundation.clock import SystemClock
+    from pipelines.loops.assembly import make_sink
     from sinks.sink import MaintenanceFailed
 
     parts = [part for part in loaded.sinks if name in (None, part.name)]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.errors import ConfigError
-from pipelines.terminal.confirming import confirm, yes_option
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.confirmation import confirm, yes_option
+from pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, counted, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.wishing import check_pipeline, now_ms, running_pipelines
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
@@ -128,7 +128,7 @@ async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
 
 
 async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
-    from pipelines.watching.unit_status import records_behind
+    from pipelines.watching.task_status import records_behind
 
     committed = await log.committed_offsets(group)
     shown = {each: at for each, at in committed.items() if not each.topic.startswith("__")}

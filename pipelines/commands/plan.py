@@ -18,7 +18,7 @@ from pipelines.terminal.output import (
 
 if TYPE_CHECKING:
     from pipelines.preview.plan import Difference, Plan
-    from pipelines.preview.sampling import Sample
+    from pipelines.preview.sample import Sample
 
 
 HIDING = ("mask of ", "drop of ")
@@ -58,7 +58,7 @@ def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -
 
 
 async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> None:
-    from core_log.clock import SystemClock
+    from core_log.foundation.clock import SystemClock
     from pipelines.file.given_files import load_given
     from pipelines.preview.ddl_plan import ddl_lines, ddl_plans
     from pipelines.terminal.log_as_found import log_as_found
@@ -74,10 +74,10 @@ async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> 
 
 
 async def _plan(output: Output, path: Path, sample: int | None) -> None:
-    from core_log.clock import SystemClock
+    from core_log.foundation.clock import SystemClock
     from pipelines.file.given_files import load_given
     from pipelines.preview.plan import plan_of
-    from pipelines.preview.sampling import sample_of
+    from pipelines.preview.sample import sample_of
     from pipelines.terminal.log_as_found import log_as_found
 
     data: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, counted, shared_options
 from pipelines.terminal.signals import run_until_signal
@@ -100,7 +100,7 @@ class Appended:
 
     async def append(self, log: "KafkaLog", lines: list[bytes]) -> None:
         """Returns when all are acknowledged, so that no partition sees them out of order."""
-        from core_log.client.together import together
+        from core_log.client.gather import together
 
         parts = self._parts(lines)
         await together(
@@ -120,8 +120,8 @@ class Appended:
     ) -> None:
         import pyarrow as pa
 
-        from core_log.log import TopicPartition
-        from core_log.records import encode
+        from core_log.model.log import TopicPartition
+        from core_log.records.arrow_codec import encode
 
         batches = encode(
             pa.array(keys, pa.binary()),
@@ -161,7 +161,7 @@ class Appended:
     ) -> dict[int, tuple[list[bytes | None], list[bytes]]]:
         import pyarrow as pa
 
-        from core_log.partitioning import partitions_of
+        from core_log.records.partitioner import partitions_of
 
         parts: dict[int, tuple[list[bytes | None], list[bytes]]] = {}
         homes = partitions_of(pa.array(keys, pa.binary()), self._partitions)

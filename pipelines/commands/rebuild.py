@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.control_writer import now_ms, running_pipelines
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
 from pipelines.terminal.replay_progress import RebuildProgress, ReplayProgress
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
-from pipelines.terminal.wishing import now_ms, running_pipelines
 
 if TYPE_CHECKING:
-    from pipelines.proving.moments import Moment
-    from pipelines.proving.rebuild import Rebuilding, Rebuilt
+    from pipelines.time_travel.history.cut_points import Moment
+    from pipelines.time_travel.rebuild.rebuild import Rebuilding, Rebuilt
 
 
 class _Options(NamedTuple):
@@ -85,11 +85,11 @@ def rebuild(
 async def _rebuild(
     output: Output, address: LogAddress, options: _Options
 ) -> tuple[dict[str, Any], list[str]]:
-    from core_log.clock import SystemClock
+    from core_log.foundation.clock import SystemClock
     from pipelines.file.given_files import load_named
     from pipelines.file.inline_sink import sink_elsewhere
-    from pipelines.proving.moments import moment_called
-    from pipelines.proving.rebuild import (
+    from pipelines.time_travel.history.cut_points import moment_called
+    from pipelines.time_travel.rebuild.rebuild import (
         Rebuilding,
         Wanted,
         find_rebuilding,
@@ -97,7 +97,7 @@ async def _rebuild(
         rebuild_elsewhere,
         rebuildable,
     )
-    from pipelines.proving.rereads import check_not_reread
+    from pipelines.time_travel.rebuild.reread_check import check_not_reread
 
     pipeline, table = split_target(options.target)
     if not table:
@@ -182,7 +182,7 @@ def _plan(
 def _lines(
     rebuilding: "Rebuilding", options: _Options, rebuilt: "Rebuilt", facts: Mapping[str, Any]
 ) -> Iterator[str]:
-    from pipelines.letters.shown_rows import row_line
+    from pipelines.dead_letters.row_display import row_line
 
     where = "into another place" if options.into else f"into a copy of {facts['table']}"
     when = f" as of {facts['as_of']}" if options.as_of else ""

@@ -13,12 +13,12 @@ from pipelines.terminal.output import Output, counted, shared_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
     from pipelines.running.run import Look, Show, Snapshot
 
 
 def interval_ms(text: str) -> int:
-    from core_log.measures import parse_duration_ms
+    from core_log.foundation.units import parse_duration_ms
 
     try:
         found: int = parse_duration_ms(text)
@@ -72,8 +72,8 @@ def run(
     `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
     without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
     """
-    from core_log.importing import all_of_it_stays
-    from pipelines.running.spawning import spawn
+    from core_log.foundation.gc_freeze import all_of_it_stays
+    from pipelines.running.worker_spawn import spawn
     from pipelines.terminal.log_owner import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO
@@ -86,7 +86,7 @@ def run(
         from config.redaction import Redaction
         from pipelines.running.run import Wanted
         from pipelines.running.run import run as run_pipelines
-        from pipelines.running.turns import take_short_turns
+        from pipelines.running.switch_interval import take_short_turns
         from pipelines.terminal.signals import run_until_signal
 
     set_up_logging(level, scrub=lambda text: output.scrub(text))
@@ -95,7 +95,7 @@ def run(
     prints_rows, secrets, names = False, Redaction(), frozenset[str]()
 
     def load_files() -> "Sequence[LoadedPipeline]":
-        from pipelines.file.loading import load
+        from pipelines.file.loader import load
 
         nonlocal prints_rows, names
         loaded = load(path, environment=os.environ)
@@ -105,7 +105,7 @@ def run(
         return loaded
 
     def keep_unsaid(loaded: "Sequence[LoadedPipeline]") -> None:
-        from pipelines.file.loading import redaction_of
+        from pipelines.file.loader import redaction_of
 
         nonlocal secrets
         secrets = secrets.joined([redaction_of(loaded)])

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.control_writer import check_pipeline, running_pipelines
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import find_table, split_target
 from pipelines.terminal.times import time_text
-from pipelines.terminal.wishing import check_pipeline, running_pipelines
 
 if TYPE_CHECKING:
-    from core_log.table_schema import Column
+    from core_log.model.table_schema import Column
     from pipelines.journal.schemas import StoredSchema
 
 TARGET = click.argument("target", metavar="PIPELINE/TABLE")

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from core_log.errors import SourceRejected
+from core_log.foundation.errors import SourceRejected
+from pipelines.terminal.control_writer import TARGET, check_pipeline, now_ms, running_pipelines
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, shared_options
 from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.wishing import TARGET, check_pipeline, now_ms, running_pipelines
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, envelope, shared_options
 from pipelines.terminal.signals import run_until_signal
@@ -105,9 +105,9 @@ async def _positions(
     output: Output, address: LogAddress, snapshot: Mapping[str, Any]
 ) -> dict[str, Any]:
     """By pipeline; versions of tables only where a pipeline file says where they are."""
-    from core_log.clock import SystemClock
+    from core_log.foundation.clock import SystemClock
     from pipelines.file.given_files import load_given
-    from pipelines.loops.build import make_sink
+    from pipelines.loops.assembly import make_sink
     from pipelines.watching.positions_view import offsets_meant, versions_meant
 
     files = [] if address.file is None else load_given(output, address.file)

@@ -15,7 +15,7 @@ from pipelines.terminal.starting_points import LATEST, no_partition, resolve
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
-    from core_log.log import Fetched, TopicPartition
+    from core_log.model.log import Fetched, TopicPartition
     from pipelines.terminal.event_lines import EventLines
 
 FETCH_WAIT_MS = 500
@@ -110,8 +110,8 @@ class Printer:
 
     async def show(self, fetched: "Fetched", offset: int, events: "EventLines | None") -> None:
         """The records of a stretch at or above `offset`; its first batch may begin before."""
-        from core_log.plain_records import decode_batch, iterate_batches
-        from core_log.unreadable_batch import UNREADABLE, unreadable
+        from core_log.records.record_codec import decode_batch, iterate_batches
+        from core_log.records.unreadable_batch import UNREADABLE, unreadable
         from pipelines.terminal.record_lines import record_data, record_line
 
         number = fetched.partition.partition
@@ -138,7 +138,7 @@ class Printer:
 
 
 async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Output) -> None:
-    from core_log.log import FetchLimit, Isolation
+    from core_log.model.log import FetchLimit, Isolation
     from pipelines.terminal.event_lines import EventLines
     from pipelines.terminal.generation_choice import chosen_topic, gone_on
 
@@ -175,7 +175,7 @@ async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Ou
 async def partitions_of(
     log: "KafkaLog", topic: str, partition: int | None
 ) -> "list[TopicPartition]":
-    from core_log.log import TopicPartition
+    from core_log.model.log import TopicPartition
 
     count = await log.partition_count(topic)
     if partition is None:

@@ -9,7 +9,7 @@ import click
 from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
     from pipelines.preview.worked_examples import Outcome, TableDifference
 
 
@@ -44,7 +44,7 @@ def test(output: Output, path: Path) -> None:
 
 
 def run_examples(loaded: "LoadedPipeline") -> "list[Outcome]":
-    from pipelines.loops.build import wire_of
+    from pipelines.loops.assembly import wire_of
     from pipelines.preview.worked_examples import Examples
     from pipelines.transforms.after_log import AfterLog
     from pipelines.transforms.before_log import BeforeLog, salt_of
@@ -89,7 +89,7 @@ def row_diff(difference: "TableDifference") -> Iterator[str]:
     """Rows that agree are shown as well: without them nobody sees which row is meant."""
     from difflib import SequenceMatcher
 
-    from pipelines.letters.shown_rows import row_line
+    from pipelines.dead_letters.row_display import row_line
 
     expected = [row_line(row) for row in difference.expected]
     found = [row_line(row) for row in difference.found]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.errors import ConfigError
-from pipelines.terminal.confirming import confirm, yes_option
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import Output, counted, shared_options, table
 from pipelines.terminal.signals import run_until_signal
@@ -15,8 +15,8 @@ from pipelines.terminal.signals import run_until_signal
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
     from core_log.client.topic_admin import TopicDescription
-    from core_log.log import Bounds, TopicPartition
-    from core_log.settings import TopicSettings
+    from core_log.foundation.settings import TopicSettings
+    from core_log.model.log import Bounds, TopicPartition
 
 TOPIC = click.argument("topic")
 
@@ -65,7 +65,7 @@ def is_internal(topic: "TopicDescription") -> bool:
 
 
 def parts_of(topic: "TopicDescription") -> "list[TopicPartition]":
-    from core_log.log import TopicPartition
+    from core_log.model.log import TopicPartition
 
     return [TopicPartition(topic.name, each.partition) for each in topic.partitions]
 
@@ -116,7 +116,7 @@ def create(
 def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "TopicSettings":
     from pydantic import ValidationError
 
-    from core_log.settings import TopicSettings
+    from core_log.foundation.settings import TopicSettings
 
     try:
         return TopicSettings(name=topic, partitions=partitions, config=config)

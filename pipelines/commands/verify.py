@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
 from pipelines.terminal.log_address import LogAddress, log_options
 from pipelines.terminal.output import (
     DependencyMissing,
@@ -19,10 +20,9 @@ from pipelines.terminal.output import (
 )
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
-from pipelines.terminal.wishing import TARGET, check_pipeline, running_pipelines
 
 if TYPE_CHECKING:
-    from pipelines.proving.verdicts import Verdict
+    from pipelines.time_travel.verify.result import Verdict
 
 
 @click.command()
@@ -92,12 +92,12 @@ async def _verify(
     sink: str | None,
     repair: bool,
 ) -> "Sequence[Verdict]":
-    from core_log.clock import SystemClock
+    from core_log.foundation.clock import SystemClock
     from pipelines.file.given_files import load_named
-    from pipelines.proving.outcomes import remember
-    from pipelines.proving.subjects import subject_of, subjects_of
-    from pipelines.proving.verdicts import Sides
-    from pipelines.proving.verify import Verifier
+    from pipelines.time_travel.verify.result import Sides
+    from pipelines.time_travel.verify.result_store import remember
+    from pipelines.time_travel.verify.table_selection import subject_of, subjects_of
+    from pipelines.time_travel.verify.verify import Verifier
 
     pipeline, given = split_target(target)
     if address.file is None:
@@ -132,7 +132,7 @@ async def _verify(
 
 def facts_of(verdict: "Verdict") -> dict[str, Any]:
     """For programs."""
-    from pipelines.letters.shown_rows import shown
+    from pipelines.dead_letters.row_display import shown
 
     compared = verdict.compared
     return {
@@ -205,7 +205,7 @@ def _found(verdict: "Verdict") -> int | str:
 
 
 def _details(verdict: "Verdict") -> Iterator[str]:
-    from pipelines.letters.shown_rows import row_line
+    from pipelines.dead_letters.row_display import row_line
 
     name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
     if verdict.problem:

@@ -17,7 +17,7 @@ def version(output: Output) -> None:
     """
     from importlib.metadata import version as version_of
 
-    from core_log.speed import INSTALL, chosen_speed
+    from core_log.foundation.speed import INSTALL, chosen_speed
 
     speed = chosen_speed()
     found = {

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.errors import ConfigError
-from core_log.listen_address import parse_address, refuse_unsafe
-from core_log.patterns import Pattern
-from core_log.settings import SecuritySettings
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.listen_address import parse_address, refuse_unsafe
+from core_log.foundation.name_patterns import Pattern
+from core_log.foundation.settings import SecuritySettings
 from pipelines.file.log_settings import LogSettings
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
 
 SALT_CHARACTERS_MIN = 16
 """Shorter ones can be found by trying, and with them every hashed value."""

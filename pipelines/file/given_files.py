@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from core_log.addresses import NOT_SET
-from core_log.errors import ConfigError
-from pipelines.file.loading import LoadedPipeline, check, load, redaction_of
+from core_log.foundation.addresses import NOT_SET
+from core_log.foundation.errors import ConfigError
+from pipelines.file.loader import LoadedPipeline, check, load, redaction_of
 from pipelines.terminal.output import Output
 
 

@@ -9,7 +9,7 @@ from config.mistakes import MistakesFound
 from config.redaction import Redaction
 from config.substitution import substitute
 from config.validation import Validator
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from pipelines.file.loaded_parts import LoadedPart, load_part, part_again
 
 PLACES = ("path", "url")

@@ -14,8 +14,8 @@ from config.registry import load_settings, load_type
 from config.validation import Validator
 from connectors import SETTINGS as SOURCE_SETTINGS
 from connectors import SOURCES
-from core_log.errors import ConfigError
-from core_log.settings import Settings
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.settings import Settings
 from pipelines.file.spec import SinkUnit, SourceUnit
 from pipelines.reports import VERIFY
 from sinks import SETTINGS as SINK_SETTINGS

@@ -13,8 +13,8 @@ from config.model_keys import fields_of
 from config.reference import WIDTH, Key, commented_yaml, key_table, keys_of, summary_of
 from config.registry import known_types
 from connectors import SOURCES
-from core_log.errors import ConfigError
-from core_log.settings import Settings
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.settings import Settings
 from pipelines.file.loaded_parts import component_of
 from pipelines.file.spec import PipelineSpec, SinkUnit, SourceUnit
 from sinks import SINKS

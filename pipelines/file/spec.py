@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
-from core_log.measures import parse_duration_ms
-from core_log.schedule import Schedule
-from core_log.settings import (
+from core_log.foundation.schedule import Schedule
+from core_log.foundation.settings import (
     DurationMs,
     PatternText,
     PatternTexts,
@@ -15,6 +14,7 @@ from core_log.settings import (
     Texts,
     YamlSettings,
 )
+from core_log.foundation.units import parse_duration_ms
 from pipelines.file.log_settings import LogSettings
 from pipelines.file.schema_changes import EVOLVE, SchemaChanges, SchemaChangeSettings
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from core_log.batch import Batch
-from core_log.changes import Positions
-from core_log.errors import DecodeError
-from core_log.log import TopicPartition
-from core_log.records import Columns
+from core_log.foundation.errors import DecodeError
+from core_log.model.changes import Positions
+from core_log.model.log import TopicPartition
+from core_log.records.arrow_codec import Columns
+from core_log.records.batch_header import Batch
+from pipelines.journal.batch import small_batch
 from pipelines.journal.internal_topics import COMMITS, home_of
-from pipelines.journal.small_batches import small_batch
 
 FORMAT_VERSION = 1
 NO_TIME = 0

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from core_log.errors import DecodeError, LogRejected, LogUnavailable
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.settings import TopicSettings
+from core_log.foundation.errors import DecodeError, LogRejected, LogUnavailable
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from pipelines.journal.internal_topics import CONTROL, home_of, internal_topics
 
 if TYPE_CHECKING:
     from connectors.source import Control
-    from core_log.batch import Batch
-    from core_log.records import Columns
+    from core_log.records.arrow_codec import Columns
+    from core_log.records.batch_header import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Desired:
         """What is left to the source; it remembers as `control/<id>` in its position what is
         done."""
         from connectors.source import Control
-        from core_log.table_schema import TableId
+        from core_log.model.table_schema import TableId
 
         return [
             Control(
@@ -150,14 +150,14 @@ class DesiredState:
         return self.now
 
     async def _read(self, *, wait_ms: int) -> None:
-        from core_log import records
+        from core_log.records import arrow_codec
 
         assert self._offset is not None, "reading begins where `load` found the start"
         limit = FetchLimit(wait_ms_max=wait_ms)
         wanted = {self._home: self._offset}
         for part in await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED):
             self._take(
-                records.decode(part.data, from_offset=self._offset, partition=part.partition)
+                arrow_codec.decode(part.data, from_offset=self._offset, partition=part.partition)
             )
             self._offset = part.next_offset
 
@@ -229,9 +229,9 @@ def encode_wishes(pipeline: str, wishes: Iterable[Wish], *, now_ms: int) -> "lis
 def _encode(keys: list[bytes], values: list[bytes | None], *, now_ms: int) -> "list[Batch]":
     import pyarrow as pa
 
-    from core_log import records
+    from core_log.records import arrow_codec
 
-    return records.encode(
+    return arrow_codec.encode(
         pa.array(keys, pa.binary()), pa.array(values, pa.binary()), timestamps_ms=now_ms
     )
 

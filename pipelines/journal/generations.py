@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from core_log.changes import Positions
-from core_log.errors import DecodeError
-from core_log.generation_names import named, number_of
-from core_log.log import Log, TopicPartition
+from core_log.foundation.errors import DecodeError
+from core_log.model.changes import Positions
+from core_log.model.log import Log, TopicPartition
+from core_log.model.topic_generations import named, number_of
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import REPLACEMENT
 

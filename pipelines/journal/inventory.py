@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from core_log.errors import LogRejected
-from core_log.log import Log
+from core_log.foundation.errors import LogRejected
+from core_log.model.log import Log
+from pipelines.dead_letters.dead_letter import dead_letter_topic
 from pipelines.journal.control import DROPPED
-from pipelines.journal.decided import filled_partitions, read_decided
+from pipelines.journal.event_topics import KINDS, notice_topic
 from pipelines.journal.internal_topics import CONTROL, POSITIONS, SCHEMAS
-from pipelines.journal.notices import KINDS, notice_topic
+from pipelines.journal.read_to_end import filled_partitions, read_decided
 from pipelines.journal.schemas import StoredSchema, every_topic_of, read_schemas, topics_of
-from pipelines.letters.letters import dead_letter_topic
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from connectors.source import FreeSpace
-from pipelines.file.loading import LoadedPipeline
+from pipelines.file.loader import LoadedPipeline
 
 
 def free_space(loaded: LoadedPipeline) -> Sequence[FreeSpace]:

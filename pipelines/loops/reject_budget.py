@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from pipelines.dead_letters.failure_budget import DeadLetterBudget
 from pipelines.file.spec import StopAfter
-from pipelines.letters.budget import DeadLetterBudget
 from pipelines.reports import Remarked
 
 EXHAUSTED = "dead letters"

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connectors.source import DdlOutcome, Rehearsing
-from core_log.clock import Clock
-from core_log.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
-from core_log.log import Log
-from core_log.table_schema import TableSchema
-from pipelines.file.loading import LoadedPipeline
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
+from core_log.model.log import Log
+from core_log.model.table_schema import TableSchema
+from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.schemas import every_topic_of
-from pipelines.loops.build import make_sink, make_source
+from pipelines.loops.assembly import make_sink, make_source
 from pipelines.preview.plan import before_log_of
 from pipelines.transforms.after_log import AfterLog
 

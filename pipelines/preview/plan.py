@@ -6,20 +6,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from connectors.source import Planning, Replacing, Source
-from core_log.clock import Clock
-from core_log.errors import ConfigError, Cure, SchemaRefused
-from core_log.log import Log
-from core_log.patterns import Pattern
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import ConfigError, Cure, SchemaRefused
+from core_log.foundation.name_patterns import Pattern
+from core_log.foundation.table_failures import failure_of
+from core_log.model.log import Log
+from core_log.model.table_schema import TableId, TableSchema
 from core_log.rows.settings import WireSettings
-from core_log.table_failures import failure_of
-from core_log.table_schema import TableId, TableSchema
-from pipelines.file.loading import LoadedPipeline
+from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.generations import NONE, Generations, load_generations
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import replacements_of
 from pipelines.journal.schemas import StoredSchema, every_topic_of
-from pipelines.loops.build import make_sink, make_source, row_estimates, topic_rules, wire_of
-from pipelines.loops.topics import partitions_for
+from pipelines.loops.assembly import make_sink, make_source, row_estimates, topic_rules, wire_of
+from pipelines.loops.ingest.table_topics import partitions_for
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from pipelines.transforms.masks import is_stricter

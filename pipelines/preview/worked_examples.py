@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.changes import Operation, TableChanges, source_times
-from core_log.errors import ConfigError, HeadwaterError, RecordsRejected
-from core_log.log import TopicPartition
-from core_log.rows.codecs import codec_for
+from core_log.foundation.errors import ConfigError, HeadwaterError, RecordsRejected
+from core_log.model.changes import Operation, TableChanges, source_times
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import Column, TableId, TableSchema
+from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import Column, TableId, TableSchema
+from pipelines.dead_letters.row_display import shown
 from pipelines.file.spec import GivenChange, PipelineTest
-from pipelines.letters.shown_rows import shown
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.before_log import BeforeLog
 from pipelines.transforms.columns import parsed_type

@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.clock import Clock, SystemClock
-from core_log.compression import Compression
-from core_log.errors import ConfigError
-from core_log.log import Log
-from core_log.preparing import Preparing
-from core_log.table_schema import TableSchema
+from core_log.foundation.clock import Clock, SystemClock
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.preload import Preparing
+from core_log.model.log import Log
+from core_log.model.table_schema import TableSchema
+from core_log.records.compression import Compression
 from pipelines.journal.control import Desired
 from pipelines.journal.generations import NONE, Generations, load_generations
 from pipelines.journal.schemas import topics_of
-from pipelines.loops.build import ensure_topics, make_source, run_unit, topic_rules, wire_of
-from pipelines.loops.ingest import writer_name
+from pipelines.loops.assembly import ensure_topics, make_source, run_unit, topic_rules, wire_of
+from pipelines.loops.ingest.ingest import writer_name
 from pipelines.preview.plan import (
     KEY,
     Difference,
@@ -24,13 +24,13 @@ from pipelines.preview.plan import (
     differences,
 )
 from pipelines.reports import VERIFY, Reporter
-from pipelines.running.agreeing import is_agreed
-from pipelines.running.sink_unit import run_sink
-from pipelines.running.units import SOURCE, RunUnit
+from pipelines.running.migration_approval import is_agreed
+from pipelines.running.sink_task import run_sink
+from pipelines.running.tasks import SOURCE, RunUnit
 from pipelines.transforms.before_log import BeforeLog, salt_of
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
 
 
 def prepare_source(loaded: "LoadedPipeline", unit: str) -> None:
@@ -70,7 +70,7 @@ def checked_first() -> RunUnit:
             has_topics = True
         if unit == VERIFY:
             # Late, since most pipelines have no such unit.
-            from pipelines.proving.scheduling import run_verifying
+            from pipelines.time_travel.verify.schedule import run_verifying
 
             await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
             return
@@ -141,7 +141,7 @@ async def refuse_impossible(loaded: "LoadedPipeline", log: Log, *, clock: Clock)
 async def _migrate(
     loaded: "LoadedPipeline", log: Log, asked: Asked, *, clock: Clock, report: Reporter
 ) -> None:
-    from pipelines.loops.migrating import Move, Rules, migrate
+    from pipelines.loops.migration.migrate import Move, Rules, migrate
 
     check_can_be_made(asked.differences)
     if any(each.what == KEY for each in asked.differences):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
-    from pipelines.running.units import OpenLog
+    from pipelines.file.loader import LoadedPipeline
+    from pipelines.running.tasks import OpenLog
 
 
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:

@@ -9,12 +9,12 @@ from functools import partial
 from subprocess import Popen
 
 from pipelines.reports import State, StateChanged
-from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Patience
-from pipelines.running.spawning import COMMAND
+from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Patience
 from pipelines.running.supervisor import Ended, Surroundings, UnitId
-from pipelines.running.units import SOURCE, Job, Listeners
-from pipelines.running.worker_lines import Gone, Start, Stop, Word
+from pipelines.running.tasks import SOURCE, Job, Listeners
 from pipelines.running.worker_process import WorkerProcess
+from pipelines.running.worker_protocol import Gone, Start, Stop, Word
+from pipelines.running.worker_spawn import COMMAND
 
 logger = logging.getLogger(__name__)
 

@@ -10,23 +10,23 @@ from random import SystemRandom
 from subprocess import Popen
 from typing import Any
 
-from core_log import errors
-from core_log.clock import SystemClock
-from core_log.endpoint import Endpoint
-from core_log.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
-from core_log.log import Log
-from pipelines.file.loading import LoadedPipeline
+from core_log.foundation import errors
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.endpoint import Endpoint
+from core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
+from core_log.model.log import Log
+from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.control import desired
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.reports import Moved, Report, State
-from pipelines.running.agreeing import agree
-from pipelines.running.claim import COMING, Claim, claim, join_broker
-from pipelines.running.handing_over import body_of, handed_over
+from pipelines.running.data_directory_lock import COMING, Claim, claim, join_broker
+from pipelines.running.handover import body_of, handed_over
 from pipelines.running.log_clients import kafka_settings, opening
+from pipelines.running.migration_approval import agree
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
 from pipelines.running.supervisor import Ended, Surroundings, expected
-from pipelines.running.units import SOURCE, Units
+from pipelines.running.tasks import SOURCE, Units
 from pipelines.terminal.log_owner import find_owner, is_running
 from pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, Lender
 from pipelines.watching.report_stream import ReportStream

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core_log.errors import DirectoryInUse
+from core_log.foundation.errors import DirectoryInUse
 from pipelines.reports import Report, Reporter, State, StateChanged
 from pipelines.running.processes import Posting, WorkerProcesses
 from pipelines.running.supervisor import Ended, UnitId
-from pipelines.running.units import SOURCE, Job, Listeners, Units, jobs_of
+from pipelines.running.tasks import SOURCE, Job, Listeners, Units, jobs_of
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPart, LoadedPipeline
+    from pipelines.file.loader import LoadedPart, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 

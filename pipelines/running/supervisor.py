@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from core_log.clock import Clock
-from core_log.errors import (
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import (
     Cure,
     Fenced,
     HeadwaterError,
@@ -17,10 +17,10 @@ from core_log.errors import (
     SinkUnavailable,
     SourceUnavailable,
 )
-from core_log.table_failures import leaves_of, place_of
-from pipelines.loops.quarantine import is_cured_outside, pause_ms, reason_of, said_of
+from core_log.foundation.table_failures import leaves_of, place_of
+from pipelines.loops.deliver.quarantine import is_cured_outside, pause_ms, reason_of, said_of
 from pipelines.reports import Moved, Report, Reporter, State, StateChanged
-from pipelines.running.retrying import CRASHES_MAX, Backoff, Crashes, Incident, Patience
+from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, Patience
 
 logger = logging.getLogger(__name__)
 

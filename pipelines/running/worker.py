@@ -12,13 +12,13 @@ from random import SystemRandom
 from config.log_format import set_up_logging
 from config.redaction import Redaction
 from core_log.client import KafkaLog
-from core_log.clock import SystemClock
-from pipelines.file.loading import LoadedPipeline
-from pipelines.running.gathering import Gathering
+from core_log.foundation.clock import SystemClock
+from pipelines.file.loader import LoadedPipeline
 from pipelines.running.log_clients import kafka_settings, opening
+from pipelines.running.report_buffer import Gathering
 from pipelines.running.supervisor import Surroundings
-from pipelines.running.units import Job, Listeners, Prepare, RunUnit, Units
-from pipelines.running.worker_lines import (
+from pipelines.running.tasks import Job, Listeners, Prepare, RunUnit, Units
+from pipelines.running.worker_protocol import (
     Gone,
     Leave,
     Order,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Self
 
-from core_log.errors import DecodeError
-from pipelines.running.spawning import COMMAND, spawn
-from pipelines.running.worker_lines import Leave, Order, Word, decode_word, encode_order
+from core_log.foundation.errors import DecodeError
+from pipelines.running.worker_protocol import Leave, Order, Word, decode_word, encode_order
+from pipelines.running.worker_spawn import COMMAND, spawn
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
-from core_log.clock import Clock
-from core_log.errors import ConfigError, LogRejected
-from core_log.log import Bounds, Isolation, Log, TopicPartition
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import ConfigError, LogRejected
+from core_log.model.log import Bounds, Isolation, Log, TopicPartition
 from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
-from pipelines.proving.as_of import AsOf, OffsetsAsOf, PositionAsOf, TimeAsOf, parse_as_of
-from pipelines.proving.commit_history import History
-from pipelines.proving.moments import moment_of
 from pipelines.spark_source.options import ReadOptions
+from pipelines.time_travel.history.as_of import (
+    AsOf,
+    OffsetsAsOf,
+    PositionAsOf,
+    TimeAsOf,
+    parse_as_of,
+)
+from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.cut_points import moment_of
 from sinks.sink import Stand, Stands
 
 RETRY_FOR_MS = 15_000

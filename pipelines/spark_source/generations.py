@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from core_log.errors import LogRejected, PositionLost
-from core_log.log import Log, TopicPartition
+from core_log.foundation.errors import LogRejected, PositionLost
+from core_log.model.log import Log, TopicPartition
 from pipelines.journal.generations import Generations, Switch, load_generations
 from pipelines.journal.schemas import every_topic_of
 from pipelines.spark_source.extent import stored_schemas

@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pyarrow as pa
 
-from core_log import records
 from core_log.client import KafkaLog
-from core_log.errors import PositionLost
-from core_log.log import Fetched, FetchLimit, Isolation, Log
-from core_log.record_headers import header_lists
+from core_log.foundation.errors import PositionLost
+from core_log.model.log import Fetched, FetchLimit, Isolation, Log
+from core_log.records import arrow_codec
+from core_log.records.record_headers import header_lists
 from pipelines.spark_source.extent import open_log
 from pipelines.spark_source.options import ReadOptions
 from sinks.spark.reader.splits import Split
@@ -79,7 +79,7 @@ async def _beyond(log: Log, split: Split, offset: int, isolation: Isolation) -> 
 
 
 def _decoded(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBatch]:
-    for columns in records.decode_parts(
+    for columns in arrow_codec.decode_parts(
         fetched.data,
         from_offset=offset,
         bytes_max=BATCH_BYTES_MAX,

@@ -28,9 +28,9 @@ class HeadwaterSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        from pipelines.spark_source import planning
+        from pipelines.spark_source import read_plan
 
-        return asyncio.run(planning.columns(read_options(self.options)))
+        return asyncio.run(read_plan.columns(read_options(self.options)))
 
     def reader(self, schema: StructType) -> "HeadwaterReader":
         return HeadwaterReader(read_options(self.options), schema)
@@ -46,9 +46,9 @@ class HeadwaterReader(DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        from pipelines.spark_source import planning
+        from pipelines.spark_source import read_plan
 
-        parts = asyncio.run(planning.batch(self._options))
+        parts = asyncio.run(read_plan.batch(self._options))
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
@@ -62,19 +62,19 @@ class HeadwaterStreamReader(DataSourceStreamReader):
         self._options, self._schema = options, schema
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pipelines.spark_source import planning
+        from pipelines.spark_source import read_plan
 
-        return asyncio.run(planning.first_offsets(self._options))
+        return asyncio.run(read_plan.first_offsets(self._options))
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pipelines.spark_source import planning
+        from pipelines.spark_source import read_plan
 
-        return asyncio.run(planning.newest_offsets(self._options))
+        return asyncio.run(read_plan.newest_offsets(self._options))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        from pipelines.spark_source import planning
+        from pipelines.spark_source import read_plan
 
-        parts = asyncio.run(planning.between(self._options, start, end))
+        parts = asyncio.run(read_plan.between(self._options, start, end))
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":
@@ -91,7 +91,7 @@ def _read(
     options: ReadOptions, schema: StructType, partition: InputPartition | None
 ) -> "Iterator[pa.RecordBatch]":
     """On an executor. Spark asks for no partition at all where there is nothing to read."""
-    from pipelines.spark_source.planning import check_was_whole
+    from pipelines.spark_source.read_plan import check_was_whole
 
     if partition is None:
         return

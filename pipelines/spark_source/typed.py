@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from core_log.changes import Operation, TableChanges
 from core_log.column_history import ColumnHistory
-from core_log.errors import SchemaRefused
-from core_log.rows.stretches import Mask
-from core_log.table_schema import Column, TableSchema
-from pipelines.loops.split_reading import LogSplitReader
+from core_log.foundation.errors import SchemaRefused
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import Column, TableSchema
+from core_log.rows.arrow_buffers import Mask
+from pipelines.loops.deliver.split_reader import LogSplitReader
 from pipelines.spark_source.extent import client_settings
 from pipelines.spark_source.options import ReadOptions
 from sinks.evolution import holds

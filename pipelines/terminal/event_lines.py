@@ -6,14 +6,14 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from core_log.changes import Operation, TableChanges
-from core_log.errors import DecodeError, HeadwaterError
-from core_log.log import Log, TopicPartition
-from core_log.plain_records import PlainRecord
+from core_log.foundation.errors import DecodeError, HeadwaterError
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.records.record_codec import PlainRecord
 from core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
-from core_log.rows.codecs import codec_for
+from core_log.rows.codec_table import codec_for
+from pipelines.dead_letters.row_display import shown
 from pipelines.journal.schemas import SchemaReader
-from pipelines.letters.shown_rows import shown
 from pipelines.terminal.output import printable
 from pipelines.terminal.record_lines import line_of, record_line
 

@@ -1,6 +1,6 @@
 """The exit codes of every command, and which error ends in which."""
 
-from core_log.errors import (
+from core_log.foundation.errors import (
     BatchRejected,
     BeingReadAgain,
     ConfigError,

@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.errors import ConfigError, LogRejected
-from core_log.generation_names import first_of, named, number_of
+from core_log.foundation.errors import ConfigError, LogRejected
+from core_log.model.topic_generations import first_of, named, number_of
 from pipelines.terminal.table_names import find_table, split_target
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
-    from core_log.log import TopicPartition
+    from core_log.model.log import TopicPartition
     from pipelines.journal.generations import Generations
 
 
@@ -52,7 +52,7 @@ async def gone_on(
 ) -> Mapping["TopicPartition", int]:
     """Where a reader who has come to the end of a topic goes on in the next one, behind what was
     filled into that; nothing while there is none."""
-    from core_log.log import TopicPartition
+    from core_log.model.log import TopicPartition
 
     [topic] = {each.topic for each in positions}
     existing = {each.name for each in await log.topics.all()}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.endpoint import FILE_NAME, Endpoint
-from core_log.errors import ConfigError, DirectoryInUse, LogUnavailable
+from core_log.foundation.endpoint import FILE_NAME, Endpoint
+from core_log.foundation.errors import ConfigError, DirectoryInUse, LogUnavailable
 from pipelines.terminal.log_owner import find_owner, is_opened, read_owner
 from pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
     from core_log.embedded import EmbeddedLog
-    from core_log.settings import SecuritySettings
+    from core_log.foundation.settings import SecuritySettings
     from pipelines.running.owner_client import Owner
 
 DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
@@ -109,11 +109,11 @@ class LogAddress:
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
-        from core_log.importing import all_of_it_stays
+        from core_log.foundation.gc_freeze import all_of_it_stays
 
         with all_of_it_stays():
             from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
-            from core_log.settings import SecuritySettings
+            from core_log.foundation.settings import SecuritySettings
 
         address = self.find()
         security = self._security or SecuritySettings()

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.endpoint import Endpoint
-from core_log.errors import LogUnavailable
-from pipelines.file.loading import LoadedPipeline
+from core_log.foundation.endpoint import Endpoint
+from core_log.foundation.errors import LogUnavailable
+from pipelines.file.loader import LoadedPipeline
 from pipelines.running.log_clients import kafka_settings
 from pipelines.terminal.resting_log import PROPERTIES, take_or_find
 

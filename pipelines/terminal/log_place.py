@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
-    from core_log.settings import SecuritySettings
+    from core_log.foundation.settings import SecuritySettings
 
 
 class LogPlace(NamedTuple):
@@ -22,7 +22,7 @@ class LogPlace(NamedTuple):
 
 def place_in(path: Path) -> LogPlace:
     """Of one file, or of a directory of files that share a log."""
-    from pipelines.file.finding import files_at
+    from pipelines.file.pipeline_paths import files_at
 
     files = files_at(path)
     places = {_place_of(each): each for each in files}
@@ -36,7 +36,7 @@ def place_in(path: Path) -> LogPlace:
 
 
 def _place_of(path: Path) -> LogPlace:
-    from core_log.importing import all_of_it_stays
+    from core_log.foundation.gc_freeze import all_of_it_stays
 
     with all_of_it_stays():
         from config.document import MappingNode, read_document

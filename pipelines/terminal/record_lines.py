@@ -2,7 +2,7 @@
 
 import base64
 
-from core_log.plain_records import PlainRecord
+from core_log.records.record_codec import PlainRecord
 from pipelines.terminal.output import printable
 from pipelines.terminal.times import time_text
 

@@ -7,9 +7,9 @@ from pipelines.terminal.output import Output
 from pipelines.watching.quantities import duration_text
 
 if TYPE_CHECKING:
-    from pipelines.proving.moments import Ends
-    from pipelines.proving.replaying import Replaying
     from pipelines.reports import Report
+    from pipelines.time_travel.history.cut_points import Ends
+    from pipelines.time_travel.rebuild.replay import Replaying
 
 EVERY_S = 2.0
 
@@ -44,8 +44,8 @@ class RebuildProgress:
         self._changes = 0
 
     def __call__(self, report: "Report") -> None:
-        from pipelines.proving.replaying import Replaying
         from pipelines.reports import Moved, Stood
+        from pipelines.time_travel.rebuild.replay import Replaying
 
         if isinstance(report, Moved):
             self._changes += report.rows

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.errors import ConfigError, OffsetOutOfRange
-from core_log.log import Bounds, Offsets, TopicPartition
+from core_log.foundation.errors import ConfigError, OffsetOutOfRange
+from core_log.model.log import Bounds, Offsets, TopicPartition
 from pipelines.terminal.times import parse_time
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from threading import Lock, Thread
 
 import pyarrow as pa
 
-from core_log.changes import TableChanges
-from core_log.table_schema import TableSchema
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import TableSchema
 from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.transforms.by_schema import BySchema
 from pipelines.transforms.columns import Add, Cast, Rename
 from pipelines.transforms.expressions import Expressions
-from pipelines.transforms.filtering import Filter
 from pipelines.transforms.functions import Python, UserFunction
 from pipelines.transforms.routes import Routes
+from pipelines.transforms.row_filter import Filter
 from pipelines.transforms.rows import Step
 from pipelines.transforms.tables import RuleTables
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import TableChanges
 from core_log.column_history import missing_text, missing_value
-from core_log.errors import ConfigError
-from core_log.table_schema import Column, DroppedColumn, TableId, TableSchema
+from core_log.foundation.errors import ConfigError
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
 from pipelines.file.spec import PipelineHead, TransformRule
 from pipelines.transforms.by_schema import BySchema
 from pipelines.transforms.hidden_columns import check_hidden, hidden_columns

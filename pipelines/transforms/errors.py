@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 
-from core_log.changes import TableChanges
-from core_log.errors import ConfigError, HeadwaterError, TransformFailed, TransformRejected
-from core_log.table_schema import TableSchema
+from core_log.foundation.errors import (
+    ConfigError,
+    HeadwaterError,
+    TransformFailed,
+    TransformRejected,
+)
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import TableSchema
 
 
 def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -> HeadwaterError:

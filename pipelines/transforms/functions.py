@@ -11,10 +11,10 @@ from typing import Any, get_origin, get_type_hints
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import Operation, TableChanges
-from core_log.errors import ConfigError, DecodeError, TransformFailed
+from core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import Column, TableSchema
 from core_log.rows.column_types import type_text
-from core_log.table_schema import Column, TableSchema
 from pipelines.transforms.errors import rejection
 from pipelines.transforms.rows import failing_rows, is_operation, with_columns
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from pipelines.file.spec import TransformRule
 from pipelines.transforms.columns import parsed_type
 from pipelines.transforms.expressions import Expressions

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from core_log.changes import TableChanges
-from core_log.errors import ConfigError
-from core_log.patterns import Pattern
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.name_patterns import Pattern
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import Column, TableId, TableSchema
 from pipelines.file.spec import RouteRule
 
 REFERENCE = re.compile(r"\$(\$|\d+)")

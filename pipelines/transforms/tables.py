@@ -3,9 +3,9 @@
 import re
 from collections.abc import Collection, Iterable
 
-from core_log.errors import ConfigError
-from core_log.patterns import Patterns
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.table_schema import TableId, TableSchema
 from pipelines.file.spec import TransformRule
 
 WILD = re.compile(r"[*?/!\\]")

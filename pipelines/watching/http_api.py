@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.clock import Clock
-from core_log.importing import all_of_it_stays
-from core_log.log import Log
+from core_log.foundation.clock import Clock
+from core_log.foundation.gc_freeze import all_of_it_stays
+from core_log.model.log import Log
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
 

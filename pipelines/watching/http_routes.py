@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from core_log.errors import ConfigError, Cure, DirectoryInUse, Fenced, HeadwaterError
+from core_log.foundation.errors import ConfigError, Cure, DirectoryInUse, Fenced, HeadwaterError
 from pipelines.journal.control import RESTART, Wish, pause_wish, write_control
 from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
@@ -20,7 +20,7 @@ from pipelines.watching.http_api import Answering
 from pipelines.watching.http_guard import App, Receive, Scope, Send
 from pipelines.watching.log_ends import read_ends
 from pipelines.watching.metrics import exposition
-from pipelines.watching.unit_status import SOURCE
+from pipelines.watching.task_status import SOURCE
 
 logger = logging.getLogger(__name__)
 
@@ -176,8 +176,8 @@ class _Routes:
 
     async def row(self, request: Request) -> Response:
         """One key of a table, searched for from the end of its partition."""
-        from pipelines.proving.key_history import key_bytes, newest_change
-        from pipelines.proving.key_shown import change_facts, stored_schema
+        from pipelines.time_travel.history.key_history import key_bytes, newest_change
+        from pipelines.time_travel.history.key_lookup import change_facts, stored_schema
 
         pipeline = self._pipeline(request)
         stored = await stored_schema(self._to.log, pipeline, request.path_params["table"])

@@ -4,20 +4,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from core_log.changes import Positions
-from core_log.errors import HeadwaterError
-from core_log.log import Log, TopicPartition
-from core_log.table_failures import failures_named
-from core_log.table_schema import TableId
-from pipelines.proving.as_of import STREAM, order_of, written
-from pipelines.proving.standing import Told, told_below
-from pipelines.proving.subjects import subjects_of
+from core_log.foundation.errors import HeadwaterError
+from core_log.foundation.table_failures import failures_named
+from core_log.model.changes import Positions
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableId
 from pipelines.terminal.output import printable, table
 from pipelines.terminal.times import time_text
+from pipelines.time_travel.history.as_of import STREAM, order_of, written
+from pipelines.time_travel.history.target_positions import Told, told_below
+from pipelines.time_travel.verify.table_selection import subjects_of
 from sinks.sink import Stands, TableVersion, Versioned
 
 if TYPE_CHECKING:
-    from pipelines.file.loading import LoadedPipeline
+    from pipelines.file.loader import LoadedPipeline
 
 Facts = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from pipelines.reports import (
     Gauged,
     Known,

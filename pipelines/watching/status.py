@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from core_log.clock import Clock
-from core_log.log import TopicPartition
+from core_log.foundation.clock import Clock
+from core_log.model.log import TopicPartition
 from pipelines.reports import (
     VERIFY,
     Gauged,
@@ -18,7 +18,7 @@ from pipelines.reports import (
     Stood,
     Verified,
 )
-from pipelines.watching.unit_status import SOURCE, Json, TableStatus, UnitStatus
+from pipelines.watching.task_status import SOURCE, Json, TableStatus, UnitStatus
 
 SHAPE_VERSION = 1
 

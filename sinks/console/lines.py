@@ -5,8 +5,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import Operation, TableChanges
-from sinks import far_clocks, far_moments
+from core_log.model.changes import Operation, TableChanges
+from sinks import extreme_datetimes, extreme_times
 
 WORDS = pa.array([operation.name.lower() for operation in Operation])
 WORD_WIDTH = 8
@@ -82,15 +82,15 @@ def cell_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _quoted_column(_decimals(column))
     if pa.types.is_timestamp(kind):
-        written = far_moments.written(column)
+        written = extreme_datetimes.written(column)
         return _quoted_column(pc.replace_substring(written, " ", "T", max_replacements=1))
     if pa.types.is_date32(kind):
-        return _quoted_column(far_moments.written(column))
+        return _quoted_column(extreme_datetimes.written(column))
     if pa.types.is_time(kind):
-        return _quoted_column(far_clocks.written(column))
+        return _quoted_column(extreme_times.written(column))
     if pa.types.is_date(kind):
         return _quoted_column(column.cast(pa.string()))
-    return pa.array([_dumped(far_moments.plain(value)) for value in column], pa.string())
+    return pa.array([_dumped(extreme_datetimes.plain(value)) for value in column], pa.string())
 
 
 def _floats(column: pa.Array) -> pa.Array:

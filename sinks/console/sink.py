@@ -6,10 +6,10 @@ from typing import TextIO
 
 import pyarrow as pa
 
-from core_log.errors import SinkRejected
-from core_log.finding import Finding
-from core_log.patterns import Patterns
-from core_log.table_schema import TableSchema
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SinkRejected
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.table_schema import TableSchema
 from sinks.console.settings import ConsoleSettings
 from sinks.sink import SinkContext, Slice, Stands
 

@@ -6,17 +6,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.errors import RowsRejected, SinkRejected
-from core_log.rows.json_events import read_rows
-from core_log.rows.row_forms import RowForms
-from core_log.table_schema import Column, TableSchema
-from sinks.files.dividing import ADDED, OPERATION
+from core_log.foundation.errors import RowsRejected, SinkRejected
+from core_log.model.table_schema import Column, TableSchema
+from core_log.rows.converters.row import RowForms
+from core_log.rows.json.debezium_reader import read_rows
+from sinks.current_rows import StandingRows
 from sinks.files.formats import READABLE
 from sinks.files.manifest import Commit, Manifest
-from sinks.files.reading import rows_of
+from sinks.files.partition_split import ADDED, OPERATION
+from sinks.files.reader import rows_of
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.stores import Store
-from sinks.standing_rows import StandingRows
 
 COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
 """By the end of a file's name."""

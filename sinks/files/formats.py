@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from core_log.rows.json_text import join, object_pieces
-from core_log.rows.row_forms import RowForms
+from core_log.model.table_schema import TableSchema
+from core_log.rows.converters.row import RowForms
+from core_log.rows.json.writer import join, object_pieces
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import TableSchema
 from sinks.files.settings import FilesSinkSettings
 
 READABLE = WireSettings(value="flat-json", decimal="string", time="isostring")

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from core_log.errors import SinkRejected
-from core_log.log import TopicPartition
-from core_log.table_schema import TableId
+from core_log.foundation.errors import SinkRejected
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId
 from sinks.files.stores import OURS, Store
 from sinks.sink import Stand, Stands
 

@@ -4,8 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from core_log.foundation.settings import DurationMs, PatternText, SizeBytes, Texts, YamlSettings
 from core_log.s3.settings import S3Settings
-from core_log.settings import DurationMs, PatternText, SizeBytes, Texts, YamlSettings
 
 Compression = Literal["none", "gzip", "zstd", "snappy"]
 
@@ -38,7 +38,7 @@ class FilesSinkSettings(YamlSettings):
     says that they count, and up to which offset of which topic the target now stands. Where a
     second sink has created it first, this one ends. Intents and commits are small JSON objects
     under `_headwater/sinks/<pipeline>.<sink>/`; there is one commit per slice, so `commit_every`
-    decides how many there are and how large files get. `sinks.files.reading.table(path, "orders")`
+    decides how many there are and how large files get. `sinks.files.reader.table(path, "orders")`
     gives a table as it is committed, and `files(path, "orders")` the names of its files for other
     tools.
 

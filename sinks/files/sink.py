@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.errors import Fenced, HeadwaterError, SinkRejected
-from core_log.finding import Finding
-from core_log.table_failures import failures_named
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import Fenced, HeadwaterError, SinkRejected
+from core_log.foundation.table_failures import failures_named
+from core_log.model.table_schema import TableId, TableSchema
 from sinks.files.manifest import Commit, CommittedFile, Intent, Manifest
-from sinks.files.naming import table_directory
+from sinks.files.path_names import table_directory
 from sinks.files.settings import FilesSinkSettings
-from sinks.files.staging import Staged, Staging
+from sinks.files.staged_files import Staged, Staging
 from sinks.files.stores import OURS, Store, store_of
 from sinks.sink import Contents, SinkContext, Slice, Stands
 

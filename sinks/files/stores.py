@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from core_log.errors import SinkRejected, SinkUnavailable
+from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from core_log.s3.settings import S3Settings
 from core_log.storage.files import OsFiles
 

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from core_log.rows.settings import ValueFormat, WireSettings
-from core_log.settings import (
+from core_log.foundation.settings import (
     DurationMs,
     HostPorts,
     HttpAddress,
@@ -13,6 +12,7 @@ from core_log.settings import (
     SizeBytes,
     YamlSettings,
 )
+from core_log.rows.settings import ValueFormat, WireSettings
 
 
 class KafkaSinkSettings(YamlSettings):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from core_log.errors import RebuildNeeded
-from core_log.table_schema import Column, TableSchema
+from core_log.foundation.errors import RebuildNeeded
+from core_log.model.table_schema import Column, TableSchema
 from sinks.evolution import may_rename
 from sinks.held_columns import HeldColumns
 from sinks.spark.layout import REBUILD

@@ -12,12 +12,12 @@ from sinks.evolution import holds
 from sinks.sink import DELETED_AT, CarryOver
 from sinks.spark import parquet_files
 from sinks.spark.column_types import MOMENT
-from sinks.spark.kept_table import KeptTable
-from sinks.spark.keyspace import DataFile, assign, cells_of
+from sinks.spark.file_rewrite import Rewriting
+from sinks.spark.key_ranges import DataFile, assign, cells_of
+from sinks.spark.lake_table_writer import KeptTable
 from sinks.spark.layout import Layout
-from sinks.spark.reading_back import layout_of
-from sinks.spark.rewriting import Rewriting
 from sinks.spark.table import Change, TableState
+from sinks.spark.table_reader import layout_of
 
 ROWS_AT_ONCE = 500_000
 """Rows that are carried over in one commit of the copy."""

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks import far_clocks, far_moments
-from sinks.other_types import cast
+from sinks import extreme_datetimes, extreme_times
+from sinks.type_conversion import cast
 
 DIGITS_MAX = 38
 UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
@@ -104,9 +104,9 @@ def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_string(column.type) and pa.types.is_timestamp(kind):
-        return far_moments.read(column, pa.timestamp(kind.unit)).cast(kind)
+        return extreme_datetimes.read(column, pa.timestamp(kind.unit)).cast(kind)
     if pa.types.is_string(column.type) and pa.types.is_time(kind):
-        return far_clocks.read(column, kind)
+        return extreme_times.read(column, kind)
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
         children = [
             take_back(each, field.type) for each, field in zip(column.flatten(), kind, strict=True)

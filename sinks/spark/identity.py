@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from sinks.held_columns import HeldColumns
 from sinks.sink import Stand, Stands
 from sinks.spark.settings import Mode

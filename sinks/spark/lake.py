@@ -3,15 +3,15 @@
 import re
 from dataclasses import dataclass, field
 
-from core_log.errors import ConfigError
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.errors import ConfigError
+from core_log.model.table_schema import TableId, TableSchema
 from sinks.sink import SinkContext
-from sinks.spark.kept_table import KeptTable
-from sinks.spark.ledger import Entry, Ledger
-from sinks.spark.naming import directory_of, safe
-from sinks.spark.place import Place, place_of
+from sinks.spark.lake_table_writer import KeptTable
 from sinks.spark.settings import SparkSettings
+from sinks.spark.sink_state import Entry, Ledger
+from sinks.spark.storage_location import Place, place_of
 from sinks.spark.table import LakeTable
+from sinks.spark.table_directories import directory_of, safe
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import Operation, TableChanges
-from core_log.errors import RecordsRejected, SchemaRefused
-from core_log.log import TopicPartition
+from core_log.foundation.errors import RecordsRejected, SchemaRefused
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.rows.value_classes import scalar_class
-from core_log.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, steps
 from sinks.held_columns import HeldColumns
-from sinks.other_types import changed
 from sinks.sink import DELETED_AT
 from sinks.spark.column_types import MOMENT, lake_type, put
 from sinks.spark.settings import LakeTableSettings, Mode
+from sinks.type_conversion import changed
 
 OWN = "_headwater_"
 OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (

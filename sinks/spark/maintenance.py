@@ -5,13 +5,13 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 from sinks.sink import TableHealth
-from sinks.spark.kept_table import KeptTable
-from sinks.spark.keyspace import Cell, DataFile
+from sinks.spark.file_rewrite import Rewriting
+from sinks.spark.key_ranges import Cell, DataFile
 from sinks.spark.lake import Shadow
+from sinks.spark.lake_table_writer import KeptTable
 from sinks.spark.layout import OWN_COLUMNS, Layout
-from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
 from sinks.spark.table import Change, Overtaken, TableState
 

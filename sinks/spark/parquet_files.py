@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.column_history import missing_value
-from core_log.errors import SinkRejected
+from core_log.foundation.errors import SinkRejected
 from sinks.spark.column_types import put
-from sinks.spark.keyspace import (
+from sinks.spark.key_ranges import (
     DAY_US,
     FIRST_DAY,
     LAST_DAY,
@@ -21,7 +21,7 @@ from sinks.spark.keyspace import (
     within,
 )
 from sinks.spark.layout import OP, Layout
-from sinks.spark.place import Place
+from sinks.spark.storage_location import Place
 
 ENDING = ".parquet"
 ROW_GROUP_ROWS = 100_000

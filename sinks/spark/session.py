@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.errors import ConfigError, SinkUnavailable
-from core_log.finding import Finding
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,12 +19,19 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.errors import ConfigError, Cure, Fenced, HeadwaterError, SinkRejected, SinkUnavailable
-from core_log.finding import Finding
-from core_log.log import TopicPartition
-from core_log.table_failures import failure_of, failures_named
-from core_log.table_schema import TableId, TableSchema
-from sinks.aged_deletes import check_no_delete_was_missed
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import (
+    ConfigError,
+    Cure,
+    Fenced,
+    HeadwaterError,
+    SinkRejected,
+    SinkUnavailable,
+)
+from core_log.foundation.table_failures import failure_of, failures_named
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from sinks.expired_tombstones import check_no_delete_was_missed
 from sinks.sink import (
     CarryOver,
     Contents,
@@ -37,22 +44,22 @@ from sinks.sink import (
     TableVersion,
 )
 from sinks.spark.column_types import spark_type
+from sinks.spark.driver_plan import BadRecords
 from sinks.spark.job_group import PROGRESS, JobGroup
-from sinks.spark.kept_table import (
+from sinks.spark.lake import Lake, Shadow
+from sinks.spark.lake_table_writer import (
     ATTEMPTS_MAX,
     KeptTable,
     Stretch,
     check_stand,
     farthest,
 )
-from sinks.spark.lake import Lake, Shadow
 from sinks.spark.layout import OWN
-from sinks.spark.ledger import Entry, Passed, next_entry
 from sinks.spark.maintenance import health_of
-from sinks.spark.portions import Portion, Portions, of_topics
 from sinks.spark.settings import SparkSettings
-from sinks.spark.spark_work import BadRecords
+from sinks.spark.sink_state import Entry, Passed, next_entry
 from sinks.spark.table import TableState
+from sinks.spark.work_split import Portion, Portions, of_topics
 
 logger = logging.getLogger(__name__)
 progress = logging.getLogger(PROGRESS)
@@ -130,13 +137,13 @@ class SparkSink:
         return await in_thread(partial(self._drop_table, table, frozenset(topics)))
 
     async def shadow(self, recipe: Recipe) -> "SparkSink":
-        from sinks.spark.rebuilding import shadow_of
+        from sinks.spark.rebuild import shadow_of
 
         shadow = await in_thread(partial(shadow_of, self._lake, recipe))
         return SparkSink(self._settings, self._context, shadow=shadow)
 
     async def swap(self, table: TableId, carry_over: CarryOver | None = None) -> str:
-        from sinks.spark.rebuilding import swap
+        from sinks.spark.rebuild import swap
 
         return await in_thread(partial(swap, self._lake, table, carry_over))
 
@@ -144,7 +151,7 @@ class SparkSink:
     async def contents(
         self, schema: TableSchema, topics: Collection[str]
     ) -> AsyncIterator[Contents]:
-        from sinks.spark.reading_back import open_table
+        from sinks.spark.table_reader import open_table
 
         head = await in_thread(self._ledger.head)
         ignores = self._settings.of(str(schema.table)).deletes == "ignore"
@@ -161,7 +168,7 @@ class SparkSink:
         return await in_thread(partial(self._maintain, frozenset(tables)))
 
     async def versions(self, table: TableId, *, newest: int) -> Sequence[TableVersion]:
-        from sinks.spark.reading_back import versions_of
+        from sinks.spark.table_reader import versions_of
 
         return await in_thread(lambda: versions_of(self._lake.table(table), newest=newest))
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from core_log.log import TopicPartition
-from core_log.table_schema import TableId
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId
 from sinks.held_columns import HeldColumns
 from sinks.sink import Cut, Stand, Stands
-from sinks.spark.keyspace import DataFile
+from sinks.spark.key_ranges import DataFile
 from sinks.spark.settings import Mode
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.generation_names import is_later
-from core_log.table_schema import TableId, TableSchema
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.model.topic_generations import is_later
 from sinks.sink import DELETED_AT, DeletedRows, Stands
 from sinks.sql.dialects.dialect import Dialect, qualified, run
 from sinks.sql.failures import translated
-from sinks.sql.parsing import column_of
+from sinks.sql.result_values import column_of
 from sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, Layout
 
 if TYPE_CHECKING:

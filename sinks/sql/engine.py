@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.database_address import engine_at
-from core_log.database_refusals import refusal_of, refused
-from core_log.errors import SinkRejected, SinkUnavailable
+from core_log.foundation.database_errors import refusal_of, refused
+from core_log.foundation.database_url import engine_at
+from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from sinks.sql.dialects.dialect import Dialect
 from sinks.sql.failures import is_of_driver
 from sinks.sql.settings import SqlSettings

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from core_log.errors import HeadwaterError, SinkRejected, SinkUnavailable
-from core_log.table_failures import failure_of
+from core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
+from core_log.foundation.table_failures import failure_of
 from sinks.sql.dialects.dialect import Dialect, Problem
 
 COLUMN = re.compile(

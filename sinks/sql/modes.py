@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.changes import Operation
+from core_log.model.changes import Operation
 from sinks.fold import NONE, counting, soft_fold, versions
 from sinks.sink import DELETED_AT
-from sinks.sql.chunk import Chunk, moment_literal, times_of, with_columns
+from sinks.sql.change_buffer import Chunk, moment_literal, times_of, with_columns
 from sinks.sql.dialects.dialect import Dialect, Match, qualified, run
 from sinks.sql.settings import Mode
 from sinks.sql.tables import (

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from sinks import far_clocks, far_moments
+from sinks import extreme_datetimes, extreme_times
 
 WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 NAN = "NaN"
@@ -55,9 +55,9 @@ def _leaves(column: pa.Array) -> pa.Array:
     """As text where Python has not all values of the type."""
     kind = column.type
     if pa.types.is_time(kind):
-        return far_clocks.written(column)
+        return extreme_times.written(column)
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-        return far_moments.written(column)
+        return extreme_datetimes.written(column)
     return column.cast(pa.int64()) if pa.types.is_duration(kind) else column
 
 

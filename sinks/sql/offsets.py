@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 import sqlalchemy as sa
 
-from core_log.errors import Fenced
-from core_log.log import TopicPartition
-from core_log.table_schema import TableId
+from core_log.foundation.errors import Fenced
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId
 from sinks.sink import Stand, Stands
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from core_log.errors import SinkRejected
-from core_log.table_schema import TableId
+from core_log.foundation.errors import SinkRejected
+from core_log.model.table_schema import TableId
 from sinks.carry_over import warn_of_other_key, warn_of_other_types
 from sinks.evolution import holds
 from sinks.sink import DELETED_AT, CarryOver, Recipe
-from sinks.sql.chunk import moment_literal
+from sinks.sql.change_buffer import moment_literal
 from sinks.sql.dialects.dialect import qualified, run
 from sinks.sql.failures import translated
-from sinks.sql.mark import Mark
-from sinks.sql.naming import OLD, OWN, SHADOW, fit_columns
+from sinks.sql.identifiers import OLD, OWN, SHADOW, fit_columns
 from sinks.sql.offsets import TABLE
+from sinks.sql.ownership import Mark
 from sinks.sql.tables import Shadow
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from core_log.changes import TableChanges
-from core_log.errors import Fenced, SinkUnavailable
-from core_log.finding import Finding
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import Fenced, SinkUnavailable
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import TableId, TableSchema
 from sinks.sink import CarryOver, Contents, Recipe, SinkContext, Slice, Stands
-from sinks.sql.chunk import Chunk, Gathering
+from sinks.sql.change_buffer import Chunk, Gathering
 from sinks.sql.failures import ShapeFirst, TryAgain
 from sinks.sql.settings import SqlSettings
 from sinks.sql.tables import Shadow
@@ -66,12 +66,12 @@ class SqlSink:
                 return
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
-        from sinks.sql.looking import plan
+        from sinks.sql.preflight import plan
 
         return await self._ask(lambda target: plan(target, schemas))
 
     async def examine(self) -> Sequence[Finding]:
-        from sinks.sql.looking import examine
+        from sinks.sql.preflight import examine
 
         return await self._ask(examine)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import orjson
 import sqlalchemy as sa
 
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 from sinks.held_columns import HeldColumns
 
 if TYPE_CHECKING:

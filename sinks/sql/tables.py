@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from core_log.errors import RebuildNeeded, SchemaRefused, SinkRejected
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.foundation.errors import RebuildNeeded, SchemaRefused, SinkRejected
+from core_log.model.table_schema import Column, TableId, TableSchema
 from sinks.evolution import Action, Step, holds, may_rename, steps, toward
 from sinks.held_columns import HeldColumns
 from sinks.sink import DELETED_AT, SinkContext
 from sinks.sql.dialects.dialect import Dialect, qualified
-from sinks.sql.mark import Mark, origin_of
-from sinks.sql.naming import OWN, SHADOW, fit, fit_columns, fit_table
+from sinks.sql.identifiers import OWN, SHADOW, fit, fit_columns, fit_table
+from sinks.sql.ownership import Mark, origin_of
 from sinks.sql.settings import Mode, SqlSettings, TableSettings
 
 if TYPE_CHECKING:

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.changes import TableChanges
 from core_log.column_history import missing_value
-from core_log.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
-from core_log.generation_names import follow
-from core_log.log import TopicPartition
+from core_log.foundation.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.model.topic_generations import follow
 from core_log.rows.column_types import type_text
 from core_log.rows.value_classes import scalar_class
-from core_log.table_schema import TableId, TableSchema
-from sinks.other_types import changed
 from sinks.sink import SinkContext, Stand, Stands
 from sinks.sql import modes, offsets
-from sinks.sql.chunk import Chunk, chunk_of
+from sinks.sql.change_buffer import Chunk, chunk_of
 from sinks.sql.dialects.dialect import Dialect, Problem, qualified, run
 from sinks.sql.engine import connect_to, dialect_of, engine_of
 from sinks.sql.failures import Refused, ShapeFirst, is_of_driver, meaning, refused_by, translated
-from sinks.sql.naming import SHADOW
+from sinks.sql.identifiers import SHADOW
 from sinks.sql.offsets import Row, StoredOffsets
 from sinks.sql.settings import SqlSettings
 from sinks.sql.stored_columns import StoredColumns
 from sinks.sql.tables import OP, Layout, Shadow, Shaping, Tables, cannot_rekey
+from sinks.type_conversion import changed
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

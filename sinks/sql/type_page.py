@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from core_log.table_schema import Column
+from core_log.model.table_schema import Column
 from sinks.sql.dialects.dialect import Dialect
 from sinks.sql.dialects.mysql import MysqlDialect
 from sinks.sql.dialects.postgresql import PostgresqlDialect

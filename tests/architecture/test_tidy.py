@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel
 
-from core_log.settings import explanations_of
+from core_log.foundation.settings import explanations_of
 from tests.architecture.sources import (
     CODE,
     PRODUCT,
@@ -26,6 +26,8 @@ BANNED_MODULES = {"utils", "helpers", "common", "base", "misc", "manager", "type
 BANNED_NAME = re.compile(
     r"^_?(?:Abstract|Base)(?=[A-Z])|(?<=[a-z])(?:Base|Impl|Manager|Helper|Data|Info)$|^_?do_|_async$"
 )
+ENDS_IN_ING = {"string"}
+"""Nouns of the field that end so; all other modules that do are named after a verb."""
 NAMED_BY_KAFKA = "core_log/protocol/messages/"
 TYPE_MAPPING = re.compile(r"connectors/\w+/types\.py")
 
@@ -63,6 +65,14 @@ def test_names_say_what_a_thing_is() -> None:
 
     assert not [path for path in modules if not TYPE_MAPPING.fullmatch(path)]
     assert not [(path, name) for path, name in names if not path.startswith(NAMED_BY_KAFKA)]
+
+
+def test_a_module_is_named_by_a_noun() -> None:
+    stems = {path: PurePosixPath(path).stem for path in FILES}
+
+    assert not {
+        path for path, stem in stems.items() if stem.endswith("ing") and stem not in ENDS_IN_ING
+    }
 
 
 def test_a_module_opens_with_the_sentence_it_is_for() -> None:

@@ -11,16 +11,16 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from core_log.changes import TableChanges
-from core_log.errors import RegistryRejected
+from core_log.foundation.errors import RegistryRejected
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import Column
 from core_log.rows.codec import RowCodec
-from core_log.rows.codecs import codec_for
+from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import Column
 from tests.compat.apicurio_registry import demand_compatibility, running_apicurio
+from tests.core_log.rows.json.test_debezium_writer import POSTGRES, customers
+from tests.core_log.rows.json.test_round_trip import MODES, differing, table_of_extremes
 from tests.core_log.rows.tables import NOW_US, changes, table
-from tests.core_log.rows.test_envelope import POSTGRES, customers
-from tests.core_log.rows.test_json_round_trip import MODES, differing, table_of_extremes
 from tests.crash.pipeline_process import run_pipeline
 from tests.crash.test_a_killed_pipeline_ends_equal import rows_found, rows_of_truth
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from core_log.protocol import framing, message
+from core_log.protocol import frames, message
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages import alter_configs as replacing
 from core_log.protocol.messages import incremental_alter_configs as changing
@@ -281,9 +281,9 @@ class Node:
 
     def ask(self, request: Any) -> Any:
         version = request.versions[1]
-        self.socket.sendall(framing.encode_request(request, version, 1, "compat"))
+        self.socket.sendall(frames.encode_request(request, version, 1, "compat"))
         frame = memoryview(self._read(LENGTH.unpack(self._read(LENGTH.size))[0]))
-        _, position = framing.read_response_header(frame, request.api_key, version)
+        _, position = frames.read_response_header(frame, request.api_key, version)
         kind: type[Any] = message.response_type(type(request))
         return message.decode(kind, frame, version, position)
 

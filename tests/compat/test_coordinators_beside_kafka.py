@@ -10,7 +10,7 @@ import pytest
 
 from core_log.broker.broker import Broker
 from core_log.broker.coordination import TICK_S
-from core_log.protocol import framing, message
+from core_log.protocol import frames, message
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from core_log.protocol.messages.end_txn import EndTxnRequest
@@ -56,12 +56,12 @@ class Node:
     async def __call__(self, request: Any, version: int) -> Any:
         reader, writer = await asyncio.open_connection(self._host, int(self._port))
         try:
-            writer.write(framing.encode_request(request, version, 1, "test"))
+            writer.write(frames.encode_request(request, version, 1, "test"))
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             answer = memoryview(await reader.readexactly(size))
         finally:
             writer.close()
-        _, body = framing.read_response_header(answer, type(request).api_key, version)
+        _, body = frames.read_response_header(answer, type(request).api_key, version)
         return message.decode(message.response_type(type(request)), answer, version, body)
 
     async def prepare(self, name: str) -> None:

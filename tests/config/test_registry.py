@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.registry import known_types, load_type
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 
 GROUP = "headwater.sources"
 OURS = {
@@ -26,7 +26,7 @@ class Bare:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Another package that offers a source, as pip would leave it."""
     (tmp_path / "their_source.py").write_text(
-        "from core_log.settings import YamlSettings\n"
+        "from core_log.foundation.settings import YamlSettings\n"
         "class Theirs:\n    class Settings(YamlSettings): ...\n"
     )
     described = tmp_path / "theirs-1.0.dist-info"

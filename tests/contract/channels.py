@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core_log.client.connection import Channel, ConnectionLost, connect
-from core_log.client.link import Dial
-from core_log.protocol.framing import read_response_header
+from core_log.client.rpc import Dial
+from core_log.protocol.frames import read_response_header
 from core_log.protocol.message import decode, encode
 from core_log.protocol.messages.api_versions import ApiVersionsResponse
 

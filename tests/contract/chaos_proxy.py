@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from random import Random
 
 from core_log.client.connection import Channel, connect
-from core_log.client.link import Dial
+from core_log.client.rpc import Dial
 
 
 class ChaosProxy:

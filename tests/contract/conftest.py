@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.client.link import Dial
-from core_log.log import Log, TopicPartition
-from core_log.settings import BrokerSettings, TopicSettings
+from core_log.client.rpc import Dial
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import Log, TopicPartition
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.contract.foreign_topics import Cluster
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 from connectors.kafka.settings import KafkaSourceSettings
 from connectors.kafka.source import KafkaSource
 from connectors.source import Source
-from core_log import records
-from core_log.changes import TableChanges
 from core_log.client import KafkaLog
-from core_log.log import TopicPartition
-from core_log.record_headers import encode_headers
-from core_log.rows.codecs import codec_for
+from core_log.foundation.settings import TopicSettings
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.record_headers import encode_headers
+from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from core_log.settings import TopicSettings
-from sinks.kafka.outgoing import with_source
+from sinks.kafka.topic_writer import with_source
 from tests.contract.source_suite import After, context, iterate
 from tests.slices import schema_of
 
@@ -56,7 +56,7 @@ class Cluster:
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         keys, values = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
-        for batch in records.encode(
+        for batch in arrow_codec.encode(
             keys, values, timestamps_ms=NOW_MS, headers=encode_headers(headers)
         ):
             await self.log.append(TopicPartition(topic, partition), batch)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from core_log.errors import Fenced, RecordsRejected, SinkUnavailable
+from core_log.foundation.errors import Fenced, RecordsRejected, SinkUnavailable
 from sinks.sink import Sink, Stand
 from tests.slices import ScriptedTopic, failing, schema_of, together
 

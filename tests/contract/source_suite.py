@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.source import Estimating, Source, SourceContext, SourceReport
-from core_log.changes import ChangeBatch, Operation, Positions, TableChanges
-from core_log.clock import Clock
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.clock import Clock
+from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges
+from core_log.model.table_schema import TableId, TableSchema
 from tests.fakes import SimulatedClock
 
 RESUMED_MAX = 12

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from core_log.log import Bounds, Kept
+from core_log.model.log import Bounds, Kept
 from tests.contract.conftest import Ground
 from tests.contract.records import NOW_MS, batch_of
 

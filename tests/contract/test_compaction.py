@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from core_log.batch import Batch
-from core_log.log import Bounds, Isolation, TopicPartition
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
+from core_log.model.log import Bounds, Isolation, TopicPartition
+from core_log.records.batch_header import Batch
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
 from tests.contract.conftest import Ground
 from tests.contract.records import AT_ONCE, NOW_MS
 

@@ -9,13 +9,13 @@ from threading import Event
 
 import pytest
 
-from core_log.batch import BatchHeader
-from core_log.broker import committer
-from core_log.broker.running import RunningBroker
+from core_log.broker import group_commit
+from core_log.broker.lifecycle import RunningBroker
 from core_log.embedded import EmbeddedLog
-from core_log.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.plain_records import decode_batch, iterate_batches
-from core_log.settings import BrokerSettings, TopicSettings
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import decode_batch, iterate_batches
 from core_log.storage.files import Files
 from tests.contract.records import AT_ONCE, batch_of, read_to
 from tests.fakes import FaultyFiles, MemoryFiles
@@ -39,7 +39,7 @@ async def log_on(files: Files, seed: int = 0) -> AsyncIterator[EmbeddedLog]:
 @pytest.fixture(autouse=True)
 def never_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the loop would wait for a disk that has been quick and is held."""
-    monkeypatch.setattr(committer, "QUICK_S", 0.0)
+    monkeypatch.setattr(group_commit, "QUICK_S", 0.0)
 
 
 class SlowDisk:

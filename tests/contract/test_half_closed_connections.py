@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from core_log.protocol.framing import encode_request
+from core_log.protocol.frames import encode_request
 from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from core_log.protocol.messages.metadata import MetadataRequest
 from tests.contract.foreign_topics import Cluster

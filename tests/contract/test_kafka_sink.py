@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from core_log import records
 from core_log.client import KafkaLog
-from core_log.errors import Fenced, SinkUnavailable
-from core_log.log import FetchLimit, Isolation, TopicPartition
-from core_log.settings import BrokerSettings, TopicSettings
-from core_log.table_schema import TableId
-from sinks.kafka.outgoing import topic_name
+from core_log.foundation.errors import Fenced, SinkUnavailable
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import FetchLimit, Isolation, TopicPartition
+from core_log.model.table_schema import TableId
+from core_log.records import arrow_codec
 from sinks.kafka.settings import KafkaSinkSettings
 from sinks.kafka.sink import KafkaSink
+from sinks.kafka.topic_writer import topic_name
 from sinks.sink import SinkContext
 from tests.contract.conftest import connect_to
 from tests.contract.sink_suite import AUDIT, ORDERS, SinkContract
@@ -56,7 +56,7 @@ class KafkaBench:
                 for fetched in await self.log.fetch(
                     {partition: offset}, limit=FetchLimit(), isolation=Isolation.COMMITTED
                 ):
-                    columns = records.decode(fetched.data, from_offset=offset)
+                    columns = arrow_codec.decode(fetched.data, from_offset=offset)
                     values = [v and json.loads(v) for v in columns.values.to_pylist()]
                     found += zip(columns.keys.to_pylist(), values, strict=True)
                     offset = fetched.next_offset

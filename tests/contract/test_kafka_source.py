@@ -10,10 +10,10 @@ import pytest
 from connectors.kafka.settings import KafkaSourceSettings
 from connectors.kafka.source import KafkaSource
 from connectors.source import Remark, Source, SourceReport
-from core_log import records
-from core_log.batch import Batch
-from core_log.errors import LogRejected, PositionLost, SourceRejected, SourceUnavailable
-from core_log.log import TopicPartition
+from core_log.foundation.errors import LogRejected, PositionLost, SourceRejected, SourceUnavailable
+from core_log.model.log import TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.batch_header import Batch
 from core_log.rows.settings import WireSettings
 from tests.contract.foreign_topics import NOW_MS, PLAIN, TYPED, Cluster, read
 from tests.contract.source_suite import SourceSuite, context, flat, iterate
@@ -65,7 +65,7 @@ class TestKafkaSource(SourceSuite):
 async def test_what_is_not_committed_is_not_read(cluster: Cluster) -> None:
     topic = await cluster.topic("orders")
     writer = await cluster.log.writer(f"{cluster.prefix}-writer")
-    [batch] = records.encode(
+    [batch] = arrow_codec.encode(
         pa.array([None], pa.binary()), pa.array([b'{"id":1}'], pa.binary()), timestamps_ms=NOW_MS
     )
     with pytest.raises(ZeroDivisionError):
@@ -150,7 +150,7 @@ async def test_asked_for_what_is_there_it_ends_at_the_end(cluster: Cluster, form
     topic = await cluster.topic("orders", partitions=2)
     await cluster.append(topic, (None, b'{"id":1}'), (None, b'{"id":2}'))
     writer = await cluster.log.writer(f"{cluster.prefix}-writer")
-    [batch] = records.encode(
+    [batch] = arrow_codec.encode(
         pa.array([None], pa.binary()), pa.array([b'{"id":3}'], pa.binary()), timestamps_ms=NOW_MS
     )
     async with writer.transaction() as transaction:  # its marker is the last in the partition

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from core_log.broker.in_process import InProcessChannel
-from core_log.broker.running import RunningBroker
+from core_log.broker.lifecycle import RunningBroker
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.client.connection import Channel, ConnectionLost
-from core_log.errors import LogUnavailable
-from core_log.log import FetchLimit, Isolation, TopicPartition
-from core_log.settings import BrokerSettings, TopicSettings
+from core_log.foundation.errors import LogUnavailable
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import FetchLimit, Isolation, TopicPartition
 from tests.contract.records import batch_of, read_all, values_in
 from tests.fakes import MemoryFiles
 

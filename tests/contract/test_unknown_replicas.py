@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from core_log.broker.running import RunningBroker
+from core_log.broker.lifecycle import RunningBroker
+from core_log.foundation.settings import BrokerSettings
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.fetch import (
     FetchPartition,
@@ -18,7 +19,6 @@ from core_log.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from core_log.settings import BrokerSettings
 from tests.builders import START_MS, batch
 from tests.contract.foreign_topics import Cluster
 from tests.crash.wire import Wire

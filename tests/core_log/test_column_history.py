@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.changes import Operation, TableChanges
 from core_log.column_history import ColumnHistory, missing_text, missing_value, remembered
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import Column, TableId, TableSchema
 
 TABLE = TableId("public", "orders")
 NAMES = ("a", "b", "c", "d", "e")

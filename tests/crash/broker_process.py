@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.endpoint import FILE_NAME, decode_endpoint
-from core_log.errors import DecodeError
+from core_log.foundation.endpoint import FILE_NAME, decode_endpoint
+from core_log.foundation.errors import DecodeError
 from pipelines.terminal.exit_codes import TERMINATED
 from scripts.free_port import free_port
 from scripts.owned_process import start_owned

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 
 from core_log.client import KafkaLog
-from core_log.log import TopicPartition
-from core_log.record_headers import header_column
+from core_log.model.log import TopicPartition
+from core_log.records.record_headers import header_column
 from core_log.rows.codec import AT_HEADER
-from pipelines.file.loading import load
-from pipelines.journal.decided import read_decided
+from pipelines.file.loader import load
+from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.schemas import topics_of
 from pipelines.running.log_clients import kafka_settings
 from scripts.embedded_postgres import EmbeddedPostgres

@@ -19,9 +19,9 @@ PROCESSES.set_forkserver_preload(  # for all of a test run, as there is one serv
         "pipelines.cli",
         "pipelines.commands.run",
         "pipelines.running.run",
-        "core_log.broker.running",
-        "core_log.rows.codecs",
-        "connectors.postgres.reading",
+        "core_log.broker.lifecycle",
+        "core_log.rows.codec_table",
+        "connectors.postgres.session",
         "sqlalchemy",
         "duckdb",
     ]

@@ -9,8 +9,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.errors import HeadwaterError
-from core_log.log import TopicPartition
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.log import TopicPartition
 from tests.crash.idempotent_load import QUIET, SILENT
 from tests.crash.wire import Wire
 

@@ -106,8 +106,8 @@ class Plan:
 
 def watch_tasks(plan: Plan) -> None:
     """In a process whose children do the tasks of an executor."""
-    from pipelines.loops.split_reading import LogSplitReader
-    from sinks.spark.place import Place
+    from pipelines.loops.deliver.split_reader import LogSplitReader
+    from sinks.spark.storage_location import Place
 
     plan.know_executor(os.getppid())
     read, writing = LogSplitReader.read, Place.writing
@@ -130,7 +130,7 @@ def watch_tasks(plan: Plan) -> None:
 
 def watch_commits(place: Path) -> None:
     """In the process of the pipeline, before it runs."""
-    from sinks.spark.kept_table import KeptTable
+    from sinks.spark.lake_table_writer import KeptTable
 
     plan = Plan(place)
     os.environ[PLACE] = str(place)

@@ -23,7 +23,7 @@ LAKE_POINTS = (
 def watch_lake(fuse: Fuse) -> None:
     """Every file that a table gets, and every object that may be created only once."""
     from sinks.files.stores import LocalStore
-    from sinks.spark.place import Place
+    from sinks.spark.storage_location import Place
 
     create, writing = LocalStore.create, Place.writing
 

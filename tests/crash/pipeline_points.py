@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.source import Control, Source
-from core_log.batch import Batch
-from core_log.changes import ChangeBatch, Positions
-from core_log.finding import Finding
-from core_log.log import (
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.settings import TopicSettings
+from core_log.model.changes import ChangeBatch, Positions
+from core_log.model.log import (
     Bounds,
     Fetched,
     FetchLimit,
@@ -31,9 +31,9 @@ from core_log.log import (
     Transaction,
     Writer,
 )
-from core_log.settings import TopicSettings
+from core_log.model.table_schema import TableSchema
+from core_log.records.batch_header import Batch
 from core_log.storage.files import Bytes, File, Files
-from core_log.table_schema import TableSchema
 from pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
 from sinks.sink import Sink, Slice, Stands
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from core_log.protocol.messages.init_producer_id import InitProducerIdRequest

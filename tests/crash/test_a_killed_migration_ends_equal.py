@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from core_log.broker.running import RunningBroker
-from core_log.clock import SystemClock
+from core_log.broker.lifecycle import RunningBroker
 from core_log.embedded import EmbeddedLog
-from core_log.settings import BrokerSettings
-from pipelines.file.loading import load
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.settings import BrokerSettings
+from pipelines.file.loader import load
 from pipelines.journal.control import control_topic, desired
-from pipelines.running.agreeing import agree
 from pipelines.running.first_checks import checked_first
+from pipelines.running.migration_approval import agree
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
 from tests.crash.pipeline_process import PATIENCE_S, PROCESSES
-from tests.pipelines.test_migrating_pipeline import FIRST, Shop
-from tests.pipelines.test_rekeying_pipeline import KeyedShop
+from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
+from tests.pipelines.loops.migration.test_rekey_pipeline import KeyedShop
 
 POINTS = (
     Point("schema appended", 1, True),

@@ -11,12 +11,12 @@ import pytest
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
 from core_log.embedded import EmbeddedLog
-from core_log.log import TopicPartition
-from core_log.record_headers import header_column
+from core_log.foundation.settings import BrokerSettings
+from core_log.model.log import TopicPartition
+from core_log.records.record_headers import header_column
 from core_log.rows.codec import AT_HEADER
-from core_log.settings import BrokerSettings
-from pipelines.file.loading import load
-from pipelines.journal.decided import read_decided
+from pipelines.file.loader import load
+from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.schemas import topics_of
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 from tests.crash.pipeline_points import POINTS, Point

@@ -6,11 +6,9 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from core_log.batch import check_batch
-from core_log.plain_records import PlainRecord, decode_batch, decode_marker, iterate_batches
 from core_log.protocol import message
 from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.framing import encode_request, read_response_header
+from core_log.protocol.frames import encode_request, read_response_header
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -28,6 +26,8 @@ from core_log.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from core_log.records.batch_header import check_batch
+from core_log.records.record_codec import PlainRecord, decode_batch, decode_marker, iterate_batches
 
 LENGTH = Struct(">i")
 ANSWER_S_MAX = 120

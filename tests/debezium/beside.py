@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.databases import Guest
-from tests.debezium import capturing, histories, ours
+from tests.debezium import capture, histories, ours
 from tests.debezium.events import Told
 
 READINGS = {"strings": "strings"}
@@ -18,7 +18,7 @@ ENDING_S_MAX = 120
 def prepare(guest: Guest) -> None:
     guest.execute(
         *histories.setup(),
-        f"CREATE PUBLICATION {capturing.PUBLICATION} FOR ALL TABLES"
+        f"CREATE PUBLICATION {capture.PUBLICATION} FOR ALL TABLES"
         " WITH (publish_via_partition_root = true)",
     )
     guest.publish()
@@ -35,7 +35,7 @@ async def both(guest: Guest, directory: Path) -> tuple[dict[str, dict[str, Told]
             guest.execute(*histories.statements())
 
         files = await asyncio.to_thread(
-            capturing.capture, guest.owner, directory, capturing.MODES, history
+            capture.capture, guest.owner, directory, capture.MODES, history
         )
         return await _told(readings), files
 

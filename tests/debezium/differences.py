@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.debezium.comparing import MISSING, Difference
+from tests.debezium.comparison import MISSING, Difference
 from tests.debezium.events import Spelled
 from tests.debezium.ours import REJECTED
 

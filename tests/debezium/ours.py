@@ -11,17 +11,17 @@ import pyarrow as pa
 
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from core_log.changes import ChangeBatch, Operation, TableChanges
-from core_log.errors import RowsRejected
-from core_log.record_headers import header_column
+from core_log.foundation.errors import RowsRejected
+from core_log.model.changes import ChangeBatch, Operation, TableChanges
+from core_log.records.record_headers import header_column
 from core_log.rows.codec import RowCodec
-from core_log.rows.codecs import codec_for
-from core_log.rows.not_numbers import declared
+from core_log.rows.codec_table import codec_for
+from core_log.rows.decimal_nan import declared
 from core_log.rows.settings import WireSettings
-from pipelines.loops.encoding import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
-from pipelines.loops.topics import TopicRules
+from pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
+from pipelines.loops.ingest.table_topics import TopicRules
 from tests.connectors.postgres.stories import source_context
-from tests.debezium.capturing import PIPELINE
+from tests.debezium.capture import PIPELINE
 from tests.debezium.events import Event, Told, parsed
 
 WIRES: Mapping[str, Mapping[str, Any]] = {

@@ -8,8 +8,8 @@ import pytest
 
 from tests.databases import Guest
 from tests.debezium import beside
-from tests.debezium.capturing import MODES
-from tests.debezium.comparing import differences
+from tests.debezium.capture import MODES
+from tests.debezium.comparison import differences
 from tests.debezium.differences import PERMITTED, reason
 from tests.debezium.events import Told, keep_run, kept_run, read_run
 

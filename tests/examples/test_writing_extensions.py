@@ -15,7 +15,7 @@ import pytest
 from config.registry import load_type
 from connectors import SOURCES
 from connectors.source import Source
-from core_log.errors import Fenced, SinkUnavailable
+from core_log.foundation.errors import Fenced, SinkUnavailable
 from sinks import SINKS
 from sinks.sink import SinkContext, Stand
 from tests.contract.source_suite import SourceSuite, context

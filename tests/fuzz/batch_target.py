@@ -2,11 +2,11 @@
 
 from random import Random
 
-from core_log.compression import Compression
-from core_log.errors import HeadwaterError
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
-from core_log.records import decode
-from tests.fuzz.sealing import sealed
+from core_log.foundation.errors import HeadwaterError
+from core_log.records.arrow_codec import decode
+from core_log.records.compression import Compression
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from tests.fuzz.seal import sealed
 
 SEALED = 1
 

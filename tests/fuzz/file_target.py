@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.storage.log_config import LogConfig
 from tests.builders import DATA, Sequenced, append, open_log, sync, values_of
 from tests.fakes import MemoryFile, MemoryFiles

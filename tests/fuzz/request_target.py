@@ -8,20 +8,20 @@ from uuid import UUID
 from core_log.broker.broker import Broker
 from core_log.broker.connection import Answer, Reply
 from core_log.broker.server import Server
-from core_log.errors import HeadwaterError
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.foundation.errors import HeadwaterError
 from core_log.protocol import message
-from core_log.protocol.framing import FLEXIBLE_FROM, encode_request
+from core_log.protocol.frames import FLEXIBLE_FROM, encode_request
 from core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from core_log.records.record_codec import PlainRecord, encode_batch
 from core_log.replication import controller
 from tests.core_log.broker.in_memory import SERVED, started
 from tests.core_log.broker.test_every_version import REQUESTS, TOPIC
 from tests.fakes import MemoryFiles
-from tests.fuzz.sealing import sealed
+from tests.fuzz.seal import sealed
 
 APIS = list(SERVED.values())
 NOISE, APPEND = 255, 254

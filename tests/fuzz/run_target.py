@@ -8,7 +8,7 @@ from importlib import import_module
 import atheris
 
 ALLOCATED_BYTES_MAX = 64 << 20
-COMPILED = ["connectors.postgres.wal.fast"]  # its compiler reads what is written, not more
+COMPILED = ["connectors.postgres.wal.kernels_numba"]  # its compiler reads what is written, not more
 
 
 def guarded(target: Callable[[bytes], None]) -> Callable[[bytes], None]:

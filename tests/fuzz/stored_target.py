@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from core_log.endpoint import decode_endpoint
-from core_log.errors import HeadwaterError
+from core_log.foundation.endpoint import decode_endpoint
+from core_log.foundation.errors import HeadwaterError
 from core_log.groups import group_log, transaction_log
-from core_log.log import TopicPartition
-from core_log.plain_records import PlainRecord, decode_marker
+from core_log.model.log import TopicPartition
 from core_log.protocol import message
 from core_log.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
 from core_log.protocol.messages.group_records import decode_group_key
+from core_log.records.record_codec import PlainRecord, decode_marker
 from core_log.replication.metadata_records import decode_record
 from core_log.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from core_log.storage.producers import Producer

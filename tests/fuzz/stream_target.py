@@ -5,12 +5,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of
+from connectors.postgres.wal.kernel_selection import kernels_of
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.tuples import decode_tuples, tuples_of
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reading import Event, Inbox, events_of
+from tests.connectors.postgres.wal.reader import Event, Inbox, events_of
 from tests.connectors.postgres.wal.wire import KEPT, Transaction, table
 
 COPY, CUT = 1, 2

@@ -7,24 +7,24 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.source import Control
-from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.compression import Compression
-from core_log.errors import Fenced
-from core_log.finding import Finding
-from core_log.log import TopicPartition
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import Fenced
+from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import Column, TableId, TableSchema
+from core_log.records.compression import Compression
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import Column, TableId, TableSchema
 from pipelines.file.spec import StopAfter
 from pipelines.journal.control import Desired
 from pipelines.journal.generations import NONE, Generations
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver import Delivery, deliver
-from pipelines.loops.encoding import Encoder
-from pipelines.loops.ingest import IngestLimits, ingest
-from pipelines.loops.reading import SliceReader
-from pipelines.loops.set_aside import SetAsideRecords
-from pipelines.loops.slicing import SliceLimits, Slicer
-from pipelines.loops.topics import TopicRules
+from pipelines.loops.deliver.dead_letters import SetAsideRecords
+from pipelines.loops.deliver.deliver import Delivery, deliver
+from pipelines.loops.deliver.slice_reader import SliceReader
+from pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from pipelines.loops.ingest.encoder import Encoder
+from pipelines.loops.ingest.ingest import IngestLimits, ingest
+from pipelines.loops.ingest.table_topics import TopicRules
 from sinks.sink import Sink, Slice, SplitReader, Stand, Stands
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from connectors.source import SourceContext
-from core_log.settings import DurationMs, PatternTexts, SizeBytes, Texts, YamlSettings
-from core_log.table_schema import TableSchema
+from core_log.foundation.settings import DurationMs, PatternTexts, SizeBytes, Texts, YamlSettings
+from core_log.model.table_schema import TableSchema
 
 
 class SlotSettings(YamlSettings):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.mistakes import MistakesFound
-from pipelines.file.loading import LoadedPipeline, load
+from pipelines.file.loader import LoadedPipeline, load
 
 SMALLEST = """\
 pipeline: shop

@@ -11,8 +11,14 @@ from pathlib import Path
 import click
 import pytest
 
-from core_log import errors
-from core_log.errors import ConfigError, CorruptLog, DirectoryInUse, HeadwaterError, LogUnavailable
+from core_log.foundation import errors
+from core_log.foundation.errors import (
+    ConfigError,
+    CorruptLog,
+    DirectoryInUse,
+    HeadwaterError,
+    LogUnavailable,
+)
 from pipelines.cli import COMMANDS, check_config_is_ours, cli
 from pipelines.terminal import exit_codes
 from pipelines.terminal.output import Output, printable, table
@@ -211,7 +217,7 @@ def test_a_config_package_of_somebody_else_is_noticed(
 def test_run_starts_its_worker_before_it_loads_anything_heavy() -> None:
     program = (
         "import sys; sys.argv = ['headwater', 'run', 'no-such-directory/pipeline.yaml']\n"
-        "import pipelines.running.spawning as spawning\n"
+        "import pipelines.running.worker_spawn as spawning\n"
         "def spawn(**_): print(sorted(sys.modules)); sys.exit()\n"
         "spawning.spawn = spawn\n"
         "from pipelines.cli import main\n"

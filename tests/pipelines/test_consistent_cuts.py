@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 from pipelines.journal.control import Desired
-from pipelines.loops.build import run_unit
-from sinks.spark.cuts import TablesAt, tables_at
-from tests.pipelines.proving_world import World, tell
+from pipelines.loops.assembly import run_unit
+from sinks.spark.consistent_read import TablesAt, tables_at
+from tests.pipelines.time_travel.world import World, tell
 
 ORDERS = TableId("shop", "orders")
 PIPELINE = """

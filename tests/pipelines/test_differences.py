@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core_log.errors import ConfigError
-from core_log.settings import TopicSettings
-from pipelines.file.loading import LoadedPipeline, load
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.settings import TopicSettings
+from pipelines.file.loader import LoadedPipeline, load
 from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.build import make_source, topic_rules, wire_of
+from pipelines.loops.assembly import make_source, topic_rules, wire_of
 from pipelines.preview.plan import (
     Difference,
     before_log_of,

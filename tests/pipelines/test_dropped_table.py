@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.letters.letters import read_letters
+from pipelines.dead_letters.dead_letter import read_letters
 from pipelines.terminal import exit_codes
 from tests.databases import Guest
-from tests.pipelines.proving_world import World, tell
 from tests.pipelines.test_failed_tables import CAST, TABLES, make_tables, pipeline
-from tests.pipelines.test_verify import execute, rows
+from tests.pipelines.time_travel.verify.test_verify import execute, rows
+from tests.pipelines.time_travel.world import World, tell
 
 
 async def told(world: World) -> dict[str, Any]:

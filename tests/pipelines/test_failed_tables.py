@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from pipelines.journal.control import Desired
-from pipelines.loops.build import run_unit
-from pipelines.proving.verdicts import Sides
+from pipelines.loops.assembly import run_unit
 from pipelines.reports import State, StateChanged
-from tests.pipelines.proving_world import World, tell
-from tests.pipelines.test_verify import execute
+from pipelines.time_travel.verify.result import Sides
+from tests.pipelines.time_travel.verify.test_verify import execute
+from tests.pipelines.time_travel.world import World, tell
 
 SINKS = {
     "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
@@ -119,7 +119,7 @@ def test_a_damaged_file_of_one_table_is_its_outcome(tmp_path: Path, headwater: A
 def test_a_table_that_cannot_be_mended_keeps_no_other_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.proving.repairing.KEYS_MAX", 2)
+    monkeypatch.setattr("pipelines.time_travel.verify.repair_target.KEYS_MAX", 2)
 
     async def story(world: World) -> Any:
         make_tables(tmp_path / "source.db")

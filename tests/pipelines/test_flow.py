@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.changes import ChangeBatch, Positions, TableChanges
-from core_log.errors import PositionLost, SinkRejected, SinkUnavailable
-from core_log.log import FetchLimit, Isolation, Offsets, TopicPartition
-from core_log.table_schema import TableSchema
+from core_log.foundation.errors import PositionLost, SinkRejected, SinkUnavailable
+from core_log.model.changes import ChangeBatch, Positions, TableChanges
+from core_log.model.log import FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.model.table_schema import TableSchema
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver import deliver
-from pipelines.loops.ingest import HELD_MS_MAX
-from pipelines.loops.reading import SliceReader
+from pipelines.loops.deliver.deliver import deliver
+from pipelines.loops.deliver.slice_reader import SliceReader
+from pipelines.loops.ingest.ingest import HELD_MS_MAX
 from pipelines.reports import Known, Moved, State, StateChanged, Stood
 from sinks.sink import Heard, Slice, Stand, Stands, Truncate
 from tests.memory_log import Crash, Fuse, MemoryLog

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from core_log.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.table_schema import Column, TableId, TableSchema
-from pipelines.loops.deliver import deliver
+from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
+from core_log.model.table_schema import Column, TableId, TableSchema
+from pipelines.loops.deliver.deliver import deliver
 from sinks.sink import SinkContext
 from sinks.sql.settings import SqlSettings
 from sinks.sql.sink import SqlSink

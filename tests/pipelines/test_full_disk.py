@@ -8,12 +8,12 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from core_log import records
-from core_log.broker.running import RunningBroker
+from core_log.broker.lifecycle import RunningBroker
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.errors import LogUnavailable
-from core_log.log import TopicPartition
-from core_log.settings import BrokerSettings, TopicSettings
+from core_log.foundation.errors import LogUnavailable
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import TopicPartition
+from core_log.records import arrow_codec
 from core_log.storage.files import OsFiles
 from tests.fakes import FaultyFiles
 
@@ -34,7 +34,7 @@ async def test_a_disk_that_is_full_is_named_with_its_place_and_its_room_until_it
         settings, files=FaultyFiles(OsFiles(), fault), random=Random(1)
     )
     log = KafkaLog(KafkaSettings(bootstrap=[broker.endpoint]))
-    [batch] = records.encode(pa.array([b"k"]), pa.array([b"v"]), timestamps_ms=1)
+    [batch] = arrow_codec.encode(pa.array([b"k"]), pa.array([b"v"]), timestamps_ms=1)
     try:
         await log.ensure_topic(TopicSettings(name="orders"))
         await log.append(ORDERS, batch)

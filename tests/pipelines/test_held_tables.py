@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
-from core_log.errors import BeingReadAgain
-from core_log.settings import BrokerSettings
-from core_log.table_schema import TableId
-from pipelines.file.loading import load
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import BeingReadAgain
+from core_log.foundation.settings import BrokerSettings
+from core_log.model.table_schema import TableId
+from pipelines.file.loader import load
 from pipelines.journal.control import Desired
 from pipelines.loops.free_space import free_space
-from pipelines.loops.ingest import UNIT as SOURCE
-from pipelines.proving.cross_over import cross_over
-from pipelines.proving.rereads import check_not_reread
+from pipelines.loops.ingest.ingest import UNIT as SOURCE
 from pipelines.reports import Report, State, StateChanged
 from pipelines.running.first_checks import checked_first
+from pipelines.time_travel.rebuild.reread_check import check_not_reread
+from pipelines.time_travel.rebuild.schema_change import cross_over
 from tests.databases import Guest
 
 FILE = """

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from core_log.embedded import EmbeddedLog
-from core_log.errors import UnreadableBatch
-from core_log.plain_records import iterate_batches
+from core_log.foundation.errors import UnreadableBatch
+from core_log.foundation.settings import BrokerSettings
+from core_log.records.record_codec import iterate_batches
 from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from core_log.settings import BrokerSettings
 from pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
 from pipelines.terminal import exit_codes
-from tests.pipelines.proving_world import World, tell
 from tests.pipelines.test_failed_tables import make_tables, pipeline
-from tests.pipelines.test_verify import execute
+from tests.pipelines.time_travel.verify.test_verify import execute
+from tests.pipelines.time_travel.world import World, tell
 
 IN_A_RECORD = 66
 

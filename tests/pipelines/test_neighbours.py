@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.changes import TableChanges, joined
-from pipelines.loops.decoding import Decoded, neighbours
+from core_log.model.changes import TableChanges, joined
+from pipelines.loops.deliver.decoder import Decoded, neighbours
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from pipelines.journal.internal_topics import POSITIONS
 from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
-from tests.pipelines.running import PATIENCE_S, address_of, end, running, start_broker
+from tests.pipelines.run_process import PATIENCE_S, address_of, end, running, start_broker
 
 
 @pytest.fixture(scope="module")

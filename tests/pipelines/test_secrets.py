@@ -3,7 +3,7 @@
 import pytest
 
 from config.mistakes import MistakesFound
-from pipelines.file.loading import Checked, LoadedPipeline, check, load
+from pipelines.file.loader import Checked, LoadedPipeline, check, load
 from tests.pipelines.pipeline_files import CANARY, FURTHER_KEYS, SMALLEST, Write, mistakes, one
 
 

@@ -14,16 +14,15 @@ import pytest
 
 from core_log.client import KafkaLog
 from core_log.embedded import EmbeddedLog
-from core_log.endpoint import Endpoint, encode_endpoint
-from core_log.errors import LogUnavailable
-from core_log.settings import BrokerSettings
+from core_log.foundation.endpoint import Endpoint, encode_endpoint
+from core_log.foundation.errors import LogUnavailable
+from core_log.foundation.settings import BrokerSettings
 from core_log.storage.files import OsFiles
 from pipelines.terminal import exit_codes
 from pipelines.terminal.log_address import LogAddress
 from pipelines.terminal.log_owner import find_owner
 from pipelines.terminal.output import Output
-from tests.pipelines.running import ROOT, end, start
-from tests.pipelines.test_run_command import (
+from tests.pipelines.commands.test_run import (
     ENDLESS,
     FINITE,
     assert_equals_truth,
@@ -33,12 +32,13 @@ from tests.pipelines.test_run_command import (
     until_said,
     write,
 )
+from tests.pipelines.run_process import ROOT, end, start
 
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
 from core_log.embedded import EmbeddedLog
-from core_log.settings import BrokerSettings
+from core_log.foundation.settings import BrokerSettings
 
 async def hold():
     settings = BrokerSettings(data=Path(sys.argv[1]), listen="127.0.0.1:0")

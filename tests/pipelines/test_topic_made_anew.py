@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.clock import SystemClock
-from core_log.errors import PositionLost
-from pipelines.file.loading import LoadedPipeline, load
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import PositionLost
+from pipelines.file.loader import LoadedPipeline, load
 from pipelines.journal.control import Desired
-from pipelines.loops.build import run_unit
-from pipelines.proving.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
+from pipelines.loops.assembly import run_unit
+from pipelines.time_travel.rebuild.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
 from tests.served_log import ServedLog, served_log
 from tests.slices import COMMITTED_US, changes_of, schema_of
 

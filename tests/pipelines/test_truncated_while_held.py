@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from core_log.log import FetchLimit
+from core_log.model.log import FetchLimit
 from pipelines.journal.control import Desired
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver import deliver
+from pipelines.loops.deliver.deliver import deliver
 from tests.memory_log import Fuse
 from tests.pipelines.flow import PIPELINE, MemorySink, World, fold
 

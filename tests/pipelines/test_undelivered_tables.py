@@ -16,7 +16,7 @@ from pipelines.watching.status import StatusBoard
 from pipelines.watching.undelivered import Undelivered, undelivered, undelivered_lines
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.running import PATIENCE_S, start
+from tests.pipelines.run_process import PATIENCE_S, start
 
 FILES = """
 pipeline: {name}

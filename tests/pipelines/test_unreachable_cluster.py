@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.running import end, running
+from tests.pipelines.run_process import end, running
 
 PIPELINE = """
 pipeline: shop

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from core_log.batch import Batch
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.records.batch_header import Batch
 from pipelines.terminal import exit_codes
-from tests.core_log.test_unreadable_batch import other_inside
-from tests.pipelines.owning import owning
-from tests.pipelines.proving_world import World, tell
+from tests.core_log.records.test_unreadable_batch import other_inside
+from tests.pipelines.running.owner import owning
 from tests.pipelines.test_failed_tables import TABLES, make_tables, outcome_of, pipeline, run_told
-from tests.pipelines.test_verify import execute
+from tests.pipelines.time_travel.verify.test_verify import execute
+from tests.pipelines.time_travel.world import World, tell
 
 GZIP = 1
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from core_log.log import TopicPartition
-from pipelines.loops.build import make_sink
-from pipelines.proving.as_of import parse_as_of
-from pipelines.proving.commit_history import History
-from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
-from pipelines.proving.standing import Told
+from core_log.model.log import TopicPartition
+from pipelines.loops.assembly import make_sink
 from pipelines.terminal.times import time_text
+from pipelines.time_travel.history.as_of import parse_as_of
+from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.target_positions import Told
+from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
 from pipelines.watching.positions_view import (
     offsets_text,
     position_lines,
@@ -17,7 +17,7 @@ from pipelines.watching.positions_view import (
     versions_meant,
 )
 from sinks.sink import Stand
-from tests.pipelines.proving_world import World, tell
+from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
 pipeline: shop

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from core_log.errors import RecordsRejected
+from core_log.foundation.errors import RecordsRejected
 from core_log.rows.digests import digests_of
 from sinks.sink import Comparable, Sink
 from tests.slices import ScriptedTopic, schema_of

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from core_log.errors import SchemaRefused
-from core_log.table_schema import Column
+from core_log.foundation.errors import SchemaRefused
+from core_log.model.table_schema import Column
 from sinks.evolution import ACTIONS, Action, holds, steps
 from tests.slices import schema_of
 

@@ -9,9 +9,9 @@ from struct import Struct
 import numpy as np
 import psycopg
 
+from connectors.postgres.snapshot.copy_binary import Tuples, tuples_of
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.tuples import Tuples, tuples_of
-from core_log.errors import SourceUnavailable
+from core_log.foundation.errors import SourceUnavailable
 
 PIECE_BYTES = 2 << 20
 LOOK_MS = 200

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.hold import Hold
-from connectors.postgres.snapshot.leaves import Size
-from connectors.postgres.snapshot.ledger import Chunk, Leaf, Ledger, chunks_of, part_of
+from connectors.postgres.schema_history.table_definition import LOST_KEY
+from connectors.postgres.snapshot.chunk_planner import Size
+from connectors.postgres.snapshot.deduplication_window import Watch
+from connectors.postgres.snapshot.keyless_buffer import Hold
+from connectors.postgres.snapshot.progress import Chunk, Leaf, Ledger, chunks_of, part_of
 from connectors.postgres.snapshot.reread_estimate import RereadEstimate
 from connectors.postgres.snapshot.visibility import Snapshot
-from connectors.postgres.snapshot.window import Watch
-from connectors.postgres.table_form import LOST_KEY
 from connectors.source import Progress
-from core_log.changes import Positions
+from core_log.model.changes import Positions
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.postgres.connecting import Connection
-from connectors.postgres.snapshot.leaves import Size, sizes_of
+from connectors.postgres.server.connection import Connection
+from connectors.postgres.snapshot.chunk_planner import Size, sizes_of
 from connectors.source import FreeSpace
 
 if TYPE_CHECKING:

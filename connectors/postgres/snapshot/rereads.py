@@ -5,16 +5,16 @@ import logging
 from dataclasses import dataclass, field
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.lsn import lsn_text
+from connectors.postgres.server.lsn import lsn_text
 from connectors.postgres.snapshot.jobs import Job, Jobs
-from connectors.postgres.snapshot.ledger import Ledger
-from connectors.postgres.snapshot.outbox import Outbox
-from connectors.postgres.snapshot.reading import Reader
+from connectors.postgres.snapshot.pending_chunks import Outbox
+from connectors.postgres.snapshot.progress import Ledger
 from connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
 from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
-from core_log.changes import ChangeBatch, Phase, Replacement, source_times
-from core_log.client.together import let_go
-from core_log.table_schema import TableSchema
+from connectors.postgres.snapshot.row_mapper import Reader
+from core_log.client.gather import let_go
+from core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
+from core_log.model.table_schema import TableSchema
 
 logger = logging.getLogger(__name__)
 

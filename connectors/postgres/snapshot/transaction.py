@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.connecting import Connection, in_our_words, translated
-from connectors.postgres.heartbeat import PREFIX
-from connectors.postgres.lsn import parse_lsn
-from connectors.postgres.snapshot.reading import Moment
+from connectors.postgres.server.connection import Connection, in_our_words, translated
+from connectors.postgres.server.lsn import parse_lsn
+from connectors.postgres.slot.heartbeat import PREFIX
+from connectors.postgres.snapshot.row_mapper import Moment
 from connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, Snapshot
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 

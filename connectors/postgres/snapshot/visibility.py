@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.reading import UNAVAILABLE, Read, Reading
-from core_log.rows.stretches import Bytes, Mask, pieces_of, stretches
+from connectors.postgres.types.column_reader import UNAVAILABLE, Read, Reading
+from core_log.rows.arrow_buffers import Bytes, Mask, pieces_of, stretches
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
 """Items in arrays of which Debezium writes the bytes of its word, each as a number."""

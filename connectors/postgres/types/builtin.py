@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from connectors.postgres.types import moments, numbers
-from connectors.postgres.types.forms import ASKED, form_of
-from connectors.postgres.types.octets import bits_reading, bytes_reading
-from connectors.postgres.types.reading import Reading, text_reading
-from connectors.postgres.types.sent import OUTPUT, as_type
-from connectors.postgres.types.shapes import geometry_reading, point_reading, vector_reading
+from connectors.postgres.types import datetime, numeric
+from connectors.postgres.types.bytea import bits_reading, bytes_reading
+from connectors.postgres.types.column_reader import Reading, text_reading
+from connectors.postgres.types.copy_column import OUTPUT, as_type
+from connectors.postgres.types.copy_formats import ASKED, form_of
+from connectors.postgres.types.geometry import geometry_reading, point_reading, vector_reading
 
 OfModifier = Callable[[int], Reading]
 
@@ -47,13 +47,13 @@ CASTS: Mapping[str, pa.DataType] = {
     "float8": pa.float64(),
 }
 MADE: Mapping[str, OfModifier] = {
-    "bool": lambda _: numbers.boolean_reading(),
-    "numeric": numbers.numeric_reading,
-    "date": lambda _: moments.date_reading(),
-    "time": moments.time_reading,
-    "timetz": lambda _: moments.zoned_time_reading(),
-    "timestamp": moments.timestamp_reading,
-    "timestamptz": moments.zoned_timestamp_reading,
+    "bool": lambda _: numeric.boolean_reading(),
+    "numeric": numeric.numeric_reading,
+    "date": lambda _: datetime.date_reading(),
+    "time": datetime.time_reading,
+    "timetz": lambda _: datetime.zoned_time_reading(),
+    "timestamp": datetime.timestamp_reading,
+    "timestamptz": datetime.zoned_timestamp_reading,
     "bytea": lambda _: bytes_reading(),
     "bit": bits_reading,
     "varbit": bits_reading,
@@ -86,7 +86,7 @@ def _of_text(name: str, modifier: int) -> Reading | None:
     if name in TEXTS:
         return text_reading(TEXTS[name])
     if name in CASTS:
-        return numbers.cast_reading(CASTS[name])
+        return numeric.cast_reading(CASTS[name])
     return MADE[name](modifier) if name in MADE else None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connectors.postgres.wal.burst import Bytes, Int64s
+from connectors.postgres.wal.wal_batch import Bytes, Int64s
 
 Int32s = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]

@@ -6,22 +6,8 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.wal.burst import (
-    Burst,
-    Bytes,
-    Event,
-    Int64s,
-    Mask,
-    Message,
-    Relation,
-    RowChanges,
-    Transactions,
-    Truncated,
-)
-from connectors.postgres.wal.few import FEW_FRAMES, few_transactions, whole_of_few
 from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, Kernels, Spans
-from connectors.postgres.wal.relations import read_message, read_relation, read_truncate
-from connectors.postgres.wal.stretch import (
+from connectors.postgres.wal.message_columns import (
     BEGIN,
     COMMIT,
     FRAME_BYTES_MAX,
@@ -40,8 +26,22 @@ from connectors.postgres.wal.stretch import (
     Open,
     Stretch,
 )
-from connectors.postgres.wal.texts import all_values, places_of
-from core_log.errors import DecodeError
+from connectors.postgres.wal.rare_messages import read_message, read_relation, read_truncate
+from connectors.postgres.wal.small_batch_decoder import FEW_FRAMES, few_transactions, whole_of_few
+from connectors.postgres.wal.utf8 import all_values, places_of
+from connectors.postgres.wal.wal_batch import (
+    Burst,
+    Bytes,
+    Event,
+    Int64s,
+    Mask,
+    Message,
+    Relation,
+    RowChanges,
+    Transactions,
+    Truncated,
+)
+from core_log.foundation.errors import DecodeError
 
 _KEEPALIVE = Struct(">cIcqqB")
 """With its frame: where the server is, its clock, and whether it wants an answer."""

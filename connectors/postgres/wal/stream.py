@@ -7,23 +7,23 @@ from struct import Struct
 
 import numpy as np
 
-from connectors.postgres.connecting import Connection, has_no_encoding
-from connectors.postgres.types.moments import EPOCH_US
-from connectors.postgres.wal.burst import Burst, Bytes
-from connectors.postgres.wal.choosing import chosen_kernels
+from connectors.postgres.server.connection import Connection, has_no_encoding
+from connectors.postgres.types.datetime import EPOCH_US
+from connectors.postgres.wal.gather_delay import Pacing
+from connectors.postgres.wal.kernel_selection import chosen_kernels
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.line import Line, open_line
-from connectors.postgres.wal.pacing import Pacing
 from connectors.postgres.wal.pgoutput import Decoder
-from connectors.postgres.wal.starting import (
+from connectors.postgres.wal.start_replication import (
     TIMEOUT_MS_UNKNOWN,
     refusal,
     start_command,
     take_bytes_as_they_are,
     timeout_ms_of,
 )
-from core_log.clock import Clock
-from core_log.errors import HeadwaterError, SourceUnavailable
+from connectors.postgres.wal.transport import Line, open_line
+from connectors.postgres.wal.wal_batch import Burst, Bytes
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError, SourceUnavailable
 
 ANSWER_SECONDS = 0.01
 """Confirmations that come closer together leave as one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -7,7 +7,7 @@ done: brokers, whose settings are read when they start.
 from typing import TYPE_CHECKING
 
 from core_log.broker.administration import decided
-from core_log.broker.altering import each_altered
+from core_log.broker.config_updates import each_altered
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,

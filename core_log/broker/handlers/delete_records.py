@@ -8,9 +8,9 @@ compacted only. Deliberately not done: waiting for followers to follow, until th
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.error_code_table import code_of
 from core_log.broker.partition import bring_to_disk
-from core_log.broker.refusals import code_of
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -7,7 +7,7 @@ transaction (KIP-890). Deliberately not done: nothing.
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.groups.transaction_coordinator import ProducerAnswer
 from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from core_log.protocol.error_codes import ErrorCode

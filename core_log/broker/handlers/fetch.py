@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from core_log.broker.connection import Chunk, Reply
 from core_log.broker.dispatch import RequestContext, handles_raw
+from core_log.broker.fetch_partition import Line, read_line, refuse_stranger
 from core_log.broker.partition import Reach
-from core_log.broker.reading import Line, read_line, refuse_stranger
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.fetch_frames import (
     FetchFrame,

@@ -6,7 +6,7 @@ Deliberately not done: brokers, whose settings are read when they start, and the
 from typing import TYPE_CHECKING
 
 from core_log.broker.administration import decided
-from core_log.broker.altering import each_altered
+from core_log.broker.config_updates import each_altered
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.incremental_alter_configs import (

@@ -8,7 +8,7 @@ transactions in two phases (version 6, KIP-939), which Kafka too refuses unless 
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.groups.transaction_coordinator import NOBODY, ProducerAnswer
 from core_log.groups.transactions import ProducerIdentity
 from core_log.protocol.error_codes import ErrorCode

@@ -11,10 +11,10 @@ it.
 from typing import TYPE_CHECKING, NamedTuple
 
 from core_log.broker.dispatch import RequestContext, handles
+from core_log.broker.error_code_table import code_of
+from core_log.broker.fetch_partition import check_epoch
 from core_log.broker.partition import Partition, Reach, bring_to_disk
-from core_log.broker.reading import check_epoch
-from core_log.broker.refusals import code_of
-from core_log.errors import HeadwaterError
+from core_log.foundation.errors import HeadwaterError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
+from core_log.foundation.name_patterns import LENGTH_MAX
 from core_log.groups.transactions import StoredTransaction, TransactionState
-from core_log.patterns import LENGTH_MAX
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages import list_transactions as messages
 from core_log.protocol.messages.list_transactions import (

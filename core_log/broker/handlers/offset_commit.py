@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_commit
+from core_log.foundation.units import LARGEST
 from core_log.groups.group_coordinator import Committer
 from core_log.groups.offsets import CommittedOffset
-from core_log.log import TopicPartition
-from core_log.measures import LARGEST
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -6,7 +6,7 @@ Deliberately not done: nothing.
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,

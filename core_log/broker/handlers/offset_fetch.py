@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.broker.offset_requests import NamedTopic, find_topic
 from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,

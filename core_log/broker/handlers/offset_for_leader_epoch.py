@@ -6,7 +6,7 @@ Consumers ask it after a leader change to find out whether what they read still 
 from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.reading import check_epoch
+from core_log.broker.fetch_partition import check_epoch
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

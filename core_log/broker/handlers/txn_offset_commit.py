@@ -11,7 +11,8 @@ from core_log.broker.dispatch import RequestContext, handles
 from core_log.broker.offset_requests import find_topic, offsets_to_commit
 from core_log.groups.group_coordinator import Committer
 from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import ProducerStamp
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -20,7 +21,6 @@ from core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from core_log.replication.metadata import OFFSETS_TOPIC
-from core_log.state_log import ProducerStamp
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.errors import SchemaRefused
-from core_log.log import TopicPartition
+from core_log.foundation.errors import SchemaRefused
+from core_log.model.log import TopicPartition
 from sinks.sink import Cut, Stands
-from sinks.spark.keyspace import DAY_US, FIRST_DAY, LAST_DAY, Bound, DataFile, decimal_of
+from sinks.spark.key_ranges import DAY_US, FIRST_DAY, LAST_DAY, Bound, DataFile, decimal_of
 
 ENGINE = "headwater"
 PLAIN = {

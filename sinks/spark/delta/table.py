@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.errors import SinkRejected, SinkUnavailable
+from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from sinks.spark.delta import actions
 from sinks.spark.identity import continued, identity_in, properties_of
-from sinks.spark.keyspace import Bound, DataFile, bounds_in, has_ranges
+from sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
 from sinks.spark.parquet_files import ENDING
-from sinks.spark.place import Place
+from sinks.spark.storage_location import Place
 from sinks.spark.table import (
     Change,
     Creation,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.errors import SchemaRefused, SinkRejected, SinkUnavailable
+from core_log.foundation.errors import SchemaRefused, SinkRejected, SinkUnavailable
 from sinks.spark.iceberg.versions import forgotten, newest_first, said_of, version_of
 from sinks.spark.identity import PREFIX, continued, identity_in, properties_of
-from sinks.spark.keyspace import Bound, DataFile, bound_of, has_ranges
+from sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
 from sinks.spark.parquet_files import ENDING
-from sinks.spark.place import Place
+from sinks.spark.storage_location import Place
 from sinks.spark.table import (
     Change,
     Creation,

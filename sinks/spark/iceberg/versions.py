@@ -4,9 +4,9 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from sinks.spark.identity import PREFIX
-from sinks.spark.ledger import ENTRIES_KEPT
+from sinks.spark.sink_state import ENTRIES_KEPT
 from sinks.spark.table import Change, Version
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from core_log.log import Bounds, TopicPartition
+from core_log.model.log import Bounds, TopicPartition
 from sinks.sink import Stand, Stands
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.table_schema import Column, TableId
-from sinks.sql.mark import Mark
+from core_log.model.table_schema import Column, TableId
+from sinks.sql.ownership import Mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.table_schema import Column, TableId
-from sinks import far_clocks, far_moments
+from core_log.model.table_schema import Column, TableId
+from sinks import extreme_datetimes, extreme_times
+from sinks.sql.bind_values import text_of
 from sinks.sql.dialects.dialect import Fit, Found, Mask, Match, Problem, column_list, qualified
-from sinks.sql.mark import Mark, read_mark
-from sinks.sql.rendering import text_of
+from sinks.sql.ownership import Mark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -207,10 +207,12 @@ def _values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def _are_pythons(column: pa.Array) -> pa.BooleanArray:
     if pa.types.is_time(column.type):
-        return far_clocks.are_within(column)
-    if far_moments.are_near(column):
+        return extreme_times.are_within(column)
+    if extreme_datetimes.are_near(column):
         return pa.repeat(True, len(column))
-    return pa.array([far_moments.are_near(column.slice(row, 1)) for row in range(len(column))])
+    return pa.array(
+        [extreme_datetimes.are_near(column.slice(row, 1)) for row in range(len(column))]
+    )
 
 
 def _plain(column: pa.Array) -> pa.Array:

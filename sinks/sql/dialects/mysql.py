@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.table_schema import Column, TableId
+from core_log.model.table_schema import Column, TableId
+from sinks.sql.bind_values import statements, value_lists
 from sinks.sql.dialects.dialect import (
     Fit,
     Found,
@@ -18,8 +19,7 @@ from sinks.sql.dialects.dialect import (
     run,
     text_literal,
 )
-from sinks.sql.mark import Mark, read_mark
-from sinks.sql.rendering import statements, value_lists
+from sinks.sql.ownership import Mark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.table_schema import Column, TableId
+from core_log.model.table_schema import Column, TableId
+from sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
 from sinks.sql.dialects.dialect import (
     Fit,
     Found,
@@ -19,8 +20,7 @@ from sinks.sql.dialects.dialect import (
     run,
     text_literal,
 )
-from sinks.sql.mark import Mark, read_mark
-from sinks.sql.rendering import DOUBLE_DIGITS, sqlite_rows, sqlite_values
+from sinks.sql.ownership import Mark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -5,11 +5,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from connectors.files.looking import Look
-from connectors.files.places import place_of
-from connectors.files.portions import Origin
+from connectors.files.file_batch import Origin
+from connectors.files.scanner import Look
 from connectors.files.settings import FilesSettings
-from core_log.changes import ChangeBatch, Operation, Reject
+from connectors.files.storage_choice import place_of
+from core_log.model.changes import ChangeBatch, Operation, Reject
 
 LATER_MS = 60_000
 

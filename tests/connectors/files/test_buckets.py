@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from connectors.files.settings import FilesSettings
 from connectors.files.source import FilesSource
-from core_log.errors import SourceRejected, SourceUnavailable
+from core_log.foundation.errors import SourceRejected, SourceUnavailable
 from core_log.s3.settings import S3Settings
 from tests.connectors.files.looks import Reader
 from tests.contract.source_suite import context

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from connectors.files.line_parser import layout_of, line_count_of, sift
+from connectors.files.schema_inference import Shape
 from connectors.files.settings import FilesSettings
-from connectors.files.shapes import Shape
-from connectors.files.sifting import layout_of, line_count_of, sift
 from connectors.files.text_lines import TextLines
-from core_log.changes import Operation
-from core_log.table_schema import TableId
+from core_log.model.changes import Operation
+from core_log.model.table_schema import TableId
 from tests.connectors.files.looks import Reader
 
 CANARY = "canary-7f3a"

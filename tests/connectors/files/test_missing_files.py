@@ -9,7 +9,7 @@ import pytest
 from connectors.files.settings import FilesSettings
 from connectors.files.source import FilesSource
 from connectors.source import Remark, SourceContext, SourceReport
-from core_log.errors import SourceRejected
+from core_log.foundation.errors import SourceRejected
 from tests.fakes import SimulatedClock
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.files.settings import FilesSettings
 from connectors.files.source import FilesSource
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 from tests.connectors.files.test_contract import KINDS, ROWS
 from tests.contract.source_suite import context
 

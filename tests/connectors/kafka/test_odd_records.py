@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from connectors.kafka.debezium_events import DebeziumReader
+from connectors.kafka.decoded_rows import Decoded, TopicReader
 from connectors.kafka.json_records import JsonReader
-from connectors.kafka.portions import Decoded, TopicReader
 from connectors.kafka.settings import KafkaSourceSettings
-from core_log.record_headers import encode_headers
-from core_log.records import Columns
+from core_log.records.arrow_codec import Columns
+from core_log.records.record_headers import encode_headers
 
 GOOD = (b"2", b'{"id":2}')
 SETTINGS = KafkaSourceSettings(bootstrap=("127.0.0.1:1",), topics=("*",))

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.postgres.lsn import parse_lsn
+from connectors.postgres.server.lsn import parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.source import SourceContext, SourceReport
-from core_log.changes import ChangeBatch, Notices, Operation, TableChanges
-from core_log.clock import Clock, SystemClock
+from core_log.foundation.clock import Clock, SystemClock
+from core_log.model.changes import ChangeBatch, Notices, Operation, TableChanges
 from tests.databases import Guest
 
 LATE_S = 0.2

@@ -8,10 +8,10 @@ import pytest
 from connectors.postgres.ddl_rehearsal import rehearse
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import DdlOutcome
-from core_log.errors import ConfigError, HeadwaterError
-from tests.connectors.postgres.schema_change_lines import LINES, Line
+from core_log.foundation.errors import ConfigError, HeadwaterError
+from tests.connectors.postgres.schema_history.schema_change_lines import LINES, Line
+from tests.connectors.postgres.schema_history.test_read_again import CREATE
 from tests.connectors.postgres.stories import source_context
-from tests.connectors.postgres.test_read_again import CREATE
 from tests.databases import Guest
 
 

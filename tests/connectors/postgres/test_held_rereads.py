@@ -7,18 +7,23 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres import table_form
-from connectors.postgres.looking import connected, look
+from connectors.postgres.discovery import connected, look
+from connectors.postgres.schema_history import table_definition
+from connectors.postgres.schema_history.table_definition import TableForm, why_read_again
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from connectors.postgres.table_form import TableForm, why_read_again
 from connectors.source import Control, FreeSpace
-from core_log.changes import Phase, Replacement
-from core_log.errors import SourceRejected
-from core_log.table_schema import TableId
-from tests.connectors.postgres.snapshot.folding import Folded, in_table
+from core_log.foundation.errors import SourceRejected
+from core_log.model.changes import Phase, Replacement
+from core_log.model.table_schema import TableId
+from tests.connectors.postgres.schema_history.test_read_again import (
+    CREATE,
+    PARTITIONED,
+    PARTITIONS,
+    READ_AGAIN,
+)
+from tests.connectors.postgres.snapshot.table_log import Folded, in_table
 from tests.connectors.postgres.stories import source_context
-from tests.connectors.postgres.test_read_again import CREATE, PARTITIONED, PARTITIONS, READ_AGAIN
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 
@@ -158,7 +163,7 @@ async def form_of(guest: Guest) -> TableForm:
     settings = PostgresSettings.model_validate({"url": guest.owner, "tables": ["public.items"]})
     async with connected(settings) as connection:
         looked = await look(connection, settings, "shop")
-        return (await table_form.look(connection, looked.tables))[ITEMS]
+        return (await table_definition.look(connection, looked.tables))[ITEMS]
 
 
 async def test_an_edit_of_the_file_lets_a_held_table_go_on(guest: Guest) -> None:

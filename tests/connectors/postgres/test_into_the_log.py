@@ -12,16 +12,16 @@ from typing import Any
 import orjson
 import pytest
 
-from core_log import records
-from core_log.clock import SystemClock
 from core_log.embedded import EmbeddedLog
-from core_log.log import FetchLimit, Isolation, TopicPartition
-from core_log.record_headers import header_column, header_lists
-from core_log.records import Columns
-from core_log.settings import BrokerSettings, TopicSettings
-from pipelines.file.loading import LoadedPipeline, load
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import FetchLimit, Isolation, TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.arrow_codec import Columns
+from core_log.records.record_headers import header_column, header_lists
+from pipelines.file.loader import LoadedPipeline, load
 from pipelines.journal.control import Desired
-from pipelines.loops.build import run_unit
+from pipelines.loops.assembly import run_unit
 from pipelines.reports import Report
 from tests.databases import Guest
 
@@ -82,7 +82,7 @@ class Flow:
             )
             data += part.data
             offset = part.next_offset
-        return records.decode(bytes(data))
+        return arrow_codec.decode(bytes(data))
 
     async def compacted(self, *, keys: int) -> Columns:
         """Comes in its own time; the newest segment is never compacted."""

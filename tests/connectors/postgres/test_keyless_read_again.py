@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from core_log.embedded import EmbeddedLog
-from core_log.settings import BrokerSettings
-from pipelines.file.loading import load
+from core_log.foundation.settings import BrokerSettings
+from pipelines.file.loader import load
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import last_replacements
-from pipelines.loops.ingest import UNIT as SOURCE
+from pipelines.loops.ingest.ingest import UNIT as SOURCE
 from pipelines.reports import State
-from tests.connectors.postgres.test_cross_over import CREATE, FILE, Crossing
+from tests.connectors.postgres.schema_history.test_cross_over import CREATE, FILE, Crossing
 from tests.databases import Guest
 
 WHY = "the column c was added with values in the rows that were there"

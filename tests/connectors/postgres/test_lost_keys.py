@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.examining_position import examine_position
+from connectors.postgres.doctor.position import examine_position
+from connectors.postgres.publication.monitor import HELD
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from connectors.postgres.watching import HELD
 from connectors.source import Control, Remark, SourceReport
-from core_log.changes import Phase, Positions
 from core_log.embedded import EmbeddedLog
-from core_log.errors import BeingReadAgain, SourceRejected
-from core_log.settings import BrokerSettings
-from core_log.table_schema import TableId
-from pipelines.file.loading import load
+from core_log.foundation.errors import BeingReadAgain, SourceRejected
+from core_log.foundation.settings import BrokerSettings
+from core_log.model.changes import Phase, Positions
+from core_log.model.table_schema import TableId
+from pipelines.file.loader import load
 from pipelines.journal.schemas import topics_of
-from pipelines.loops.ingest import UNIT as SOURCE
-from pipelines.proving.rereads import check_not_reread
+from pipelines.loops.ingest.ingest import UNIT as SOURCE
 from pipelines.reports import State
-from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
+from pipelines.time_travel.rebuild.reread_check import check_not_reread
+from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
+from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import source_context
-from tests.connectors.postgres.test_cross_over import CREATE, Crossing
 from tests.databases import Guest
 
 FILE = """

@@ -2,11 +2,11 @@
 
 import pytest
 
-from connectors.postgres.snapshot.throttle import Throttle
-from core_log.changes import Phase
-from tests.connectors.postgres.snapshot.test_hours import BY_NIGHT, HOUR_MS, NOON_MS
+from connectors.snapshot.rate_limit import Throttle
+from core_log.model.changes import Phase
+from tests.connectors.postgres.schema_history.test_read_again import ROWS
 from tests.connectors.postgres.test_held_rereads import REWRITTEN, Source
-from tests.connectors.postgres.test_read_again import ROWS
+from tests.connectors.snapshot.test_time_window import BY_NIGHT, HOUR_MS, NOON_MS
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 

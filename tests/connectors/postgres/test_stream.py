@@ -7,10 +7,10 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.lsn import parse_lsn
-from connectors.postgres.snapshot.ledger import Ledger, part_of
-from core_log.changes import Operation, TableChanges
-from core_log.table_schema import TableId
+from connectors.postgres.server.lsn import parse_lsn
+from connectors.postgres.snapshot.progress import Ledger, part_of
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import TableId
 from tests.connectors.postgres.stories import Story, short, story
 from tests.databases import Guest
 

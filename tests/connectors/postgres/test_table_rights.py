@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.postgres.examining import examine
-from connectors.postgres.watching import REFUSED
+from connectors.postgres.doctor.doctor import examine
+from connectors.postgres.publication.monitor import REFUSED
 from connectors.source import Remark, SourceReport
-from core_log.errors import SourceRejected, SourceUnavailable
-from core_log.finding import Finding
-from tests.connectors.postgres.snapshot.folding import Folded, differing, until_equal
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from tests.connectors.postgres.publication.test_changed_publications import ending, settings_of
+from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import story
-from tests.connectors.postgres.test_changed_publications import ending, settings_of
 from tests.databases import GUEST, Guest
 
 BARE = "CREATE TABLE bare (id int PRIMARY KEY, note text)"

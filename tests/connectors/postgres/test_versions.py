@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.postgres.connecting import connect
-from connectors.postgres.examining import examine
-from core_log.errors import SourceRejected
+from connectors.postgres.doctor.doctor import examine
+from connectors.postgres.server.connection import connect
+from core_log.foundation.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, PostgresMissing, embedded_postgres
+from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.stories import events_of, story
-from tests.connectors.postgres.test_changed_publications import settings_of
 from tests.databases import Guest, guest_in
 
 TABLES = (

@@ -5,9 +5,9 @@ from contextlib import aclosing
 
 import psycopg
 
-from connectors.postgres.reading import SLOT
+from connectors.postgres.session import SLOT
 from connectors.source import Remark, SourceReport
-from tests.connectors.postgres.snapshot.folding import source_of
+from tests.connectors.postgres.snapshot.table_log import source_of
 from tests.databases import Guest
 
 

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from connectors.source import SourceContext, SourceReport
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.source import SqlSource
-from core_log.changes import ChangeBatch, Operation
-from core_log.database_address import engine_at
+from core_log.foundation.database_url import engine_at
+from core_log.model.changes import ChangeBatch, Operation
 from tests.fakes import SimulatedClock
 
 KINDS = ("sqlite", "postgresql", "mariadb")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.sql.columns import column_of
-from core_log.errors import SourceRejected
+from core_log.foundation.errors import SourceRejected
 
 
 @pytest.mark.parametrize("values", [[True, None, False], [1, None, 0], ["1", None, "0"]])

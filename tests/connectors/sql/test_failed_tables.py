@@ -13,8 +13,8 @@ import pytest
 from connectors.source import Remark, SourceReport
 from connectors.sql import spool
 from connectors.sql.source import REFUSED, SqlSource
-from core_log.errors import ConfigError, SourceRejected, SourceUnavailable
-from core_log.table_schema import TableSchema
+from core_log.foundation.errors import ConfigError, SourceRejected, SourceUnavailable
+from core_log.model.table_schema import TableSchema
 from tests.connectors.sql.shop import Rounds, Shop, one_round
 
 DAYS = {"sqlite": "'today'", "postgresql": "'infinity'", "mariadb": "'0000-00-00'"}

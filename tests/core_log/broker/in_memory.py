@@ -7,14 +7,14 @@ from typing import Any
 from core_log.broker.broker import Broker
 from core_log.broker.dispatch import RequestContext, load_handlers
 from core_log.broker.state_log import PartitionStateLog
-from core_log.clock import Clock
+from core_log.foundation.clock import Clock
+from core_log.foundation.settings import BrokerSettings
 from core_log.protocol import message
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core_log.settings import BrokerSettings
 from core_log.storage.files import Files
 from core_log.storage.store import Store
 from tests.fakes import SimulatedClock

@@ -10,12 +10,11 @@ from typing import TypeVar
 
 import pytest
 
-from core_log.batch import BatchHeader, seal
 from core_log.broker.broker import METADATA_ID
-from core_log.broker.running import RunningBroker
-from core_log.plain_records import encode_marker
+from core_log.broker.lifecycle import RunningBroker
+from core_log.foundation.settings import BrokerSettings
 from core_log.protocol.error_codes import ErrorCode as E
-from core_log.protocol.framing import encode_request
+from core_log.protocol.frames import encode_request
 from core_log.protocol.messages.api_versions import ApiVersionsRequest
 from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -24,7 +23,8 @@ from core_log.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.settings import BrokerSettings
+from core_log.records.batch_header import BatchHeader, seal
+from core_log.records.record_codec import encode_marker
 from tests.builders import Sequenced, batch
 from tests.contract.records import NOW_MS
 from tests.crash.wire import Wire

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core_log.embedded import EmbeddedLog
-from core_log.settings import BrokerSettings, TopicSettings
+from core_log.foundation.settings import BrokerSettings, TopicSettings
 
 
 def open_below(directory: Path) -> list[str]:

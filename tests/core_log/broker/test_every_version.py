@@ -9,10 +9,10 @@ import pytest_asyncio
 
 from core_log.broker.dispatch import load_handlers
 from core_log.broker.in_process import InProcessChannel
-from core_log.broker.running import RunningBroker
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.broker.lifecycle import RunningBroker
+from core_log.foundation.settings import BrokerSettings
 from core_log.protocol import message
-from core_log.protocol.framing import read_response_header, request_frame
+from core_log.protocol.frames import read_response_header, request_frame
 from core_log.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -42,7 +42,7 @@ from core_log.protocol.messages import (
     sync_group,
     txn_offset_commit,
 )
-from core_log.settings import BrokerSettings
+from core_log.records.record_codec import PlainRecord, encode_batch
 
 TOPIC = "orders"
 BATCH = memoryview(encode_batch([PlainRecord(b"k", b"v", timestamp_ms=1)]))

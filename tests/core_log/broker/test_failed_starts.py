@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.broker.running import RunningBroker
-from core_log.endpoint import FILE_NAME
-from core_log.settings import BrokerSettings
+from core_log.broker.lifecycle import RunningBroker
+from core_log.foundation.endpoint import FILE_NAME
+from core_log.foundation.settings import BrokerSettings
 from core_log.storage.files import OsFiles
 from scripts.free_port import free_port
 from tests.fakes import FaultyFiles

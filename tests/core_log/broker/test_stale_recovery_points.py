@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.broker import committer
+from core_log.broker import group_commit
 from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.builders import Sequenced, append
 from tests.core_log.broker.in_memory import ask, create, started
@@ -37,7 +37,7 @@ async def until(met: Callable[[], object]) -> None:
 async def test_a_topic_made_anew_is_promised_nothing_of_its_forerunner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(committer, "QUICK_S", 0.0)  # else the loop waits for what is held
+    monkeypatch.setattr(group_commit, "QUICK_S", 0.0)  # else the loop waits for what is held
     memory = MemoryFiles()
     files = FaultyFiles(memory)
     broker = await started(files)

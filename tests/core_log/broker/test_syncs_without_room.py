@@ -5,8 +5,8 @@ import errno
 import os
 from pathlib import Path
 
-from core_log.log import TopicPartition
-from core_log.settings import TopicSettings
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import TopicPartition
 from core_log.storage.files import OsFiles
 from tests.builders import Sequenced, append
 from tests.contract.records import NOW_MS, batch_of

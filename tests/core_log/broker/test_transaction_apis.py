@@ -7,7 +7,7 @@ import pytest
 
 from core_log.broker.broker import Broker
 from core_log.groups.transactions import ProducerIdentity
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from core_log.protocol.messages.add_partitions_to_txn import (

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from core_log.embedded import EmbeddedLog
-from core_log.log import TopicPartition
-from core_log.settings import BrokerSettings, TopicSettings
+from core_log.foundation.settings import BrokerSettings, TopicSettings
+from core_log.model.log import TopicPartition
 from tests.contract.records import batch_of
 
 ORDERS = TopicPartition("orders", 0)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.framing import encode_response, read_request_header, read_response_header
+from core_log.protocol.frames import encode_response, read_request_header, read_response_header
 from core_log.protocol.message import decode
 from core_log.protocol.messages.api_versions import (
     ApiVersion,

@@ -7,7 +7,7 @@ from typing import Any
 
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.client.connection import Channel, ConnectionLost
-from core_log.protocol.framing import encode_response, read_request_header
+from core_log.protocol.frames import encode_response, read_request_header
 from core_log.protocol.message import Request, decode
 from core_log.protocol.messages.api_versions import (
     ApiVersion,

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from core_log.batch import Batch
-from core_log.client import KafkaLog, retrying
+from core_log.client import KafkaLog, retry_policy
 from core_log.client.connection import Channel
-from core_log.client.opening import open_link
+from core_log.client.handshake import open_link
 from core_log.client.settings import KafkaSettings
-from core_log.errors import ConfigError, LogRejected, LogUnavailable
-from core_log.log import TopicPartition
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.api_versions import (
     ApiVersion,
@@ -29,6 +27,8 @@ from core_log.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from core_log.records.batch_header import Batch
+from core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import ScriptedCluster
 
 ORDERS = TopicPartition("orders", 0)
@@ -151,7 +151,7 @@ async def test_an_address_that_swallows_what_is_sent_holds_up_no_other() -> None
 async def test_a_cluster_that_goes_away_is_said_once_until_it_answers_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "SAID_S", 0.0)
+    monkeypatch.setattr(retry_policy, "SAID_S", 0.0)
     caplog.set_level(logging.INFO)
     cluster = ScriptedCluster()
     led_by(cluster, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from core_log.client.scram import Scram
-from core_log.errors import LogRejected
+from core_log.foundation.errors import LogRejected
 
 # The exchange that RFC 7677 shows.
 USER, PASSWORD, NONCE = "user", "pencil", "rOprNGfwEbeRWgbNEkqO"

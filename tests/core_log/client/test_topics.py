@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from core_log.errors import LogUnavailable
+from core_log.foundation.errors import LogUnavailable
+from core_log.foundation.settings import TopicSettings
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_topics import (
     CreatableTopicResult,
@@ -12,7 +13,6 @@ from core_log.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from core_log.protocol.messages.metadata import MetadataRequest
-from core_log.settings import TopicSettings
 from tests.core_log.client.scripted_cluster import ScriptedCluster
 
 ORDERS = TopicSettings(name="orders", partitions=1)

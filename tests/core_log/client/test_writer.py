@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from core_log.batch import Batch, BatchHeader
-from core_log.errors import Fenced, LogUnavailable
-from core_log.log import TopicPartition
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.foundation.errors import Fenced, LogUnavailable
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -27,6 +25,8 @@ from core_log.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from core_log.records.batch_header import Batch, BatchHeader
+from core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import NEVER, ScriptedCluster
 
 ORDERS = TopicPartition("orders", 0)

@@ -14,9 +14,9 @@ from core_log.groups.membership import (
     Syncing,
 )
 from core_log.groups.offsets import CommittedOffset
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import ProducerStamp
 from core_log.protocol.error_codes import ErrorCode
-from core_log.state_log import ProducerStamp
 from tests.core_log.groups.controlled_log import Groups
 
 SUBSCRIBED_TO_T = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from core_log.groups.group_coordinator import Committer
 from core_log.groups.offsets import CommittedOffset
-from core_log.log import TopicPartition
-from core_log.state_log import ProducerStamp
+from core_log.model.log import TopicPartition
+from core_log.model.state_log import ProducerStamp
 from tests.core_log.groups.controlled_log import Groups
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core_log.errors import StorageFailed
+from core_log.foundation.errors import StorageFailed
 from core_log.groups.transaction_coordinator import NOBODY
 from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from core_log.protocol.error_codes import ErrorCode

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from core_log.errors import InvalidProducerEpoch, StorageFailed
+from core_log.foundation.errors import InvalidProducerEpoch, StorageFailed
 from core_log.groups.transaction_coordinator import TransactionCoordinator
 from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.simulated_world import World
 

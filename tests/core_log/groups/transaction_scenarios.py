@@ -14,7 +14,7 @@ from core_log.groups.transactions import (
     Transaction,
     Verdict,
 )
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.scenario_text import play, words_and_options
 

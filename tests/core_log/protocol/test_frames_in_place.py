@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.protocol.fetch_frames import FetchLine, FetchPart, read_fetch, write_fetch_answer
-from core_log.protocol.framing import encode_request, read_request_header, read_response_header
+from core_log.protocol.frames import encode_request, read_request_header, read_response_header
 from core_log.protocol.message import decode
 from core_log.protocol.messages.fetch import (
     FetchPartition,

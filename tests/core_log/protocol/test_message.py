@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.protocol.codec import UnsupportedByVersion
 from core_log.protocol.message import decode, encode, response_type
 from core_log.protocol.messages.fetch import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.protocol.primitives import (
     COMPACT,
     LONG,

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from core_log.protocol.fields import Field, Number, fields_of
-from core_log.protocol.framing import FLEXIBLE_FROM
+from core_log.protocol.frames import FLEXIBLE_FROM
 from core_log.protocol.message import NEVER, response_type
 from core_log.protocol.primitives import ZERO_UUID
 from tests.core_log.protocol.kafka_python import field_name, request_schemas, schema

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.protocol.message import decode_record, encode_record
 from core_log.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from core_log.protocol.messages.control_records import (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from core_log.errors import CorruptLog
+from core_log.foundation.errors import CorruptLog
 from core_log.replication.replica import EpochEnd, Follower, InSyncProposal, Leader
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
-from core_log.errors import OffsetOutOfRange
+from core_log.foundation.errors import OffsetOutOfRange
 from core_log.replication.replica import EpochEnd, Follower, Leader, find_divergence
 from core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles

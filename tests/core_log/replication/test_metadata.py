@@ -18,7 +18,7 @@ from hypothesis.strategies import (
     uuids,
 )
 
-from core_log.errors import CorruptLog, DecodeError
+from core_log.foundation.errors import CorruptLog, DecodeError
 from core_log.replication.decisions import ConfigChange, MorePartitions, NewTopic, TopicReference
 from core_log.replication.decisions import Operation as Op
 from core_log.replication.metadata import MetadataImage

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from core_log.batch import BatchHeader
-from core_log.errors import CorruptLog, StorageFailed
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch, iterate_batches
+from core_log.foundation.errors import CorruptLog, StorageFailed
+from core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.replication import metadata_log
 from core_log.replication.controller import Controller
 from core_log.replication.decisions import Decision, NewTopic, Refused
@@ -24,7 +25,6 @@ from core_log.replication.snapshots import (
     encode_snapshot,
 )
 from core_log.replication.topic_config import TopicConfigs
-from core_log.state_log import ProducerStamp, StoredBatch, StoredRecord
 from tests.fakes import MemoryFiles
 
 DIRECTORY = Path("/data/log/__cluster_metadata-0")

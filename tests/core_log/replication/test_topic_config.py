@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, text
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.config_keys import LONG_MAX, ConfigSource
 from core_log.replication.decisions import ConfigChange, Operation, Refused

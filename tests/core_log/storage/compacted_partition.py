@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from core_log.batch import HEADER_BYTES, BatchHeader
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch, encode_marker
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, encode_marker
 from core_log.storage.aborted import AbortedIndex, AbortedTransaction
-from core_log.storage.cleaning import SegmentFacts
+from core_log.storage.cleanable_range import SegmentFacts
 from core_log.storage.compaction import CompactionRequest, CompactionResult, LastRecord
 from core_log.storage.compaction_worker import Compaction
 from core_log.storage.key_digests import KeyDigests

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.storage.checkpoints import (
     SECTOR_BYTES,
     Checkpoints,

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.plain_records import PlainRecord
+from core_log.records.record_codec import PlainRecord
 from core_log.storage.verification import Promise, Tally, verify_partition
 from tests.core_log.storage.compacted_partition import (
     DIRECTORY,

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from core_log.batch import BatchHeader
-from core_log.plain_records import PlainRecord, decode_batch, encode_batch
-from core_log.storage.cleaning import SegmentFacts, cleanable
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from core_log.storage.cleanable_range import SegmentFacts, cleanable
 from core_log.storage.compaction import CompactionRequest
 from core_log.storage.compaction_worker import Compaction
 from core_log.storage.files import Files

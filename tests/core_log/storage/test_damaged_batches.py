@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.batch import BatchHeader
-from core_log.plain_records import decode_batch, iterate_batches
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import decode_batch, iterate_batches
 from core_log.storage.damaged_batches import Emptied, empty_damaged
 from core_log.storage.files import OsFiles
 from core_log.storage.verification import Promise
@@ -73,7 +73,7 @@ def test_wherever_a_batch_is_damaged_all_others_stay(
 def test_what_is_not_as_its_head_says_is_emptied_though_its_checksum_holds(
     partition: Partition,
 ) -> None:
-    from tests.core_log.test_unreadable_batch import other_inside
+    from tests.core_log.records.test_unreadable_batch import other_inside
 
     inside = bytearray(other_inside(20, 1))
     header = BatchHeader.read(inside)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core_log.errors import ConfigError, HeadwaterError
+from core_log.foundation.errors import ConfigError, HeadwaterError
 from core_log.storage.checkpoints import LOG_STARTS
 from core_log.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from core_log.storage.log_config import LogConfig

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.errors import CorruptBatch
+from core_log.foundation.errors import CorruptBatch
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
 from core_log.storage.producers import DuplicateBatch

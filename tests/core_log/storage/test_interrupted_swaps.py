@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.errors import StorageFailed
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.foundation.errors import StorageFailed
+from core_log.records.record_codec import PlainRecord, encode_batch
 from core_log.storage.files import Files
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.batch import BatchHeader
-from core_log.errors import OffsetOutOfRange, StorageFailed
+from core_log.foundation.errors import OffsetOutOfRange, StorageFailed
+from core_log.records.batch_header import BatchHeader
 from core_log.storage.log_config import LogConfig
 from tests.builders import append, open_log, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles

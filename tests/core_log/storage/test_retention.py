@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core_log.errors import OffsetOutOfRange
+from core_log.foundation.errors import OffsetOutOfRange
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
 from tests.builders import DATA, append, open_log, sync, values_of

@@ -7,7 +7,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.errors import DecodeError
+from core_log.foundation.errors import DecodeError
 from core_log.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from core_log.storage.producers import DuplicateBatch
 from tests.builders import DATA, Sequenced, append, open_log, sync

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from core_log.errors import ConfigError, CorruptLog, DirectoryInUse
-from core_log.log import TopicPartition
+from core_log.foundation.errors import ConfigError, CorruptLog, DirectoryInUse
+from core_log.model.log import TopicPartition
 from core_log.storage.log_config import LogConfig
 from core_log.storage.properties import decode_uuid, read_topic_id
 from core_log.storage.store import Store

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.errors import StorageFailed
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.foundation.errors import StorageFailed
+from core_log.records.record_codec import PlainRecord, encode_batch
 from core_log.storage.cleaned_segment import CleanedSegment
 from core_log.storage.files import Files
 from core_log.storage.log_config import LogConfig

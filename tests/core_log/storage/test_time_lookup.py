@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.batch import BatchHeader
-from core_log.plain_records import PlainRecord, encode_batch
+from core_log.records.batch_header import BatchHeader
+from core_log.records.record_codec import PlainRecord, encode_batch
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog
 from tests.builders import append, open_log

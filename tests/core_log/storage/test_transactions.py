@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.batch import BatchHeader, stamp_append_time
-from core_log.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence
-from core_log.plain_records import decode_batch, decode_marker
+from core_log.foundation.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence
+from core_log.records.batch_header import BatchHeader, stamp_append_time
+from core_log.records.record_codec import decode_batch, decode_marker
 from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.log_config import LogConfig
 from core_log.storage.partition_log import PartitionLog

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from pipelines.file.spec import TransformRule
-from pipelines.loops.split_reading import LogSplitReader
+from pipelines.loops.deliver.split_reader import LogSplitReader
 from sinks.spark.columns import map_arrow
 from sinks.spark.reader.splits import Split
 from sinks.spark.session import SessionChoices, close_session, open_session

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from core_log.table_schema import Column, TableId, TableSchema
-from pipelines.spark_source import planning
+from core_log.model.table_schema import Column, TableId, TableSchema
+from pipelines.spark_source import read_plan
 from pipelines.spark_source.options import ReadOptions, read_options
 from pipelines.spark_source.typed import typed_batches
 from tests.served_log import ServedLog, served_log
@@ -39,7 +39,7 @@ def options_of(served: ServedLog) -> ReadOptions:
 
 
 def read(options: ReadOptions, schema: StructType) -> list[dict[str, Any]]:
-    parts = asyncio.run(planning.batch(options))
+    parts = asyncio.run(read_plan.batch(options))
     return [
         row["after"]
         for part in parts
@@ -53,7 +53,7 @@ def test_older_changes_have_the_columns_of_now(served: ServedLog) -> None:
     served.write([changes_of(AFTER, ("c", {"id": 2, "b": "two", "n": 8}))])
     options = options_of(served)
 
-    found = read(options, asyncio.run(planning.columns(options)))
+    found = read(options, asyncio.run(read_plan.columns(options)))
 
     assert found == [
         {"id": 1, "b": "one", "n": 7, "gone": "x"},
@@ -64,7 +64,7 @@ def test_older_changes_have_the_columns_of_now(served: ServedLog) -> None:
 def test_a_query_that_was_begun_before_a_rename_goes_on(served: ServedLog) -> None:
     served.write([changes_of(BEFORE, ("c", {"id": 1, "a": "one", "gone": "x"}))])
     options = options_of(served)
-    schema = asyncio.run(planning.columns(options))
+    schema = asyncio.run(read_plan.columns(options))
     served.write([changes_of(AFTER, ("c", {"id": 2, "b": "two", "n": 8}))])
 
     assert read(options, schema) == [

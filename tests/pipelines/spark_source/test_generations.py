@@ -8,19 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.clock import SystemClock
-from core_log.compression import Compression
-from core_log.errors import PositionLost
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import PositionLost
+from core_log.foundation.settings import TopicSettings
+from core_log.records.compression import Compression
 from core_log.rows.settings import WireSettings
-from core_log.settings import TopicSettings
 from pipelines.journal.generations import Generations
 from pipelines.journal.positions import load_positions
-from pipelines.loops.migrating import Move, Rules, migrate
-from pipelines.spark_source import planning
+from pipelines.loops.migration.migrate import Move, Rules, migrate
+from pipelines.spark_source import read_plan
 from pipelines.spark_source.options import ReadOptions, read_options
 from pipelines.spark_source.raw import raw_batches
 from pipelines.spark_source.typed import typed_batches
-from tests.pipelines.migrations import Nothing
+from tests.pipelines.loops.migration.migrations import Nothing
 from tests.served_log import PIPELINE, ServedLog, served_log
 from tests.slices import changes_of, schema_of
 
@@ -57,12 +57,12 @@ def options_of(served: ServedLog, **given: str) -> ReadOptions:
 
 
 def newest(options: ReadOptions) -> dict[str, Any]:
-    return asyncio.run(planning.newest_offsets(options))
+    return asyncio.run(read_plan.newest_offsets(options))
 
 
-def read(options: ReadOptions, parts: list[planning.Part]) -> list[tuple[str, int]]:
+def read(options: ReadOptions, parts: list[read_plan.Part]) -> list[tuple[str, int]]:
     """The topic and the key of every change."""
-    schema = asyncio.run(planning.columns(options))
+    schema = asyncio.run(read_plan.columns(options))
     return sorted(
         (row["topic"].removeprefix(TOPIC), row["after"]["id"])
         for part in parts
@@ -72,7 +72,7 @@ def read(options: ReadOptions, parts: list[planning.Part]) -> list[tuple[str, in
 
 
 def between(options: ReadOptions, start: Any, end: Any) -> list[tuple[str, int]]:
-    return read(options, asyncio.run(planning.between(options, start, end)))
+    return read(options, asyncio.run(read_plan.between(options, start, end)))
 
 
 @pytest.mark.parametrize("named", [TOPIC, f"{TOPIC}.g2"])
@@ -84,7 +84,7 @@ def test_a_batch_is_read_from_the_topic_that_the_table_has_now(
     write(served, 3, partitions=2)
     options = options_of(served, topic=named)
 
-    found = read(options, asyncio.run(planning.batch(options)))
+    found = read(options, asyncio.run(read_plan.batch(options)))
 
     assert found == [(".g2", 1), (".g2", 2), (".g2", 3)]
 
@@ -95,7 +95,7 @@ def test_what_is_read_raw_is_the_very_topic_that_was_named(served: ServedLog) ->
     write(served, 3, partitions=2)
     options = options_of(served, columns="raw")
 
-    parts = asyncio.run(planning.batch(options))
+    parts = asyncio.run(read_plan.batch(options))
 
     batches = [batch for part in parts for batch in raw_batches(options, part.split)]
     keys = [key for batch in batches for key in batch[0]]
@@ -107,7 +107,7 @@ def test_a_stream_ends_the_former_topic_and_goes_on_behind_what_was_filled_in(
 ) -> None:
     write(served, 1, 2)
     options = options_of(served)
-    begun, first = asyncio.run(planning.first_offsets(options)), newest(options)
+    begun, first = asyncio.run(read_plan.first_offsets(options)), newest(options)
     write(served, 3)
     next_generation(served, partitions=2)
     write(served, 4, 5, partitions=2)
@@ -140,7 +140,7 @@ def test_a_stream_begins_with_all_that_the_present_topic_holds(served: ServedLog
     write(served, 2)
     options = options_of(served)
 
-    found = between(options, asyncio.run(planning.first_offsets(options)), newest(options))
+    found = between(options, asyncio.run(read_plan.first_offsets(options)), newest(options))
 
     assert found == [(".g2", 1), (".g2", 2)]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.endpoint import Endpoint, encode_endpoint
-from core_log.errors import ConfigError
-from core_log.log import Isolation
+from core_log.foundation.endpoint import Endpoint, encode_endpoint
+from core_log.foundation.errors import ConfigError
+from core_log.model.log import Isolation
 from pipelines.spark_source.extent import client_settings
 from pipelines.spark_source.options import KNOWN, endless, read_options
 

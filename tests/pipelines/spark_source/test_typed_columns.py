@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.changes import TableChanges
-from core_log.errors import SchemaRefused
-from core_log.log import TopicPartition
+from core_log.foundation.errors import SchemaRefused
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
 from pipelines.spark_source.typed import BATCH_ROWS_MAX, TypedColumns
 from tests.slices import Change, changes_of, schema_of
 

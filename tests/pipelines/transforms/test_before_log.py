@@ -8,7 +8,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from pipelines.file.spec import PipelineHead, TransformRule
 from pipelines.transforms.before_log import BeforeLog, salt_of
 from tests.pipelines.transforms.given import DELETE, INSERT, UPDATE, changes_of, schema_of, told

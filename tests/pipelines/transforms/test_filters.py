@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.changes import Operation, TableChanges
-from core_log.errors import ConfigError, RecordsRejected, TransformFailed
+from core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
+from core_log.model.changes import Operation, TableChanges
 from pipelines.file.spec import TransformRule
 from pipelines.transforms.after_log import AfterLog
 from pipelines.transforms.expressions import Expressions

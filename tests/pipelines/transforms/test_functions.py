@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.errors import ConfigError, RecordsRejected, TransformFailed
+from core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
 from pipelines.file.spec import TransformRule
 from pipelines.transforms.after_log import AfterLog
 from tests.pipelines.transforms.given import (

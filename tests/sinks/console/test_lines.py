@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.changes import Operation, TableChanges, source_times
-from core_log.errors import SinkRejected
-from core_log.log import TopicPartition
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.foundation.errors import SinkRejected
+from core_log.model.changes import Operation, TableChanges, source_times
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import Column, TableId, TableSchema
 from sinks.console.lines import cell_texts, json_lines, people_lines
 from sinks.console.settings import ConsoleSettings
 from sinks.console.sink import ConsoleSink

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from core_log.errors import SinkUnavailable
+from core_log.foundation.errors import SinkUnavailable
 from core_log.s3.settings import S3Settings
-from sinks.files import reading
+from sinks.files import reader
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.sink import FilesSink
 from sinks.files.stores import Store
@@ -34,7 +34,7 @@ class FilesBench:
         return FilesSink(settings, context, store=store)
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
-        found = reading.table(self.path, table, s3=self.s3)
+        found = reader.table(self.path, table, s3=self.s3)
         kept = [name for name in found.column_names if name not in ADDED]
         rows: list[dict[str, Any]] = found.select(kept).to_pylist()
         return rows

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.errors import Fenced, SinkRejected, SinkUnavailable
+from core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
 from core_log.s3.settings import S3Settings
-from sinks.files import reading
+from sinks.files import reader
 from sinks.files.stores import LocalStore, S3Store, Store
 from sinks.sink import Sink, Slice, Stand
 from tests.contract.sink_suite import AUDIT, ORDERS
@@ -43,7 +43,7 @@ def committed_names(bench: FilesBench) -> set[str]:
     return {
         name
         for table in ("public.orders", "public.audit")
-        for name in reading.files(bench.path, table, s3=bench.s3)
+        for name in reader.files(bench.path, table, s3=bench.s3)
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.model.table_schema import Column, TableId, TableSchema
 from sinks.files.formats import ParquetFile
 
 SCHEMA = TableSchema(

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from core_log.errors import SinkRejected
-from core_log.table_schema import TableId
-from sinks.files import reading
-from sinks.files.naming import NULL, escape, partition_directory, table_directory
+from core_log.foundation.errors import SinkRejected
+from core_log.model.table_schema import TableId
+from sinks.files import reader
+from sinks.files.path_names import NULL, escape, partition_directory, table_directory
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.stores import LocalStore
 from tests.contract.sink_suite import ORDERS
@@ -30,7 +30,7 @@ async def applied(bench: FilesBench, schema: Any, *changes: Any) -> list[Path]:
     topic = ScriptedTopic(f"shop.{schema.table}")
     topic.append(schema, *changes)
     await bench.sink().apply(topic.slice())
-    return [Path(name) for name in reading.files(bench.path, str(schema.table))]
+    return [Path(name) for name in reader.files(bench.path, str(schema.table))]
 
 
 async def test_every_change_is_a_row_that_says_what_and_when_it_was(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_every_change_is_a_row_that_says_what_and_when_it_was(tmp_path: Pa
 
     await bench.sink().apply(topic.slice())
 
-    found = reading.table(bench.path, "public.orders")
+    found = reader.table(bench.path, "public.orders")
     assert found.column("_headwater_op").to_pylist() == ["r", "u", "d", "t"]
     assert found.column("_headwater_offset").to_pylist() == [0, 1, 3, 5]
     assert found.column("id").to_pylist() == [1, 1, 1, None]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.errors import Fenced, SinkRejected
-from sinks.files import reading
+from core_log.foundation.errors import Fenced, SinkRejected
+from sinks.files import reader
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.sink import FilesSink
 from sinks.files.stores import LocalStore
@@ -58,7 +58,7 @@ async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_al
         await second.apply(longer)
     await slow  # acknowledged
 
-    committed = set(reading.files(bench.path, "public.orders"))
+    committed = set(reader.files(bench.path, "public.orders"))
     assert committed <= {f"{bench.path}/{name}" for name in store.names("")}
     assert len(await bench.rows("public.orders")) == 5
 

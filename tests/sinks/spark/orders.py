@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core_log.clock import SystemClock
-from core_log.table_schema import TableId
+from core_log.foundation.clock import SystemClock
+from core_log.model.table_schema import TableId
 from sinks.spark.lake import Lake
 from sinks.spark.sink import SparkSink
 from sinks.spark.table import TableState

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.changes import TableChanges
-from core_log.log import Bounds, TopicPartition
-from core_log.table_schema import TableSchema
+from core_log.model.changes import TableChanges
+from core_log.model.log import Bounds, TopicPartition
+from core_log.model.table_schema import TableSchema
 from sinks.sink import Heard, Slice, Stands, Truncate
 from sinks.spark.sink import SparkSink
 from tests.sinks.spark.targets import LakeBench

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.errors import PositionLost
+from core_log.foundation.errors import PositionLost
 from core_log.s3.settings import S3Settings
 from tests.contract.sink_suite import ORDERS, SinkContract
 from tests.moto_server import client_of

@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from core_log.changes import TableChanges
-from core_log.log import TopicPartition
-from core_log.table_schema import TableSchema
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableSchema
 from sinks.sink import Heard, Stands, Truncate
-from sinks.spark import tasks
-from sinks.spark.keyspace import Cell
+from sinks.spark import executor_tasks
+from sinks.spark.executor_tasks import DivideSplits, RewriteCells
+from sinks.spark.file_rewrite import Rewriting
+from sinks.spark.key_ranges import Cell
 from sinks.spark.layout import shape
-from sinks.spark.place import Place
 from sinks.spark.reader.splits import Split
-from sinks.spark.rewriting import Rewriting
 from sinks.spark.settings import SparkSettings
-from sinks.spark.tasks import DivideSplits, RewriteCells
-from sinks.spark.truncates import truncates_of
+from sinks.spark.storage_location import Place
+from sinks.spark.truncate_epochs import truncates_of
 from tests.sinks.histories import KEPT, SHOPS, Truth, append_chance, settings_of, shown
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic
@@ -104,7 +104,7 @@ def test_however_tasks_of_spark_divide_a_history_it_ends_in_the_same_rows(
     kept: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, topic, truth = Random(f"{kept} {seed}"), ScriptedTopic(), Truth(kept)
-    monkeypatch.setattr(tasks, "HELD_BYTES_MAX", chance.choice([1, 500, 1 << 20]))
+    monkeypatch.setattr(executor_tasks, "HELD_BYTES_MAX", chance.choice([1, 500, 1 << 20]))
     settings = SparkSettings.model_validate({"path": str(tmp_path), **settings_of(kept)})
     layout, _ = shape(SHOPS, settings.of("public.orders"), None, policy={}, may_drop=True)
     cells = (Cell(None, "zz", ()), Cell("zz", None, ()))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.clock import SystemClock
-from core_log.errors import Fenced
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import Fenced
 from core_log.s3.settings import S3Settings
 from sinks.sink import Recipe
 from tests.contract.sink_suite import ORDERS

@@ -8,12 +8,12 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from core_log.table_schema import TableId
+from core_log.model.table_schema import TableId
 from sinks.sink import Recipe
 from sinks.spark.iceberg import versions
 from sinks.spark.iceberg.catalog import RememberingCatalog
 from sinks.spark.iceberg.versions import AT, AT_ONCE, NEWEST, SPANS, forgotten
-from sinks.spark.ledger import ENTRIES_KEPT
+from sinks.spark.sink_state import ENTRIES_KEPT
 from tests.contract.sink_suite import by_id
 from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of
 from tests.sinks.spark.targets import LakeBench

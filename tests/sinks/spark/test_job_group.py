@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinks.spark import sink
-from sinks.spark.portions import Portions
 from sinks.spark.settings import SparkSettings
 from sinks.spark.sink import in_thread
+from sinks.spark.work_split import Portions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

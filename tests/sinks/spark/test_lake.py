@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.errors import SchemaRefused, SinkRejected
-from core_log.table_schema import TableId
+from core_log.foundation.errors import SchemaRefused, SinkRejected
+from core_log.model.table_schema import TableId
 from sinks.sink import Stand
-from sinks.spark.cuts import tables_at
+from sinks.spark.consistent_read import tables_at
 from sinks.spark.lake import Lake
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from core_log.clock import SystemClock
-from core_log.errors import Fenced, SinkRejected
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import Fenced, SinkRejected
 from sinks.sink import DELETED_AT, CarryOver, Recipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
 from tests.sinks.carried_over import ALL, SECOND, swapped

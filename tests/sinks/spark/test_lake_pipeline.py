@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 
 from core_log.client import KafkaLog, KafkaSettings
-from core_log.clock import SystemClock
-from core_log.errors import PositionLost
-from core_log.log import TopicPartition
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import PositionLost
+from core_log.model.log import TopicPartition
 from pipelines.file.inline_sink import sink_elsewhere
-from pipelines.file.loading import LoadedPipeline, load
+from pipelines.file.loader import LoadedPipeline, load
 from pipelines.journal.control import Desired
-from pipelines.loops.build import make_sink, run_unit, split_reader_of
-from pipelines.loops.reading import SliceReader
-from pipelines.proving.rebuild import Wanted, find_rebuilding, rebuild
-from pipelines.proving.replaying import Replaying, replay
+from pipelines.loops.assembly import make_sink, run_unit, split_reader_of
+from pipelines.loops.deliver.slice_reader import SliceReader
 from pipelines.reports import Moved, Report
+from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
+from pipelines.time_travel.rebuild.replay import Replaying, replay
 from pipelines.transforms.after_log import AfterLog
 from sinks.sink import Slice
 from tests.served_log import ServedLog, served_log, stands_of

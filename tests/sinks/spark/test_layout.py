@@ -6,9 +6,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from core_log.changes import TableChanges
-from core_log.errors import RecordsRejected
-from core_log.log import TopicPartition
+from core_log.foundation.errors import RecordsRejected
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
 from sinks.spark.layout import Layout, shape
 from sinks.spark.settings import LakeTableSettings, Mode
 from tests.slices import Change, changes_of, schema_of

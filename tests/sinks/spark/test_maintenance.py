@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.clock import SystemClock
-from core_log.errors import ConfigError
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import ConfigError
 from sinks.sink import Recipe
 from sinks.spark.delta.table import CHECKPOINT_EVERY
 from tests.contract.sink_suite import ORDERS, by_id

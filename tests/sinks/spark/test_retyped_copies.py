@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.errors import RecordsRejected, SchemaRefused
+from core_log.foundation.errors import RecordsRejected, SchemaRefused
 from sinks.sink import Recipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from core_log.errors import ConfigError
+from core_log.foundation.errors import ConfigError
 from sinks.spark import session
 from sinks.spark.session import SessionChoices, examine_java, open_session
 from tests.sinks.spark.targets import LakeBench

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.log import TopicPartition
+from core_log.model.log import TopicPartition
 from sinks.sink import Recipe, Stand
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.orders import TABLE, bench_of, many

@@ -10,9 +10,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from core_log.clock import SystemClock
-from core_log.database_address import engine_at
-from core_log.table_schema import TableId, TableSchema
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.database_url import engine_at
+from core_log.model.table_schema import TableId, TableSchema
 from sinks.sink import SinkContext
 from sinks.sql.settings import SqlSettings
 from sinks.sql.sink import SqlSink

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.table_schema import TableSchema
+from core_log.model.table_schema import TableSchema
 from sinks.sink import DELETED_AT, DeletedRows, Stands
 from sinks.sql import contents
 from sinks.sql.sink import SqlSink

@@ -5,7 +5,7 @@ from datetime import UTC
 import pyarrow as pa
 import pytest
 
-from core_log.errors import RecordsRejected, SchemaRefused
+from core_log.foundation.errors import RecordsRejected, SchemaRefused
 from sinks.sink import DELETED_AT, CarryOver, Recipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.carried_over import ALL, SECOND, swapped

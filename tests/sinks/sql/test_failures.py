@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.changes import TableChanges
-from core_log.errors import RecordsRejected, SinkRejected, SinkUnavailable
+from core_log.foundation.errors import RecordsRejected, SinkRejected, SinkUnavailable
+from core_log.model.changes import TableChanges
 from sinks.sink import Slice
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.sql.databases import POISONS, SqlBench

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.errors import RebuildNeeded
+from core_log.foundation.errors import RebuildNeeded
 from sinks.sql import target
 from sinks.sql.dialects.generic import GenericDialect
 from tests.contract.sink_suite import Bench, SinkContract

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from core_log.changes import TableChanges
-from core_log.errors import SinkUnavailable
-from core_log.log import TopicPartition
+from core_log.foundation.errors import SinkUnavailable
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
 from sinks.sink import Recipe, Slice, Stand
 from tests.contract.sink_suite import ITEMS, ORDERS
 from tests.sinks.sql.databases import sql_bench

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from core_log.errors import RecordsRejected, SchemaRefused, SinkRejected, SinkUnavailable
-from core_log.table_schema import Column, TableId, TableSchema
+from core_log.foundation.errors import RecordsRejected, SchemaRefused, SinkRejected, SinkUnavailable
+from core_log.model.table_schema import Column, TableId, TableSchema
 from sinks.sink import Recipe
 from tests.contract.sink_suite import AUDIT, ORDERS, by_id
 from tests.sinks.sql.databases import SqlBench

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from connectors.source import Control
-from core_log.table_schema import TableId
-from tests.connectors.postgres.snapshot.folding import (
+from core_log.model.table_schema import TableId
+from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,
     in_table,
@@ -13,9 +13,9 @@ from tests.connectors.postgres.snapshot.folding import (
     source_of,
     until_equal,
 )
-from tests.connectors.postgres.snapshot.test_backfill import until
-from tests.connectors.postgres.snapshot.test_hours import BY_NIGHT, HOUR_MS, NOON_MS
-from tests.connectors.postgres.snapshot.writing import ORDERS
+from tests.connectors.postgres.snapshot.test_incremental_snapshot import until
+from tests.connectors.postgres.snapshot.writer import ORDERS
+from tests.connectors.snapshot.test_time_window import BY_NIGHT, HOUR_MS, NOON_MS
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 

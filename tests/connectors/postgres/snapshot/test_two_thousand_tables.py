@@ -1,6 +1,6 @@
 """As many tables as large applications have, of which most say nothing for most of the time."""
 
-from tests.connectors.postgres.snapshot.folding import Folded, Told, live, source_of, until_equal
+from tests.connectors.postgres.snapshot.table_log import Folded, Told, live, source_of, until_equal
 from tests.databases import Guest
 
 TABLES = 2_000

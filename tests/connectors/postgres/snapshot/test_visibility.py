@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from connectors.postgres.snapshot.initial import take_on
+from connectors.postgres.snapshot.initial_snapshot import take_on
 from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
-from tests.connectors.postgres.snapshot.writing import AUDIT, ORDERS, writers
+from tests.connectors.postgres.snapshot.writer import AUDIT, ORDERS, writers
 from tests.databases import Guest
 
 SLOTS = 500 if os.environ.get("HEADWATER_BUDGET") == "long" else 100

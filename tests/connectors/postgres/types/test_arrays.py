@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.postgres.types.arrays import array_reading
-from connectors.postgres.types.numbers import cast_reading
-from connectors.postgres.types.reading import text_reading
+from connectors.postgres.types.column_reader import text_reading
+from connectors.postgres.types.numeric import cast_reading
 
 ITEMS = st.none() | st.sampled_from(
     ["", "a", "NULL", "null", "a b", "{", "}", ",", '"', "\\", '\\"', "naïve ☺", " x ", "[1:2]={"]

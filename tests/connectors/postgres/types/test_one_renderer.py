@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from core_log.changes import TableChanges
-from core_log.rows.codecs import codec_for
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import TableId
+from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from core_log.table_schema import TableId
-from pipelines.proving.source_side import readable
+from pipelines.time_travel.verify.source_state import readable
 from tests.connectors.postgres.stories import source_context
 from tests.connectors.postgres.types.test_read_as_streamed import MADE, ODD
 from tests.connectors.postgres.types.test_round_trips import COLUMNS

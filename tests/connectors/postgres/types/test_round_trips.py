@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from core_log.changes import Operation
-from core_log.rows.codecs import codec_for
+from core_log.model.changes import Operation
+from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
 from tests.databases import Guest
 from tests.debezium.ours import LAST, reading

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.types.book import PgType, TypeBook
 from connectors.postgres.types.builtin import builtin_reading, extension_reading
-from connectors.postgres.types.numbers import money_reading, numeric_reading
-from connectors.postgres.types.octets import bits_reading
-from connectors.postgres.types.pairs import hstore_reading
-from connectors.postgres.types.reading import Reading
-from connectors.postgres.types.spans import interval_reading
-from core_log.rows.rejecting import UNFIT
+from connectors.postgres.types.bytea import bits_reading
+from connectors.postgres.types.column_reader import Reading
+from connectors.postgres.types.hstore import hstore_reading
+from connectors.postgres.types.interval import interval_reading
+from connectors.postgres.types.numeric import money_reading, numeric_reading
+from connectors.postgres.types.type_map import PgType, TypeBook
+from core_log.rows.rejects import UNFIT
 
 DAY_MS = 86_400_000
 LONG = "1" * 40 + "." + "2" * 20

@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.wal.kernel_selection import kernels_of
 from connectors.postgres.wal.kernels import Kernels
-from core_log.speed import Speed
+from core_log.foundation.speed import Speed
 
 
 @pytest.fixture(params=["python", "fast"])

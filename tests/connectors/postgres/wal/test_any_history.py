@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.postgres.wal.burst import Relation
-from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.wal.kernel_selection import kernels_of
 from connectors.postgres.wal.kernels import Kernels
-from core_log.errors import DecodeError
-from core_log.speed import Speed
+from connectors.postgres.wal.wal_batch import Relation
+from core_log.foundation.errors import DecodeError
+from core_log.foundation.speed import Speed
 from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reading import (
+from tests.connectors.postgres.wal.reader import (
     Change,
     Emptied,
     Event,

@@ -5,11 +5,11 @@ import struct
 import numpy as np
 import pytest
 
-from connectors.postgres.wal.burst import Message, Relation, RowChanges, Truncated
 from connectors.postgres.wal.kernels import Kernels
-from core_log.errors import DecodeError
+from connectors.postgres.wal.wal_batch import Message, Relation, RowChanges, Truncated
+from core_log.foundation.errors import DecodeError
 from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reading import (
+from tests.connectors.postgres.wal.reader import (
     Change,
     Emptied,
     Inbox,

@@ -13,16 +13,16 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.connecting import connect
-from connectors.postgres.lsn import lsn_text
+from connectors.postgres.server.connection import connect
+from connectors.postgres.server.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.wal.burst import Burst, RowChanges
-from connectors.postgres.wal.choosing import kernels_of
+from connectors.postgres.wal.kernel_selection import kernels_of
 from connectors.postgres.wal.kernels import Kernels
 from connectors.postgres.wal.stream import WalStream
-from core_log.clock import SystemClock
-from core_log.errors import SourceRejected, SourceUnavailable
-from core_log.speed import Speed
+from connectors.postgres.wal.wal_batch import Burst, RowChanges
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from core_log.foundation.speed import Speed
 from scripts.embedded_postgres import embedded_postgres
 from tests.databases import Guest
 

@@ -1,0 +1,99 @@
+"""What one stretch of one file becomes: rows as changes, lines that are none, and the new state."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.files.file_progress import FileState
+from connectors.files.line_parser import Sifted, line_ends
+from connectors.files.schema_inference import Shape
+from connectors.files.storage import Entry
+from core_log.model.changes import Operation, Reject, TableChanges, source_times
+from core_log.model.table_schema import TableId
+
+
+class Portion(NamedTuple):
+    """The state is what holds after it; `bytes` is what it weighs against the others."""
+
+    changes: TableChanges | None
+    rejects: list[Reject]
+    state: FileState
+    bytes: int
+
+
+class Origin(NamedTuple):
+    """What the events of a source have in common."""
+
+    pipeline: str
+    version: str
+
+    def changes(
+        self, sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState
+    ) -> TableChanges | None:
+        """Rows of a file are created ones; read again after it was rewritten, they are rows that
+        were seen, and replace those of the same key."""
+        if not sifted.rows.num_rows:
+            return None
+        is_repeat = before.is_repeat and bool(shape.key)
+        operation = Operation.READ if is_repeat else Operation.INSERT
+        places = pa.array(sifted.numbers + before.rows, pa.int64())
+        times = source_times(entry.modified_us)
+        return TableChanges(
+            schema=shape.schema,
+            rows=sifted.rows,
+            operations=pa.array(np.full(sifted.rows.num_rows, operation, np.uint8)),
+            source={
+                "version": self.version,
+                "connector": "files",
+                "name": self.pipeline,
+                "ts_ms": times["ts_ms"],
+                "snapshot": "false",
+                "db": None,
+                "sequence": None,
+                "ts_us": times["ts_us"],
+                "ts_ns": times["ts_ns"],
+                "table": shape.table.name,
+                "file": entry.name,
+                "row": places,
+            },
+            commits=entry.name,
+            indexes=places,
+        )
+
+
+def rejects_of_rows(
+    sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState
+) -> list[Reject]:
+    """Of a file without lines, by the numbers of its rows."""
+    return [
+        Reject(shape.table, bad.content, bad.problem, f"{entry.name}#{before.rows + bad.row}")
+        for bad in sifted.bad
+    ]
+
+
+def rejects_of_lines(
+    sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState, block: bytes, quote: str
+) -> list[Reject]:
+    """Of a stretch of lines; `quote` is what may enclose line ends."""
+    if not sifted.bad:
+        return []
+    starts = np.concatenate([[0], line_ends(block, quote)])
+    ends = line_ends(block, "")
+    return [
+        reject_of_line(
+            shape.table,
+            entry,
+            before.lines + int(np.searchsorted(ends, starts[bad.row], side="right")),
+            problem=bad.problem,
+            content=bad.content,
+        )
+        for bad in sifted.bad
+    ]
+
+
+def reject_of_line(
+    table: TableId, entry: Entry, lines_before: int, *, problem: str, content: bytes
+) -> Reject:
+    """Its place as editors and compilers write it: `orders.csv:19`, counted from 1."""
+    return Reject(table, content, problem, f"{entry.name}:{lines_before + 1}")

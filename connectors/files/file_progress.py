@@ -1,0 +1,172 @@
+"""What has been taken of each file, and whether a file is still the one of which it was taken."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+
+from crc32c import crc32c
+
+from connectors.files.contents import CHUNK_BYTES, Content
+from connectors.files.storage import Entry
+from core_log.foundation.errors import PositionLost
+
+PART = "file/"
+HEAD_BYTES = 1 << 10
+TAIL_BYTES = 256
+LINE_ENDS = (b"", b"\n", b"\r")
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """How much of one file is in the log. Positions count decompressed bytes, rows the lines
+    that were set aside too; checksums are CRC-32C."""
+
+    identity: str = ""
+    size: int = 0
+    modified_us: int = 0
+    """As the file was when it was last opened."""
+    position: int = 0
+    rows: int = 0
+    lines: int = 0
+    """Line ends taken, as editors count them: the header's and those inside of values too."""
+    crc: int = 0
+    """Of all bytes taken."""
+    head: int = 0
+    """Of the first of them, at most a kilobyte."""
+    tail: int = 0
+    tail_bytes: int = 0
+    """Of the last of them, and how many these are."""
+    is_open: bool = False
+    """Whether the last line was taken without a line end."""
+    is_repeat: bool = False
+    """Whether what comes now was, or may have been, in the file before it was rewritten."""
+    is_done: bool = False
+    """Whether everything was taken that was there when the file was last opened."""
+    problem: str = ""
+    """Why the rest of it was set aside."""
+    moved_to: str = ""
+    """The new name, when it was renamed and no other file has taken this one."""
+
+    def to_text(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps({name: value for name, value in values.items() if value})
+
+    @classmethod
+    def from_text(cls, text: str) -> "FileState":
+        known = {field.name for field in fields(cls)}
+        try:
+            document = json.loads(text)
+            if not isinstance(document, dict) or document.keys() - known:
+                raise ValueError("not a state")
+            return cls(**document)
+        except (ValueError, TypeError) as error:
+            raise PositionLost(
+                "a stored position is not what the files source writes",
+                hint="headwater offsets reset PIPELINE reads the files again from their beginning",
+            ) from error
+
+    def opened(self, entry: Entry) -> "FileState":
+        return replace(
+            self,
+            identity=entry.identity,
+            size=entry.size,
+            modified_us=entry.modified_us,
+            is_done=False,
+            moved_to="",
+        )
+
+    def taken(self, block: bytes, rows: int, *, is_open: bool = False) -> "FileState":
+        """After another stretch of bytes."""
+        head_left = max(0, HEAD_BYTES - self.position)
+        tail = block[-TAIL_BYTES:]
+        return replace(
+            self,
+            position=self.position + len(block),
+            rows=self.rows + rows,
+            lines=self.lines + block.count(b"\n"),
+            crc=crc32c(block, self.crc),
+            head=crc32c(block[:head_left], self.head) if head_left else self.head,
+            tail=crc32c(tail) if tail else self.tail,
+            tail_bytes=len(tail) or self.tail_bytes,
+            is_open=is_open,
+        )
+
+    def again(self, *, is_repeat: bool) -> "FileState":
+        """The same file from its start."""
+        return FileState(self.identity, self.size, self.modified_us, is_repeat=is_repeat)
+
+    def is_as_listed(self, entry: Entry) -> bool:
+        return (self.identity, self.size, self.modified_us) == (
+            entry.identity,
+            entry.size,
+            entry.modified_us,
+        )
+
+
+class Verdict(Enum):
+    """What has become of a file of which something had been taken."""
+
+    SAME = "reading goes on where it stopped"
+    SHORTER = "it was cut and begins again"
+    REWRITTEN = "what had been taken has changed"
+
+
+def verdict(state: FileState, entry: Entry, content: Content, *, is_plain: bool) -> Verdict:
+    """Of a file that grew in place a look at both ends has to do; what was replaced or touched is
+    read again."""
+    if state.is_as_listed(entry):
+        return Verdict.SAME
+    is_in_place = entry.identity == state.identity
+    if is_plain and entry.size < state.position:
+        return Verdict.SHORTER if is_in_place else Verdict.REWRITTEN
+    grew = is_in_place and entry.size > state.size
+    is_same = ends_match(state, content) if grew else whole_matches(state, content)
+    if is_same and state.is_open and content.read(state.position, 1) not in LINE_ENDS:
+        is_same = False  # the line that was taken as whole has grown
+    return Verdict.SAME if is_same else Verdict.REWRITTEN
+
+
+def ends_match(state: FileState, content: Content) -> bool:
+    head_bytes = min(state.position, HEAD_BYTES)
+    head = content.read(0, head_bytes)
+    if len(head) < head_bytes or crc32c(head) != state.head:
+        return False
+    tail = content.read(state.position - state.tail_bytes, state.tail_bytes)
+    return len(tail) == state.tail_bytes and crc32c(tail) == state.tail
+
+
+def whole_matches(state: FileState, content: Content) -> bool:
+    crc, position = 0, 0
+    while position < state.position:
+        chunk = content.read(position, min(CHUNK_BYTES, state.position - position))
+        if not chunk:
+            return False
+        crc, position = crc32c(chunk, crc), position + len(chunk)
+    return crc == state.crc
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """`entry` is the file that was called `old_name` when it was last read."""
+
+    old_name: str
+    entry: Entry
+
+
+def renamed(entries: Iterable[Entry], states: Mapping[str, FileState]) -> list[Renamed]:
+    """Files that lie under another name than the one they were read under, as far as their
+    identity says so; what they hold still has to be looked at. Of one identity there can be several
+    names: of files that are gone, and whose number of the disk was used again."""
+    listed = {entry.name: entry for entry in entries}
+    homeless: dict[str, list[str]] = {}
+    for name, state in states.items():
+        is_there = name in listed and listed[name].identity == state.identity
+        if state.position + state.rows and not state.moved_to and not is_there:
+            homeless.setdefault(state.identity, []).append(name)
+    return [
+        Renamed(name, entry)
+        for entry in listed.values()
+        for name in homeless.get(entry.identity, ())
+        if name != entry.name
+    ]

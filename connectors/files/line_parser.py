@@ -1,0 +1,230 @@
+"""A block of lines to rows: at once when all of them are good, else without the bad ones."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.files.schema_inference import Shape
+
+LINE_END, CARRIAGE_RETURN = ord("\n"), ord("\r")
+
+Int64s = npt.NDArray[np.int64]
+
+
+class NoRow(Exception):
+    """A line is no row of its table; the message says why, without any of its content.
+
+    `explain` says more of a line that stands alone, where it can."""
+
+    def __init__(self, problem: str, explain: Callable[[], str] = str) -> None:
+        super().__init__(problem)
+        self.explain = explain
+
+
+BAD = (NoRow, pa.ArrowInvalid, UnicodeDecodeError)
+"""What parsers raise."""
+
+
+class Lines(Protocol):
+    """One format. `shape` grows by columns that are new."""
+
+    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
+        """A row per line; raises one of `BAD` when one of them is none."""
+        ...
+
+
+class BadLine(NamedTuple):
+    row: int
+    content: bytes
+    problem: str
+
+
+class Sifted(NamedTuple):
+    """Rows with the number of each line in the block, and the lines that are none."""
+
+    rows: pa.RecordBatch
+    numbers: Int64s
+    bad: list[BadLine]
+
+
+class Layout(NamedTuple):
+    """Where the lines of a block begin and end, and how they are numbered; blank ones left out."""
+
+    starts: Int64s
+    ends: Int64s
+    numbers: Int64s
+
+    def stretch(self, block: memoryview, low: int, high: int) -> memoryview:
+        return block[self.starts[low] : self.ends[high - 1]]
+
+
+def sift(
+    block: bytes,
+    shape: Shape,
+    lines: Lines,
+    *,
+    line_count: int,
+    layout: Callable[[], Layout],
+) -> Sifted:
+    """`layout` is only asked for when the block is not simply good."""
+    try:
+        rows = lines.parse(block, shape)
+    except BAD:
+        rows = None
+    if rows is not None and rows.num_rows == line_count:
+        sifted = Sifted(as_batch(rows, shape), np.arange(line_count), [])
+    elif rows is not None and rows.num_rows == len((where := layout()).starts):
+        sifted = Sifted(as_batch(rows, shape), where.numbers, [])
+    else:
+        sifted = halve(block, shape, lines, layout())
+    return without_keyless(sifted, block, shape, layout)
+
+
+def halve(block: bytes, shape: Shape, lines: Lines, layout: Layout) -> Sifted:
+    """Halves what does not parse until single lines are to blame; from the left, so that columns
+    which are inferred on the way are settled by the first good lines."""
+    view = memoryview(block)
+    good: list[tuple[pa.Table, Int64s]] = []
+    bad: list[BadLine] = []
+    waiting = [(0, len(layout.starts))]
+    while waiting:
+        low, high = waiting.pop()
+        if low == high:
+            continue
+        stretch = layout.stretch(view, low, high)
+        try:
+            rows = lines.parse(stretch, shape)
+            error: Exception = NoRow("the line is not exactly one row")
+        except BAD as raised:
+            rows, error = None, raised
+        if rows is not None and rows.num_rows == high - low:
+            good.append((rows, layout.numbers[low:high]))
+        elif high - low == 1:
+            content = bytes(stretch).rstrip(b"\r\n")
+            bad.append(BadLine(int(layout.numbers[low]), content, problem_of(error)))
+        else:
+            middle = (low + high) // 2
+            waiting += [(middle, high), (low, middle)]
+    batches = [as_batch(rows, shape) for rows, _ in good]
+    numbers = [each for _, each in good]
+    return Sifted(
+        pa.Table.from_batches(batches, shape_schema(shape)).combine_chunks().to_batches()[0]
+        if batches
+        else pa.RecordBatch.from_pylist([], shape_schema(shape)),
+        np.concatenate(numbers) if numbers else np.empty(0, np.int64),
+        bad,
+    )
+
+
+def without_keyless(
+    sifted: Sifted, block: bytes, shape: Shape, layout: Callable[[], Layout]
+) -> Sifted:
+    """Sets rows aside in which a column of the key is null, or not there at all."""
+    columns = [
+        sifted.rows.column(name)
+        if name in shape.types
+        else pa.nulls(len(sifted.numbers), pa.string())
+        for name in shape.key
+    ]
+    if not any(column.null_count for column in columns):
+        return sifted
+    lacking = np.zeros(len(sifted.numbers), bool)
+    for column in columns:
+        lacking |= pc.is_null(column).to_numpy(zero_copy_only=False)
+    all_lines, view = layout(), memoryview(block)
+    places = np.searchsorted(all_lines.numbers, sifted.numbers[lacking])
+    bad = [
+        BadLine(
+            int(all_lines.numbers[place]),
+            bytes(all_lines.stretch(view, place, place + 1)).rstrip(b"\r\n"),
+            "a column of the key is null",
+        )
+        for place in places
+    ]
+    keep = ~lacking
+    return Sifted(
+        sifted.rows.filter(pa.array(keep)),
+        sifted.numbers[keep],
+        sorted([*sifted.bad, *bad]),
+    )
+
+
+def shape_schema(shape: Shape) -> pa.Schema:
+    return pa.schema([pa.field(name, kind) for name, kind in shape.types.items()])
+
+
+def as_batch(rows: pa.Table, shape: Shape) -> pa.RecordBatch:
+    """One batch of exactly the columns that the table has by now."""
+    columns = [
+        rows.column(name).combine_chunks()
+        if name in rows.column_names
+        else pa.nulls(rows.num_rows, kind)
+        for name, kind in shape.types.items()
+    ]
+    flat = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in columns]
+    return pa.RecordBatch.from_arrays(flat, schema=shape_schema(shape))
+
+
+def problem_of(error: Exception) -> str:
+    """What the parser says, unless it quotes values."""
+    if isinstance(error, NoRow):
+        return error.explain() or str(error)
+    text = str(error).replace("-", "").lower()
+    return "the line is not UTF-8" if "utf8" in text else "the line breaks its format"
+
+
+def line_count_of(block: bytes, quote: str) -> int:
+    """Lines, blank ones and the last one without its end included."""
+    if quote:
+        ends = line_ends(block, quote)
+        return len(ends) + (not len(ends) or int(ends[-1]) < len(block))
+    return block.count(b"\n") + (not block.endswith(b"\n"))
+
+
+def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> Layout:
+    """`quote` is what may enclose line ends, and behind it what takes its meaning from it; empty
+    when nothing may."""
+    ends = line_ends(block, quote)
+    if not len(ends) or ends[-1] < len(block):
+        ends = np.append(ends, len(block))
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    numbers = np.arange(len(ends))
+    if has_blank_rows:
+        return Layout(starts, ends, numbers)
+    first = np.frombuffer(block, np.uint8)[starts]
+    blank = first == LINE_END
+    for place in np.flatnonzero(first == CARRIAGE_RETURN):
+        blank[place] = not block[starts[place] : ends[place]].strip(b"\r\n")
+    return Layout(starts[~blank], ends[~blank], numbers[~blank])
+
+
+def line_ends(block: bytes, quote: str) -> Int64s:
+    """Just after every line end that is not enclosed."""
+    codes = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(codes == LINE_END)
+    if quote:
+        quotes = np.flatnonzero(codes == ord(quote[0]))
+        if len(quote) > 1:
+            quotes = quotes[~are_escaped(codes, quotes, ord(quote[1]))]
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    return ends.astype(np.int64) + 1
+
+
+def are_escaped(codes: npt.NDArray[np.uint8], places: Int64s, escape: int) -> npt.NDArray[np.bool_]:
+    """Whether an odd number of escapes stands just before each of the places."""
+    others = np.where(codes == escape, -1, np.arange(len(codes)))
+    last_other = np.concatenate([[-1], np.maximum.accumulate(others)])
+    odd: npt.NDArray[np.bool_] = (places - 1 - last_other[places]) % 2 == 1
+    return odd
+
+
+def whole_lines(block: bytes, quote: str) -> int:
+    """How many bytes of it are whole lines."""
+    if not quote:
+        return block.rfind(b"\n") + 1
+    ends = line_ends(block, quote)
+    return int(ends[-1]) if len(ends) else 0

@@ -1,0 +1,287 @@
+"""Looking at all files again and again: what is new of them, in batches."""
+
+import re
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from connectors.files import file_progress, schema_inference
+from connectors.files.contents import BrokenFile, content_of, kind_of
+from connectors.files.file_batch import Origin, Portion
+from connectors.files.file_progress import FileState, ends_match, renamed
+from connectors.files.file_reader import OpenedFile
+from connectors.files.row_estimate import rows_per_byte_of
+from connectors.files.schema_inference import Shape, types_from_text
+from connectors.files.settings import Compression, FilesSettings, Format
+from connectors.files.snapshot_progress import FirstLook
+from connectors.files.storage import Entry, FileGone, Place, stem_of
+from core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
+from core_log.model.table_schema import TableId
+from core_log.rows.column_types import parse_type
+
+FIELD = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(slots=True)
+class Filling:
+    """A batch while it fills."""
+
+    tables: list[TableChanges] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    positions: dict[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
+    def batch(self) -> ChangeBatch:
+        return ChangeBatch(tuple(self.tables), self.positions, tuple(self.rejects))
+
+
+class Look:
+    """Remembers what has been taken of each file; as far as it was handed on, positions say so."""
+
+    def __init__(
+        self, settings: FilesSettings, place: Place, origin: Origin, resume_from: Positions
+    ) -> None:
+        self._settings, self._place, self._origin = settings, place, origin
+        self._states: dict[str, FileState] = {}
+        self._stored_types: dict[str, str] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._waiting: dict[str, Entry] = {}  # for the end of their last line
+        self.progress = FirstLook()
+        for part, text in resume_from.items():
+            if part.startswith(file_progress.PART):
+                self._states[part.removeprefix(file_progress.PART)] = FileState.from_text(text)
+            elif part.startswith(schema_inference.PART):
+                self._stored_types[part.removeprefix(schema_inference.PART)] = text
+
+    def batches(self, *, now_ms: int, is_last: bool) -> Generator[ChangeBatch, None, None]:
+        """One look. `is_last`: nothing will be added to any file."""
+        tracked = set[str]()
+        if not self._place.has_whole_files:
+            tracked = {each.identity for each in self._states.values() if not each.moved_to}
+        entries = self._entries(tracked)
+        moved = set[str]()
+        if tracked:
+            changed = self._follow(entries)
+            moved = {name for name, state in changed.items() if state.identity}
+            if changed:
+                positions = {
+                    file_progress.PART + name: each.to_text() for name, each in changed.items()
+                }
+                yield ChangeBatch((), positions)
+        filling = Filling()
+        self.progress.begin(self._expected(entries))
+        for entry in self._in_order(entries, moved):
+            for portion in self._portions(entry, now_ms=now_ms, is_last=is_last):
+                self._add(filling, entry, portion)
+                if filling.bytes >= self._settings.batch_bytes:
+                    yield filling.batch()
+                    filling = Filling()
+        if filling.positions:
+            yield filling.batch()
+        self.progress.end()
+
+    def can_read(self, entry: Entry) -> bool:
+        """Whether its name, or a setting, says what it holds."""
+        return self._kind(entry)[0] is not None
+
+    def sample(self, entry: Entry) -> Iterator[Portion]:
+        """The file from its start; nothing is remembered but the columns of its table."""
+        return self._portions(entry, now_ms=0, is_last=True)
+
+    def row_estimates(self) -> dict[TableId, int]:
+        """By how large the files are, and how long rows are where the first of a table begins."""
+        rows_per_byte, found = dict[str, float](), dict[TableId, int]()
+        for entry in self._place.entries(()):
+            table, (format, compression) = self.table_of(entry), self._kind(entry)
+            if format is not None and table not in rows_per_byte:
+                rows_per_byte[table] = self._density(entry, format, compression)
+            rows = round(entry.size * rows_per_byte.get(table, 0))
+            found[TableId("", table)] = found.get(TableId("", table), 0) + rows
+        return found
+
+    def table_of(self, entry: Entry) -> str:
+        if not self._settings.table:
+            return self._place.default_table
+        path = PurePosixPath(entry.name)
+        directory = path.parent.name or PurePosixPath(entry.place).parent.name
+        names = {"stem": stem_of(path.name), "directory": directory}
+        return FIELD.sub(lambda found: names.get(found[1], found[0]), self._settings.table)
+
+    def _density(self, entry: Entry, format: Format, compression: Compression) -> float:
+        try:
+            raw = self._place.open(entry)
+        except FileGone:
+            return 0
+        try:
+            return rows_per_byte_of(raw, format, compression)
+        finally:
+            raw.close()
+
+    def _entries(self, tracked: Collection[str]) -> list[Entry]:
+        """A file that is renamed while its directory is listed can be missed under both of its
+        names; its successor would then pass for a rewritten file."""
+        entries = self._place.entries(tracked)
+        there = {entry.identity for entry in entries}
+        names = {entry.name for entry in entries}
+        if any(
+            name in names and state.identity in tracked and state.identity not in there
+            for name, state in self._states.items()
+        ):
+            return self._place.entries(tracked)
+        return entries
+
+    def _follow(self, entries: list[Entry]) -> dict[str, FileState]:
+        """Takes what was read along to the new names; what this changes. A name that another file
+        has now begins anew."""
+        listed = {entry.name for entry in entries}
+        moves = [
+            (each, self._states[each.old_name])
+            for each in renamed(entries, self._states)
+            if self._is_what_was_read(each.entry, self._states[each.old_name])
+        ]
+        moves.sort(key=lambda move: move[1].modified_us)
+        moves = list({each.entry.name: (each, state) for each, state in moves}.values())  # newest
+        changed: dict[str, FileState] = {}
+        for each, _ in moves:
+            is_taken = each.old_name in listed
+            changed[each.old_name] = FileState(moved_to="" if is_taken else each.entry.name)
+        for each, state in moves:
+            changed[each.entry.name] = state
+        self._states |= changed
+        return changed
+
+    def _is_what_was_read(self, entry: Entry, state: FileState) -> bool:
+        """A number of the disk is used again once its file is deleted."""
+        has_grown = state.position > 0 and entry.size > state.size  # Parquet never does
+        if not has_grown and (entry.size, entry.modified_us) != (state.size, state.modified_us):
+            return False
+        _, compression = self._kind(entry)
+        try:
+            raw = self._place.open(entry)
+        except FileGone:
+            return False
+        try:
+            return ends_match(state, content_of(raw, compression))
+        except BrokenFile:
+            return False
+        finally:
+            raw.close()
+
+    def _in_order(self, entries: list[Entry], moved: set[str]) -> list[Entry]:
+        """Renamed files come first: others may have taken their names. A restart no longer knows
+        which these were, but they are among those that have been begun."""
+        by_time = self._settings.order == "modified"
+        return sorted(
+            entries,
+            key=lambda entry: (
+                entry.name not in moved and not self._is_begun(entry),
+                entry.modified_us if by_time else 0,
+                entry.name,
+            ),
+        )
+
+    def _is_begun(self, entry: Entry) -> bool:
+        state = self._states.get(entry.name, FileState())
+        return (
+            bool(state.position + state.rows)
+            and not state.is_done
+            and (state.identity == entry.identity)
+        )
+
+    def _portions(self, entry: Entry, *, now_ms: int, is_last: bool) -> Iterator[Portion]:
+        state = self._states.get(entry.name, FileState())
+        format, compression = self._kind(entry)
+        if state.is_done and state.is_as_listed(entry):
+            return
+        if format is None or (not entry.is_wanted and state.identity != entry.identity):
+            return
+        if not entry.size and not state.position:
+            return
+        is_whole = is_last or self._place.has_whole_files
+        is_final = is_whole or self._has_settled(entry, now_ms)
+        if not is_final and self._waiting.get(entry.name) == entry:
+            return
+        self._waiting.pop(entry.name, None)
+        try:
+            raw = self._place.open(entry)
+        except FileGone:
+            return
+        try:
+            opened = OpenedFile(
+                raw,
+                self.shape_of(entry),
+                self._settings,
+                self._origin,
+                format=format,
+                compression=compression,
+                # It may have been written to since it was listed, and be in the middle of a line.
+                is_final=is_whole or self._has_settled(raw.entry, now_ms),
+            )
+            for portion in opened.portions(state):
+                state = portion.state
+                yield portion
+            if not state.is_done:
+                self._waiting[entry.name] = entry
+        except FileGone:
+            return
+        finally:
+            raw.close()
+
+    def _has_settled(self, entry: Entry, now_ms: int) -> bool:
+        return now_ms - entry.modified_us // 1_000 >= self._settings.settle_ms
+
+    def _add(self, filling: Filling, entry: Entry, portion: Portion) -> None:
+        part, before = file_progress.PART + entry.name, self._states.get(entry.name, FileState())
+        self._states[entry.name] = portion.state
+        is_finished = portion.state.is_done and portion.state != before
+        if portion.changes is not None:
+            filling.tables.append(portion.changes)
+            self.progress.add(portion.changes, portion.bytes)
+        if portion.changes or portion.rejects or is_finished or part in filling.positions:
+            filling.positions[part] = portion.state.to_text()
+            self._add_shape(filling, self.shape_of(entry))
+        filling.rejects += portion.rejects
+        filling.bytes += portion.bytes
+
+    def _add_shape(self, filling: Filling, shape: Shape) -> None:
+        if self._settings.columns:
+            return
+        text = shape.to_text()
+        if self._stored_types.get(shape.table.name) != text:
+            self._stored_types[shape.table.name] = text
+            filling.positions[schema_inference.PART + shape.table.name] = text
+
+    def shape_of(self, entry: Entry) -> Shape:
+        name = self.table_of(entry)
+        if name not in self._shapes:
+            given = {each: parse_type(text) for each, text in self._settings.columns.items()}
+            stored = self._stored_types.get(name)
+            self._shapes[name] = Shape(
+                TableId("", name),
+                given or (types_from_text(stored) if stored else {}),
+                key=self._settings.key,
+                grows=not given and self._settings.new_columns == "add",
+            )
+        return self._shapes[name]
+
+    def _expected(self, entries: list[Entry]) -> dict[str, int | None]:
+        """Bytes that are left to be read of each table; None where compression hides them."""
+        expected: dict[str, int | None] = {}
+        for entry in entries:
+            state = self._states.get(entry.name, FileState())
+            format, compression = self._kind(entry)
+            if format is None or not entry.is_wanted or state.is_done:
+                continue
+            table = self.table_of(entry)
+            left, is_plain = expected.get(table, 0), format != "parquet" and compression == "none"
+            known = left is not None and is_plain
+            expected[table] = (left or 0) + entry.size - state.position if known else None
+        return expected
+
+    def _kind(self, entry: Entry) -> tuple[Format | None, Compression]:
+        format, compression = kind_of(entry.name)
+        if self._settings.format != "auto":
+            format = self._settings.format
+        if self._settings.compression != "auto":
+            compression = self._settings.compression
+        return format, "none" if format == "parquet" else compression

@@ -1,0 +1,1 @@
+"""The checks of `headwater doctor` for a PostgreSQL source."""

@@ -1,0 +1,109 @@
+"""What stands in the way of single tables: rights, hidden rows, keys that are not streamed."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from connectors.postgres.catalog import FULL, CapturedTable
+from connectors.postgres.discovery import look
+from connectors.postgres.publication import excluded_tables
+from connectors.postgres.publication.replica_identity import identity_cure
+from connectors.postgres.publication.uncapturable_tables import findings_of
+from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.sql_identifiers import few, quoted_table
+from connectors.postgres.settings import PostgresSettings
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import HeadwaterError
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.table_schema import TableId
+
+TABLES = """
+SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
+    pg_catalog.pg_has_role(c.relowner, 'USAGE')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
+    AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+ORDER BY n.nspname, c.relname
+"""
+
+
+class ExaminedTable(NamedTuple):
+    table: TableId
+    kind: str
+    persistence: str
+    is_owned: bool
+    """Whether our role acts for the owner, as whoever adds it to a publication has to."""
+
+    @property
+    def is_streamed(self) -> bool:
+        """What is not in the write-ahead log cannot be."""
+        return self.kind != "f" and self.persistence == "p"
+
+
+async def examine_tables(
+    connection: Connection,
+    settings: PostgresSettings,
+    pipeline: str,
+) -> tuple[list[ExaminedTable], list[Finding]]:
+    """The tables that would be captured, and what is wrong with them and with others."""
+    with in_our_words("the server does not show its tables"):
+        rows = await (await connection.execute(TABLES)).fetchall()
+    chosen = Patterns(settings.tables)
+    matching = [
+        ExaminedTable(TableId(schema, name), *rest)
+        for schema, name, *rest in rows
+        if chosen.matches(str(TableId(schema, name)))
+    ]
+    tables = [each for each in matching if each.is_streamed]
+    about = await excluded_tables.look(connection, settings.tables)
+    found = [each for each in about.values() if each is not None]
+    if not tables:
+        found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
+    else:
+        left_out, about_captured = await _about_captured(connection, settings, pipeline)
+        tables = [each for each in tables if each.table not in left_out]
+        found += about_captured
+    return tables, found
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+async def _about_captured(
+    connection: Connection, settings: PostgresSettings, pipeline: str
+) -> tuple[set[TableId], list[Finding]]:
+    """Which tables are left out, and what is to be said of them and of the others."""
+    try:
+        looked = await look(connection, settings, pipeline)
+    except HeadwaterError as error:
+        failed = Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")
+        return set(), [failed]
+    found = list(findings_of(looked.refused))
+    for each in looked.tables:
+        found += _about_partitions(each)
+        if not each.schema.key:
+            found.append(
+                Finding(
+                    f"{each.table} has no key: nothing tells its rows apart, so that it can only"
+                    " be appended to its targets",
+                    f"ALTER TABLE {quoted_table(each.table)} ADD PRIMARY KEY (...); or name"
+                    " columns under `keys` of the source",
+                    is_fatal=False,
+                )
+            )
+    return {each.table for each in looked.refused}, found
+
+
+def _about_partitions(table: CapturedTable) -> Iterator[Finding]:
+    """Each has an identity of its own. Of one that has none the server refuses every change, which
+    is said of those that are published."""
+    narrow = {each.table for each in table.partitions if each.identity != FULL}
+    nameless = {each.table for each in table.partitions if not each.index_columns}
+    partial = sorted(narrow - nameless)
+    if partial and table.identity == FULL:
+        yield Finding(
+            f"{table.table} has REPLICA IDENTITY FULL and its partitions {few(partial)} have not:"
+            " updates of those come without the row before, and deletes with its key only",
+            identity_cure(partial),
+            is_fatal=False,
+        )

@@ -1,0 +1,1 @@
+"""From WAL batches to change events: keys, TOAST values, source blocks, rejects."""

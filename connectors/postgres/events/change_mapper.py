@@ -1,0 +1,326 @@
+"""Rows of the stream, in columns of text, become typed changes of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.events.relation_cache import Capture
+from connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
+from connectors.postgres.events.source_block import EMPTY, Commits, Origin
+from connectors.postgres.publication.replica_identity import identity_cure
+from connectors.postgres.server.lsn import lsn_text
+from connectors.postgres.wal.wal_batch import (
+    DELETE,
+    INSERT,
+    NO_OLD,
+    OLD_ROW,
+    UPDATE,
+    Int64s,
+    Mask,
+    RowChanges,
+    Truncated,
+)
+from core_log.foundation.errors import SourceRejected
+from core_log.model.changes import Operation, TableChanges, source_times
+from core_log.model.table_schema import TableSchema
+
+OPERATIONS = np.zeros(256, np.uint8)
+OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
+
+
+class KeyNotSent(SourceRejected):
+    """Of a table whose changes cannot be told apart from here on."""
+
+
+RESELECTED_HEADER = "headwater.reselected"
+"""Names of the columns, with commas between, that come from a later look at the row."""
+UNAVAILABLE_HEADER = "headwater.unavailable"
+"""The same of columns that are null because they are gone at the source, with their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Changes of rows, with what became of values that the server did not send."""
+
+    part: RowChanges
+    """`unchanged` holds what could not be had: values of rows that are gone."""
+    refilled: Mapping[int, Mask] = field(default_factory=dict)
+    """Per column the values that were read anew."""
+    placeholders: Mapping[int, Mask] = field(default_factory=dict)
+    """Per column the values in whose place Debezium's word is wanted."""
+    unavailable: Mapping[int, Mask] = field(default_factory=dict)
+    """Per column that is gone at the source the values that nobody can read any more."""
+
+
+def fill_from_old(part: RowChanges) -> RowChanges:
+    """Takes what an update left as it was from the row, or the key, that came with it."""
+    if not part.unchanged or part.old is None:
+        return part
+    rows, unchanged = list(part.rows), dict[int, Mask]()
+    for place, mask in part.unchanged.items():
+        old = part.old[place]
+        known = mask & old.is_valid().to_numpy(zero_copy_only=False)
+        if known.any():
+            rows[place] = pc.if_else(pa.array(known), old, rows[place])
+        if (left := mask & ~known).any():
+            unchanged[place] = left
+    return replace(part, rows=tuple(rows), unchanged=unchanged)
+
+
+def typed(
+    filled: Filled, capture: Capture, commits: Commits, origin: Origin
+) -> tuple[TableChanges, Int64s]:
+    """The changes, and which transaction of the burst each belongs to. A change of the key becomes
+    a DELETE of the old and an INSERT of the new one."""
+    part = filled.part
+    operations = OPERATIONS[part.operations]
+    rows = _with_placeholders(capture.read(part.rows), filled, capture)
+    before, moved, old = None, None, None
+    if part.old is not None:
+        moved = moved_keys(part, capture)
+        old = capture.read(part.old)
+        before = _before(part, old, moved, capture)
+    is_gone = _gone(part)
+    places: npt.NDArray[np.int64] | None = None
+    moves = None
+    headers = _headers(filled)
+    if (moved is not None and moved.any()) or is_gone is not None:
+        halves = _Halves.of(len(part), moved, is_gone)
+        places = halves.places
+        if old is not None and halves.is_old.any():
+            both = pa.Table.from_batches([rows, old]).combine_chunks()
+            picks = np.where(halves.is_old, len(part) + places, places)
+            rows = both.take(pa.array(picks)).to_batches()[0]
+        else:
+            rows = rows.take(pa.array(places))
+        operations = halves.operations(operations)
+        moves = halves.moves
+        taken = pa.array(places)
+        before = None if before is None else before.take(taken)
+        of_rows = pa.array(places, mask=halves.is_old)
+        headers = {name: column.take(of_rows) for name, column in headers.items()}
+    _check_keys(rows, operations, part, capture)
+    lsns, transactions, indexes = part.lsns, part.transactions, part.indexes
+    if places is not None:
+        lsns, transactions, indexes = lsns[places], transactions[places], indexes[places]
+        if not len(places):
+            return _nothing(capture), transactions
+    lsn_column = pa.array(lsns)
+    changes = TableChanges(
+        schema=capture.schema,
+        rows=rows,
+        operations=pa.array(operations),
+        source=origin.block(
+            capture.schema.table,
+            commits.times(transactions),
+            snapshot="false",
+            sequence=commits.sequences(transactions, lsn_column),
+            xid=commits.xids(transactions),
+            lsn=lsn_column if len(lsns) > 1 else int(lsns[0]),
+        ),
+        commits=commits.names(transactions),
+        indexes=pa.array(indexes),
+        before=before,
+        moves=moves,
+        headers=headers,
+    )
+    return changes, transactions
+
+
+def emptied(schema: TableSchema, origin: Origin, lsn: int, now_us: int) -> TableChanges:
+    """A truncate that no transaction of the stream made."""
+    return TableChanges(
+        schema=schema,
+        rows=_one_row_of_nulls(schema),
+        operations=pa.array([Operation.TRUNCATE], pa.uint8()),
+        source=origin.block(
+            schema.table,
+            source_times(now_us),
+            snapshot="true",
+            sequence=f'[null,"{lsn}"]',
+            xid=None,
+            lsn=lsn,
+        ),
+        commits=lsn_text(lsn),
+    )
+
+
+def truncate(event: Truncated, capture: Capture, commits: Commits, origin: Origin) -> TableChanges:
+    schema, place = capture.schema, np.array([event.transaction], np.int64)
+    lsn = pa.array([event.lsn], pa.int64())
+    return TableChanges(
+        schema=schema,
+        rows=_one_row_of_nulls(schema),
+        operations=pa.array([Operation.TRUNCATE], pa.uint8()),
+        source=origin.block(
+            schema.table,
+            commits.times(place),
+            snapshot="false",
+            sequence=commits.sequences(place, lsn),
+            xid=commits.xids(place),
+            lsn=event.lsn,
+        ),
+        commits=commits.names(place),
+        indexes=pa.array([event.index], pa.int64()),
+    )
+
+
+def _one_row_of_nulls(schema: TableSchema) -> pa.RecordBatch:
+    nulls = [pa.nulls(1, field.type) for field in schema.arrow]
+    return pa.RecordBatch.from_arrays(nulls, schema=schema.arrow)
+
+
+def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -> pa.RecordBatch:
+    if not filled.placeholders:
+        return rows
+    columns = rows.columns
+    for place, mask in filled.placeholders.items():
+        at = capture.places.index(place)
+        columns[at] = pc.if_else(pa.array(mask), capture.plans[at].unavailable, columns[at])
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def moved_keys(part: RowChanges, capture: Capture) -> Mask:
+    """Updates whose key is another one than before, or null by now."""
+    moved = np.zeros(len(part), np.bool_)
+    if part.old is None:
+        return moved
+    for place in capture.key_places:
+        now, before = part.rows[place], part.old[place]
+        differs = pc.not_equal(now, before).fill_null(False)
+        if now.null_count:
+            differs = pc.or_(differs, pc.and_(now.is_null(), before.is_valid()))
+        moved |= differs.to_numpy(zero_copy_only=False)
+    moved &= (part.operations == UPDATE) & (part.old_kinds != NO_OLD)
+    return moved
+
+
+def _before(
+    part: RowChanges, old: pa.RecordBatch, moved: Mask, capture: Capture
+) -> pa.StructArray | None:
+    known = (part.old_kinds == OLD_ROW) & (part.operations == UPDATE) & ~moved
+    if capture.part_places and known.any():
+        known &= _is_more_than(part, capture.part_places)
+    if not known.any():
+        return None
+    return pa.StructArray.from_arrays(old.columns, fields=list(old.schema), mask=pa.array(~known))
+
+
+def _is_more_than(part: RowChanges, places: Sequence[int]) -> Mask:
+    """Whether of the row before others than these columns were sent, too: a null may as well be
+    what a partition left out, as the stream calls either a row where the table has all of it."""
+    assert part.old is not None
+    others = [text for place, text in enumerate(part.old) if place not in places]
+    found: Mask = np.logical_or.reduce(
+        [np.zeros(len(part), np.bool_)]
+        + [text.is_valid().to_numpy(zero_copy_only=False) for text in others]
+    )
+    return found
+
+
+def _gone(part: RowChanges) -> Mask | None:
+    """Updates of which a value is missing for ever, as their row is gone: its delete follows."""
+    if not part.unchanged:
+        return None
+    found: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Halves:
+    """Which change each record is of, once changed keys are two of them."""
+
+    places: npt.NDArray[np.int64]
+    is_old: Mask
+    """The first half of a changed key: what is known of the row before."""
+    is_new: Mask
+    """The second half; not there where the row is gone by now."""
+
+    @classmethod
+    def of(cls, count: int, moved: Mask | None, is_gone: Mask | None) -> "_Halves":
+        moved = np.zeros(count, np.bool_) if moved is None else moved
+        stays = np.ones(count, np.bool_) if is_gone is None else ~is_gone
+        copies = stays.astype(np.int64) + moved
+        places = np.repeat(np.arange(count), copies)
+        is_first = np.ones(len(places), np.bool_)
+        is_first[1:] = places[1:] != places[:-1]
+        is_old = moved[places] & is_first
+        return cls(places, is_old, moved[places] & ~is_first)
+
+    def operations(self, before: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        found = before[self.places]
+        found[self.is_old], found[self.is_new] = Operation.DELETE, Operation.INSERT
+        return found
+
+    @property
+    def moves(self) -> pa.BooleanArray | None:
+        """A pair stands together; a delete whose other half is gone is a delete like others."""
+        if not self.is_new.any():
+            return None
+        first = np.zeros(len(self.places), np.bool_)
+        first[:-1] = self.is_new[1:]
+        return pa.array(first | self.is_new)
+
+
+def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
+    """Which columns were read anew, and which could not be, by name."""
+    return {
+        header: _names(filled.part, masks)
+        for header, masks in (
+            (RESELECTED_HEADER, filled.refilled),
+            (UNAVAILABLE_HEADER, filled.unavailable),
+        )
+        if masks
+    }
+
+
+def _names(part: RowChanges, masks: Mapping[int, Mask]) -> pa.BinaryArray:
+    """Of the columns of each change's row, with commas between; null where there are none."""
+    columns = part.relation.columns
+    names = [
+        pc.if_else(pa.array(mask), f"{columns[place].name},", "")
+        for place, mask in sorted(masks.items())
+    ]
+    joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*names, EMPTY), 0, -1)
+    has_any = np.logical_or.reduce(list(masks.values()))
+    return pc.if_else(pa.array(has_any), joined, None).cast(pa.binary())
+
+
+def _check_keys(
+    rows: pa.RecordBatch,
+    operations: npt.NDArray[np.uint8],
+    part: RowChanges,
+    capture: Capture,
+) -> None:
+    """A row that went has to bring its key, and one that changed its former key: that comes where
+    it was another one and is of the replica identity. A null in it is one where all was sent."""
+    columns, are_some_sent, is_unsure = capture.relation.columns, False, False
+    is_update = part.operations == UPDATE
+    if is_update.any():
+        # Of a table without a key whose partitions have one no column is flagged; theirs are sent.
+        is_by_columns = capture.relation.identity in BY_COLUMNS
+        are_some_sent = is_by_columns and any(column.is_identity for column in columns)
+        is_alone = is_update & (part.old_kinds == NO_OLD)
+        is_unsure = bool(capture.keyless_parts) and bool(is_alone.any())
+    is_whole = capture.relation.identity == WHOLE and not capture.keyless_parts
+    for name, place in zip(capture.schema.key, capture.key_places, strict=True):
+        is_unseen = is_unsure or (are_some_sent and not columns[place].is_identity)
+        if rows.column(name).null_count and not is_whole:
+            is_null = rows.column(name).is_null().to_numpy(zero_copy_only=False)
+            is_unseen |= bool((is_null & (operations == Operation.DELETE)).any())
+        if is_unseen:
+            table = capture.schema.table
+            raise KeyNotSent(
+                f"the server does not say which row went or changed, by column {name} of its key",
+                hint=identity_cure(capture.keyless_parts or [table]),
+            )
+
+
+def _nothing(capture: Capture) -> TableChanges:
+    schema = capture.schema
+    rows = pa.RecordBatch.from_pylist([], schema=schema.arrow)
+    return TableChanges(schema, rows, pa.array([], pa.uint8()), {"ts_us": 0})

@@ -1,0 +1,82 @@
+"""Events that are of no table: logical messages and heartbeats."""
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from connectors.postgres.events.source_block import Origin
+from connectors.postgres.wal.wal_batch import Message
+from core_log.model.changes import Notices, source_times
+from core_log.model.table_schema import TableId
+
+NO_TABLE = TableId("", "")
+CONTENTS: Mapping[str, Callable[[bytes], str]] = {
+    "bytes": lambda content: b64encode(content).decode(),
+    "base64": lambda content: b64encode(content).decode(),
+    "base64-url-safe": lambda content: urlsafe_b64encode(content).decode(),
+    "hex": bytes.hex,
+}
+"""By the setting `binary` of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Of the transaction that a message belongs to, or of the last one before it."""
+
+    committed_us: int
+    last_end: int | None
+    xid: int | None
+
+
+def messages(
+    found: Iterable[tuple[Message, Moment]],
+    blocks: Iterable[Mapping[str, Any] | None],
+    origin: Origin,
+    *,
+    form: str,
+    now_ms: int,
+) -> Notices | None:
+    """With Debezium's fields, in its order; `blocks` say where in its transaction each stands."""
+    keys, values = [], []
+    for (message, moment), place in zip(found, blocks, strict=True):
+        before = message.lsn if message.transaction is None else moment.last_end
+        block = origin.block(
+            NO_TABLE,
+            source_times(moment.committed_us),
+            snapshot="false",
+            sequence=sequence_text(before, message.lsn),
+            xid=moment.xid,
+            lsn=message.lsn,
+        )
+        said = {"prefix": message.prefix, "content": CONTENTS[form](message.content)}
+        keys.append({"prefix": message.prefix})
+        values.append(
+            {"op": "m", "ts_ms": now_ms, "source": block, "transaction": place, "message": said}
+        )
+    return notices_of("message", keys, values)
+
+
+def heartbeat(pipeline: str, *, now_ms: int) -> Notices:
+    found = notices_of("heartbeat", [{"serverName": pipeline}], [{"ts_ms": now_ms}])
+    assert found is not None, "one heartbeat is one notice"
+    return found
+
+
+def sequence_text(before: int | None, lsn: int) -> str:
+    return f'[{"null" if before is None else chr(34) + str(before) + chr(34)},"{lsn}"]'
+
+
+def notices_of(
+    kind: str, keys: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
+) -> Notices | None:
+    if not keys:
+        return None
+    return Notices(
+        kind,
+        pa.array([orjson.dumps(key) for key in keys], pa.binary()),
+        pa.array([orjson.dumps(value) for value in values], pa.binary()),
+    )

@@ -1,0 +1,206 @@
+"""Sets aside rows with values that no column of ours holds, so that one of them stops nobody."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.events.change_mapper import Filled
+from connectors.postgres.events.relation_cache import Capture
+from connectors.postgres.events.source_block import Commits
+from connectors.postgres.server.connection import NOT_UTF8
+from connectors.postgres.types.column_reader import ColumnPlan
+from connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE, Mask
+from core_log.model.changes import ChangeBatch, Reject
+from core_log.model.table_schema import TableId
+from core_log.rows.rejects import spoilers
+from core_log.rows.value_classes import misfit
+
+DIGEST_DIGITS = 16
+
+
+@dataclass(slots=True)
+class SetAside:
+    """What has been set aside and waits for the next batch to take it along into the log.
+
+    That is never a later batch than that of the row's neighbours, so that none is lost; one that
+    goes there twice has the same place, and so is the same letter.
+    """
+
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, rejects: Sequence[Reject]) -> None:
+        self._rejects += rejects
+
+    def with_rejects(self, batch: ChangeBatch) -> ChangeBatch:
+        if not self._rejects:
+            return batch
+        found, self._rejects = tuple(self._rejects), []
+        return replace(batch, rejects=batch.rejects + found)
+
+
+def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Mask:
+    """Which values the type that they are read as does not hold, or are no text that we can
+    read."""
+    found = _unreadable(values)
+    while places := _spoilers(read, _without(values, found)):
+        found[list(places)] = True
+    return found
+
+
+def _unreadable(values: pa.Array) -> Mask:
+    if values.type != pa.string():
+        return np.zeros(len(values), np.bool_)
+    found = pc.starts_with(values, UNREADABLE).fill_null(False)
+    return np.array(found.to_numpy(zero_copy_only=False))
+
+
+def _spoilers(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Sequence[int]:
+    return spoilers(len(values), lambda start, end: read(values.slice(start, end - start)))
+
+
+def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, list[Reject]]:
+    """Changes that can be read, and those that cannot.
+
+    Of a row that went only the key is promised: there a value that does not fit is left out. A row
+    as it was before that has one is left out but for its key, since it was not null.
+    """
+    part = filled.part
+    rows, old = list(part.rows), None if part.old is None else list(part.old)
+    old_kinds = part.old_kinds
+    problems: dict[int, Mask] = {}
+    for plan, place in zip(capture.plans, capture.places, strict=True):
+        is_bad = unfit(plan.read, rows[place])
+        if is_bad.any():
+            rows[place] = _without(rows[place], is_bad)
+            if place not in capture.key_places:
+                is_bad = is_bad & (part.operations != DELETE)
+            problems[place] = is_bad
+        if old is not None and (is_bad := unfit(plan.read, old[place])).any():
+            old[place] = _without(old[place], is_bad)
+            old_kinds = np.where(is_bad, OLD_KEY, old_kinds).astype(np.uint8)
+    columns = part.relation.columns
+    shown = sorted({*capture.key_places, *problems})
+    texts = {columns[place].name: part.rows[place] for place in shown}
+    named = {columns[place].name: is_bad for place, is_bad in problems.items()}
+    kinds = {column.name: column.type for column in capture.schema.columns}
+    is_lost = _any(named, len(part))
+    names = commits.names(part.transactions)
+    assert isinstance(names, str | pa.Array), "commits have names"
+    rejects = [
+        _reject(
+            capture.schema.table,
+            texts,
+            named,
+            kinds,
+            capture.schema.key,
+            row,
+            at=f"{names if isinstance(names, str) else names[row]}#{part.indexes[row]}",
+        )
+        for row in np.flatnonzero(is_lost).tolist()
+    ]
+    readable = replace(
+        part,
+        rows=tuple(rows),
+        old=None if old is None else tuple(old),
+        old_kinds=old_kinds,
+        has_unreadable=False,
+    )
+    return _kept(replace(filled, part=readable), ~is_lost), rejects
+
+
+def sifted_rows(
+    sent: Sequence[pa.Array], plans: Sequence[ColumnPlan], table: TableId, key: Collection[str]
+) -> tuple[list[pa.Array], list[Reject], dict[str, pa.Array]]:
+    """The same for rows that were copied; behind the rejects the keys of their rows, with a null
+    where it is the key itself that cannot be read."""
+    problems = {
+        plan.column.name: is_bad
+        for plan, values in zip(plans, sent, strict=True)
+        if (is_bad := unfit(plan.copied, values)).any()
+    }
+    is_lost = _any(problems, len(sent[0]))
+    lost = pa.array(is_lost)
+    shown = {
+        plan.column.name: plan.text_of(values.filter(lost))
+        for plan, values in zip(plans, sent, strict=True)
+        if plan.column.name in key or plan.column.name in problems
+    }
+    named = {name: is_bad[is_lost] for name, is_bad in problems.items()}
+    kinds = {plan.column.name: plan.column.type for plan in plans}
+    rejects = []
+    for row in range(int(is_lost.sum())):
+        found = _reject(table, shown, named, kinds, key, row, at="")
+        # Such a row has no place in the log of the server: its content is one that stays the same.
+        digest = sha256(found.content).hexdigest()[:DIGEST_DIGITS]
+        rejects.append(replace(found, at=f"rows#{digest}"))
+    keep, nothing = pa.array(~is_lost), np.zeros(len(lost), np.bool_)
+    keys = {
+        plan.column.name: plan.copied(
+            _without(values, problems.get(plan.column.name, nothing)).filter(lost)
+        )
+        for plan, values in zip(plans, sent, strict=True)
+        if plan.column.name in key
+    }
+    return [values.filter(keep) for values in sent], rejects, keys
+
+
+def _without(values: pa.Array, is_bad: Mask) -> pa.Array:
+    return pc.if_else(pa.array(is_bad), pa.scalar(None, values.type), values)
+
+
+def _any(problems: Mapping[str, Mask], count: int) -> Mask:
+    found: Mask = np.logical_or.reduce([np.zeros(count, np.bool_), *problems.values()])
+    return found
+
+
+def _reject(
+    table: TableId,
+    texts: Mapping[str, pa.StringArray],
+    problems: Mapping[str, Mask],
+    kinds: Mapping[str, pa.DataType],
+    key: Collection[str],
+    row: int,
+    *,
+    at: str,
+) -> Reject:
+    """Its content is the key and what did not fit, so that nothing else of the row is shown."""
+    bad = [name for name, is_bad in problems.items() if is_bad[row]]
+    shown = {name: text[row].as_py() for name, text in texts.items() if name in (*key, *bad)}
+    unreadable = [name for name in bad if shown[name].startswith(UNREADABLE)]
+    content = orjson.dumps(
+        {name: value and value.removeprefix(UNREADABLE) for name, value in shown.items()}
+    )
+    told = [misfit(f"column {name}", kinds[name], shown[name] or "") for name in bad]
+    why = f"{NOT_UTF8}: {', '.join(unreadable)}" if unreadable else "; ".join(told)
+    return Reject(table, content, why, at)
+
+
+def _kept(filled: Filled, keep: Mask) -> Filled:
+    if keep.all():
+        return filled
+    part, chosen = filled.part, pa.array(keep)
+
+    def picked(masks: Mapping[int, Mask]) -> dict[int, Mask]:
+        return {place: mask[keep] for place, mask in masks.items()}
+
+    return Filled(
+        replace(
+            part,
+            operations=part.operations[keep],
+            rows=tuple(text.filter(chosen) for text in part.rows),
+            unchanged=picked(part.unchanged),
+            old=None if part.old is None else tuple(text.filter(chosen) for text in part.old),
+            old_kinds=part.old_kinds[keep],
+            lsns=part.lsns[keep],
+            transactions=part.transactions[keep],
+            indexes=part.indexes[keep],
+        ),
+        picked(filled.refilled),
+        picked(filled.placeholders),
+        picked(filled.unavailable),
+    )

@@ -1,0 +1,526 @@
+"""What the tables of the stream look like: the server's descriptions, and the catalogue beside."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.catalog import CapturedTable, Catalog
+from connectors.postgres.discovery import wal_end
+from connectors.postgres.events.lookup import Questions
+from connectors.postgres.events.row_keys import Key, Keys, key_of
+from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.schema_history import column_numbers
+from connectors.postgres.schema_history.column_renames import ColumnNames, NamedColumn
+from connectors.postgres.schema_history.schema_monitor import FormWatch
+from connectors.postgres.schema_history.table_definition import LOST_KEY, OTHER_KEY, TableForm
+from connectors.postgres.schema_history.table_renames import Names
+from connectors.postgres.server.connection import in_our_words
+from connectors.postgres.snapshot.progress import Ledger, part_of
+from connectors.postgres.types.column_reader import ColumnPlan, with_nan
+from connectors.postgres.types.type_map import ENUM, TypeBook
+from connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
+from connectors.schema_policies import CHANGE_KEY, RENAMED
+from connectors.source import FormCheck, anything_goes
+from core_log.foundation.errors import DecodeError, SourceRejected
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.changes import Positions
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.rows.rejects import UNFIT
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """How changes of one table are read as long as it has one form."""
+
+    relation: Relation
+    schema: TableSchema
+    plans: tuple[ColumnPlan, ...]
+    """Of the schema's columns."""
+    places: tuple[int, ...]
+    """Where in the relation each of them stands."""
+    key_places: tuple[int, ...]
+    """Where in the relation the key's columns stand."""
+    part_places: tuple[int, ...] = ()
+    """Of a partitioned table, which columns of a row before a partition may have sent alone, though
+    the table's own identity is another."""
+    keyless_parts: tuple[TableId, ...] = ()
+    """Partitions whose identity is not of the key, so that it can change unseen."""
+    has_unique_keys: bool = True
+    """Whether no two rows have one key at any moment, as far as the catalogue says."""
+    numbers: tuple[int, ...] = ()
+    """Of the relation's columns; 0 where nobody can tell for certain. None at all, where no form
+    of before is known."""
+
+    def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
+        columns = [
+            self._column(plan, texts[place])
+            for plan, place in zip(self.plans, self.places, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
+
+    def with_nan(self, part: RowChanges) -> "Capture":
+        """The same for changes among whose decimals some may be no number; itself if none is."""
+        texts = [part.rows[place] for place in self.places]
+        plans = with_nan(self.plans, texts, self.schema.key)
+        if part.old is not None:
+            plans = with_nan(plans, [part.old[place] for place in self.places], self.schema.key)
+        if plans == self.plans:
+            return self
+        columns = tuple(plan.column for plan in plans)
+        return replace(self, plans=plans, schema=replace(self.schema, columns=columns))
+
+    def plan_at(self, place: int) -> ColumnPlan | None:
+        """Of a column by its place in the relation; None where it is left out."""
+        if place not in self.places:
+            return None
+        return self.plans[self.places.index(place)]
+
+    def _column(self, plan: ColumnPlan, text: pa.StringArray) -> pa.Array:
+        try:
+            return plan.read(text)
+        except UNFIT as error:
+            raise DecodeError(  # no `from`: Arrow's words quote the values
+                "the server sent a value that its column's type does not have",
+                table=str(self.schema.table),
+                column=plan.column.name,
+                why=type(error).__name__,
+            ) from None
+
+    def null_where_none_may_be(self, part: RowChanges) -> frozenset[str]:
+        """Columns that the catalogue says are never null, as it stands now, and which were then:
+        the stream is older than the catalogue."""
+        found = []
+        is_row = part.operations != DELETE
+        for plan, place in zip(self.plans, self.places, strict=True):
+            text = part.rows[place]
+            if plan.column.is_nullable or not text.null_count:
+                continue
+            is_null = text.is_null().to_numpy(zero_copy_only=False) & is_row
+            if place in part.unchanged:
+                is_null &= ~part.unchanged[place]
+            if is_null.any():
+                found.append(plan.column.name)
+        return frozenset(found)
+
+    def has_new_labels(self, part: RowChanges) -> bool:
+        """Whether an enum has a value that it did not have when it was last looked up."""
+        for plan, place in zip(self.plans, self.places, strict=True):
+            if plan.column.semantic != ENUM:
+                continue
+            labels = pa.array(plan.column.parameters["allowed"].split(","), pa.string())
+            values = pc.unique(part.rows[place]).drop_null()
+            if not pc.all(pc.is_in(values, labels)).as_py():
+                return True
+        return False
+
+
+class Reread(NamedTuple):
+    """The stream told of something that the rows of a table have to be read again for."""
+
+    why: str
+    kinds: tuple[str, ...]
+    """Those of `connectors.schema_policies`."""
+    after: int
+    """It is before this place in the write-ahead log."""
+
+
+class _Numbered(NamedTuple):
+    """The numbers of a relation's columns, and the form before it by which they were found."""
+
+    relation: Relation
+    then: TableForm | None
+    numbers: tuple[int, ...]
+
+    @property
+    def is_certain(self) -> bool:
+        return bool(self.numbers) and all(self.numbers)
+
+    def of(self, relation: Relation) -> tuple[int, ...]:
+        return self.numbers if relation == self.relation else ()
+
+
+class Captures:
+    """Follows the tables through changes of their form, in the order of the stream."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        catalog: Catalog,
+        tables: Iterable[CapturedTable],
+        keys: Keys,
+        names: Names,
+        forms: FormWatch,
+        *,
+        refused: Iterable[Refused] = (),
+        held: Iterable[CapturedTable] = (),
+        column_names: ColumnNames | None = None,
+        may_replace: bool = True,
+        told: Callable[[Refused], None] | None = None,
+        refusal: FormCheck = anything_goes,
+    ) -> None:
+        """`refused`: tables that are left out in this life. `held`: those without a key that had
+        one. `may_replace`: whether a table with another key, or one of which changes were left
+        out, can be read again. `told` hears of those that are left out from a change on."""
+        self._questions, self._catalog, self._book = questions, catalog, catalog.book
+        self._keys, self._names, self._forms = keys, names, forms
+        self._numbered: dict[int, _Numbered] = {}
+        self._column_names = column_names or ColumnNames()
+        self._chosen = Patterns(catalog.patterns)
+        self._tables = {each.oid: each for each in tables}
+        self._known: dict[int, tuple[Relation, Capture | None]] = {}
+        self._nullable: dict[int, frozenset[str]] = {}
+        self._labels_seen: set[int] = set()
+        self._dropped: set[int] = set()
+        """Tables that were looked up in vain; what was known of them before still is."""
+        self._left_out: set[int] = set()
+        self.may_replace = may_replace
+        self._rereads: dict[int, Reread] = {}
+        self.ledger_of: Callable[[int], Ledger] = lambda oid: Ledger(oid=oid)
+        """What is known of the reading of a table."""
+        self._told: dict[str, str] = {}
+        self._refused, self._tell = {each.oid for each in refused}, told
+        self._refusal, self._admitted = refusal, dict[int, TableSchema]()
+        self._held = set[int]()
+        for each in held:
+            self.hold(each.oid)
+        self.has_new_form = False
+        """The stream has told of a table in another form; whoever asks takes it back."""
+
+    def rekey(self, schema: TableSchema) -> None:
+        """From here on changes of the table go out under its key of now."""
+        for oid, table in [*self._tables.items()]:
+            if table.table == schema.table:
+                self._keys.learn(oid, schema.key)
+                del self._tables[oid]
+                self._known.pop(oid, None)
+
+    def hold(self, oid: int) -> None:
+        """Changes of the table are left out until it has a key again and was read anew."""
+        self._held.add(oid)
+        self._known.pop(oid, None)
+        self._keys.learn(oid, ())
+
+    def holds(self, oid: int) -> bool:
+        return oid in self._held
+
+    def let_go(self, oid: int) -> None:
+        """The table has a key: its changes go on once its rows are read."""
+        self._held.discard(oid)
+        self._tables.pop(oid, None)
+
+    def news(self, lsn: int) -> Positions:
+        """What is to go along with the position there, so that nothing of it is forgotten."""
+        told, self._told = self._told, {}
+        return {**self._keys.news(), **self._names.news(), **self._forms.passed(lsn), **told}
+
+    def kept(self, positions: Positions, lsn: int) -> Positions:
+        """What is written down of rows that were read beside the stream, which is there. A batch
+        without a position goes on in the next one."""
+        kept = self._names.kept(positions)
+        return {**kept, **self._forms.passed(lsn)} if kept else kept
+
+    async def of(self, relation: Relation, lsn: int) -> Capture | None:
+        """None for a table that the file leaves out though the publication has it, and for one
+        that is gone and whose key nobody knows. `lsn`: of a change under this relation."""
+        capture = await self._form_of(relation)
+        if capture is not None and await self._number(relation, lsn):
+            capture = self._again(relation)
+        return capture
+
+    async def _number(self, relation: Relation, lsn: int) -> bool:
+        """Whether its columns have other numbers than were known. The server describes a table
+        again after each change of its form, be it word for word."""
+        before = self._numbered.get(relation.oid)
+        then = self._forms.at(relation.oid, lsn)
+        is_same = before is not None and before.relation is relation
+        if before is not None and is_same and (before.is_certain or before.then is then):
+            return False
+        table = self._tables.get(relation.oid)
+        now = await column_numbers.look(await self._questions.connection(), relation.oid)
+        numbers = column_numbers.numbers_of(
+            relation, then, now, is_whole=table is not None and table.has_all_columns
+        )
+        self._numbered[relation.oid] = _Numbered(relation, then, numbers)
+        return before is None or before.numbers != numbers or before.relation != relation
+
+    async def _form_of(self, relation: Relation) -> Capture | None:
+        known = self._known.get(relation.oid)
+        if known is not None and (known[0] is relation or known[0] == relation):
+            return known[1]
+        if relation.oid in self._refused or relation.oid in self._held:
+            return None
+        name = str(table_of(relation))
+        is_chosen = self._chosen.matches(name)
+        self._names.saw(relation.oid, name, is_chosen=is_chosen)
+        if not is_chosen:
+            self._known[relation.oid] = (relation, None)
+            return None
+        self.has_new_form |= known is not None
+        if not self._is_as_looked_up(relation):
+            await self._look(relation)
+        if relation.oid in self._refused:
+            return None
+        names = [each.name for each in relation.columns]
+        if self.may_replace and self._column_names.differ(relation.oid, names):
+            await self._look_for_lost_columns(relation, names)
+        capture = self._remember(relation)
+        if capture is None:
+            self._leave_out(relation)
+            return None
+        by_name = _numbers_by_name(relation, self._tables.get(relation.oid))
+        numbered = map(NamedColumn, names, by_name)
+        self._column_names.saw(relation.oid, [*numbered])
+        return await self._under_its_key(relation, capture)
+
+    async def _under_its_key(self, relation: Relation, capture: Capture) -> Capture | None:
+        """None where records of another key, or without one, would come into the topic."""
+        if self._has_lost_key(relation.oid, capture.schema):
+            await self._lose_key(relation.oid, capture.schema)
+            return None
+        if self._awaits_replacement(relation.oid, capture.schema):
+            self._known[relation.oid] = (relation, None)
+            return None
+        self._keys.learn(relation.oid, capture.schema.key)
+        return capture
+
+    def _awaits_replacement(self, oid: int, schema: TableSchema) -> bool:
+        """Whether changes are left out, as they have another key than the table's topic: all rows
+        are read after them, into another topic."""
+        before = self._keys.of(oid)
+        if before in (None, schema.key) or not (schema.key and self.may_replace):
+            return False
+        if before and self._catalog.chooses_key(schema.table):
+            return False
+        self._read_again(oid, schema.table, Reread(OTHER_KEY, (CHANGE_KEY,), after=0))
+        return True
+
+    def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:
+        return self.may_replace and not schema.key and bool(self._keys.of(oid))
+
+    async def _lose_key(self, oid: int, schema: TableSchema) -> None:
+        self.hold(oid)
+        after = await wal_end(await self._questions.connection())
+        self._read_again(oid, schema.table, Reread(LOST_KEY, (CHANGE_KEY,), after))
+
+    async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
+        """Rows that were written while a column had another name lack its value."""
+        await self._look(relation)
+        table = self._tables.get(relation.oid)
+        if table is None or table.table != table_of(relation):
+            return
+        if why := self._column_names.why_read_again(relation.oid, names, table):
+            logger.info("%s is read again: %s", table.table, why)
+            after = await wal_end(await self._questions.connection())
+            self._read_again(relation.oid, table.table, Reread(why, RENAMED, after))
+
+    def _read_again(self, oid: int, table: TableId, again: Reread) -> None:
+        self._rereads[oid] = again
+        ledger = self.ledger_of(oid).to_be_read_again(again.why, again.kinds, after=again.after)
+        self._told[part_of(table)] = ledger.text()
+
+    def take_rereads(self) -> list[tuple[CapturedTable, Reread]]:
+        """Tables that are to be read again since this was asked last, as far as they are there."""
+        taken, self._rereads = self._rereads, {}
+        return [(self._tables[oid], each) for oid, each in taken.items() if oid in self._tables]
+
+    async def fitting(self, part: RowChanges) -> Capture | None:
+        """The same for these very changes."""
+        capture = await self.of(part.relation, int(part.lsns[0]))
+        if capture is None:
+            return None
+        if capture.has_new_labels(part) and part.relation.oid not in self._labels_seen:
+            with in_our_words("the types cannot be looked up"):
+                await self._book.reload(await self._questions.connection())
+            capture = self._again(part.relation)
+            if capture.has_new_labels(part):  # a label with a comma, or renamed since
+                self._labels_seen.add(part.relation.oid)
+        if names := capture.null_where_none_may_be(part):
+            known = self._nullable.get(part.relation.oid, frozenset())
+            self._nullable[part.relation.oid] = known | names
+            capture = self._again(part.relation)
+        return capture
+
+    def _remember(self, relation: Relation) -> Capture | None:
+        capture = capture_of(
+            relation,
+            self._tables.get(relation.oid),
+            self._book,
+            key_before=self._keys.of(relation.oid),
+            nullable=self._nullable.get(relation.oid, frozenset()),
+            numbered=self._numbered.get(relation.oid),
+        )
+        self._known[relation.oid] = (relation, capture)
+        return capture
+
+    def _again(self, relation: Relation) -> Capture:
+        capture = self._remember(relation)
+        assert capture is not None, "a key that could be told can be told again"
+        return capture
+
+    def _leave_out(self, relation: Relation) -> None:
+        """Rows that nobody can tell apart would spoil a topic in which others are."""
+        table = table_of(relation)
+        if relation.oid not in self._dropped:
+            problem = "the key that it had, before its columns were changed, cannot be told."
+            self.refuse(Refused(relation.oid, table, problem, ""))
+            return
+        if relation.oid not in self._left_out:
+            self._left_out.add(relation.oid)
+            logger.warning(
+                "changes of %s are left out: it was dropped before they were read,"
+                " and the stream does not say what its key was",
+                table,
+            )
+
+    async def admits(self, schema: TableSchema, *, is_next: bool = True) -> bool:
+        """Whether the log may have rows of this form; if not, their table is left out from here
+        on. `is_next`: such rows come behind those of the forms before."""
+        if schema.id in self._refused:
+            return False
+        known = self._admitted.get(schema.id)
+        if known is not None and (known is schema or known == schema):
+            return True
+        if (error := await self._refusal(schema, is_next=is_next)) is not None:
+            self.refuse(Refused(schema.id, schema.table, error.statement, error.hint))
+            return False
+        if is_next:
+            self._admitted[schema.id] = schema
+        return True
+
+    def refuse(self, refused: Refused) -> None:
+        """From here on changes of that table are left out, which the next position says: it is
+        emptied, and read again."""
+        if not self.may_replace or self._tell is None:
+            raise SourceRejected(
+                "a table cannot be captured any more, and none may be read again",
+                table=str(refused.table),
+                why=refused.problem,
+                hint=f"{refused.cure} And let `snapshot.mode` be another than never",
+            )
+        self._refused.add(refused.oid)
+        self._known.pop(refused.oid, None)
+        self._names.leaves(str(refused.table))
+        self._tell(refused)
+
+    def _is_as_looked_up(self, relation: Relation) -> bool:
+        table = self._tables.get(relation.oid)
+        if table is None or table.table != table_of(relation):
+            return False
+        there = {(each.name, each.type_oid, each.type_modifier) for each in table.columns}
+        return all((each.name, *each[2:]) in there for each in relation.columns)
+
+    async def _look(self, relation: Relation) -> None:
+        with in_our_words("a table cannot be looked up", table=str(table_of(relation))):
+            connection = await self._questions.connection()
+            found, refused = await self._catalog.told_of(connection, [relation.oid])
+            await self._book.learn(connection, {each.type_oid for each in relation.columns})
+        self._tables |= {each.oid: each for each in found}
+        for each in refused:
+            self.refuse(each)
+        if not (found or refused):
+            self._dropped.add(relation.oid)
+        self._nullable.pop(relation.oid, None)
+        self._labels_seen.discard(relation.oid)
+
+
+def table_of(relation: Relation) -> TableId:
+    return TableId(relation.namespace, relation.name)
+
+
+def capture_of(
+    relation: Relation,
+    table: CapturedTable | None,
+    book: TypeBook,
+    *,
+    key_before: Key | None = None,
+    nullable: Collection[str] = (),
+    numbered: _Numbered | None = None,
+) -> Capture | None:
+    """What the stream says comes first: the catalogue may be newer, or the table be gone. None
+    where its key cannot be told."""
+    captured = {
+        column.name
+        for column in relation.columns
+        if _plan(column, table, book, is_of_key=False) is not None
+    }
+    key = key_of(relation, table, captured, key_before)
+    if key is None:
+        return None
+    plans, places = [], []
+    numbers = () if numbered is None else numbered.of(relation)
+    for place, column in enumerate(relation.columns):
+        plan = _plan(
+            column,
+            table,
+            book,
+            is_of_key=column.name in key,
+            number=numbers[place] if numbers else 0,
+        )
+        if plan is None:
+            continue
+        if column.name in nullable:
+            plan = plan._replace(column=replace(plan.column, is_nullable=True))
+        plans.append(plan)
+        places.append(place)
+    columns = tuple(plan.column for plan in plans)
+    schema = TableSchema(table_of(relation), columns, key, id=relation.oid)
+    by_name = {plan.column.name: place for plan, place in zip(plans, places, strict=True)}
+    partitions = () if table is None else table.partitions
+    sent = set(key).union(*(each.index_columns for each in partitions))
+    return Capture(
+        relation,
+        schema,
+        tuple(plans),
+        tuple(places),
+        tuple(by_name[name] for name in key),
+        part_places=tuple(
+            place
+            for place, column in enumerate(relation.columns)
+            if partitions and column.name in sent
+        ),
+        keyless_parts=() if table is None else tuple(table.partitions_without(_now(key, table))),
+        has_unique_keys=table is not None and table.has_unique_keys,
+        numbers=numbers,
+    )
+
+
+def _numbers_by_name(relation: Relation, table: CapturedTable | None) -> tuple[int | None, ...]:
+    """As the catalogue has them now under these names, which may be others than were then."""
+    columns = () if table is None else table.columns
+    known = {(each.name, each.type_oid): each.number for each in columns}
+    return tuple(known.get((each.name, each.type_oid)) for each in relation.columns)
+
+
+def _now(key: Key, table: CapturedTable) -> Key:
+    """The key as the catalogue calls it, whose columns may have got other names since."""
+    names = {column.name for column in table.columns}
+    return key if names.issuperset(key) else table.schema.key
+
+
+def _plan(
+    column: RelationColumn,
+    table: CapturedTable | None,
+    book: TypeBook,
+    *,
+    is_of_key: bool,
+    number: int = 0,
+) -> ColumnPlan | None:
+    now = (
+        next((each for each in table.columns if each.name == column.name), None) if table else None
+    )
+    if now is not None and now.is_generated:  # a publication may have them since PostgreSQL 18
+        return None
+    return book.plan(
+        column.name,
+        column.type_oid,
+        column.type_modifier,
+        is_nullable=now.is_nullable if now is not None else not is_of_key,
+        dimensions=now.dimensions if now is not None and now.dimensions else 1,
+        number=number,
+    )

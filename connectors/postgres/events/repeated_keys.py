@@ -1,0 +1,275 @@
+"""Says rows once more whose key another row had, so that the newest record of a key is its row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.postgres.events.change_mapper import OPERATIONS, Filled, moved_keys
+from connectors.postgres.events.relation_cache import Capture
+from connectors.postgres.events.toast import Toast
+from connectors.postgres.wal.wal_batch import (
+    INSERT,
+    NO_OLD,
+    UPDATE,
+    Int64s,
+    Mask,
+    RowChanges,
+    Transactions,
+)
+from core_log.model.changes import Operation
+
+KEYS_MAX = 200_000
+BYTES_MAX = 64 << 20
+"""Of one transaction are remembered; with more of it rows are read anew, by their keys."""
+
+Text = str | None
+Texts = tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a row stands that came into being."""
+
+    filled: Filled
+    at: int
+    image: Texts
+    """What tells it from others of its key: its columns of the replica identity."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a transaction has done to one table so far."""
+
+    commit_lsn: int
+    relation: object
+    made: dict[Texts, list[_Place]] = field(default_factory=dict)
+    """Rows that it made and that are there, by their keys."""
+    went: set[Texts] = field(default_factory=set)
+    """Keys whose row of before the transaction is gone."""
+    sources: set[int] = field(default_factory=set)
+    bytes: int = 0
+    is_too_much: bool = False
+
+    def remember(self, filled: Filled) -> None:
+        if id(filled) not in self.sources:
+            self.sources.add(id(filled))
+            self.bytes += sum(column.nbytes for column in filled.part.rows)
+        if self.bytes > BYTES_MAX or len(self.made) + len(self.went) > KEYS_MAX:
+            self.is_too_much = True
+            self.made, self.went = {}, set()
+
+
+@dataclass(slots=True)
+class _Again:
+    """What is to be said once more, behind which change."""
+
+    behind: list[int] = field(default_factory=list)
+    rows: list[_Place | Texts] = field(default_factory=list)
+    """A row that is known, or the key of one that is to be read."""
+
+    def say(self, behind: int, row: _Place | Texts) -> None:
+        self.behind.append(behind)
+        self.rows.append(row)
+
+
+class RepeatedKeys:
+    """Follows the stream; tables whose keys are unique at every moment cost nothing.
+
+    A constraint that is DEFERRABLE is looked at when its transaction ends, and a key that the file
+    chose has none: a key can get its new row before the old one goes, and then the last that the
+    stream says of it is a delete.
+    """
+
+    def __init__(self, toast: Toast) -> None:
+        self._toast = toast
+        self._seen: dict[int, _Seen] = {}
+        """By tables, of the transaction that each was last changed in."""
+
+    async def whole(self, filled: Filled, capture: Capture, transactions: Transactions) -> Filled:
+        """The changes, and behind some of them rows that are there still."""
+        part = filled.part
+        if capture.has_unique_keys or not capture.key_places or not len(part):
+            return filled
+        again = self._followed(filled, capture, transactions)
+        return await self._said_again(filled, capture, again) if again.behind else filled
+
+    def forget(self, oid: int | None = None) -> None:
+        """What was seen of one table, or of all, once nothing more can come of it."""
+        if oid is None:
+            self._seen.clear()
+        else:
+            self._seen.pop(oid, None)
+
+    def _followed(self, filled: Filled, capture: Capture, transactions: Transactions) -> _Again:
+        part, again = filled.part, _Again()
+        moved = moved_keys(part, capture)
+        operations = OPERATIONS[part.operations]
+        makes = (operations == Operation.INSERT) | moved
+        takes = (operations == Operation.DELETE) | moved
+        numbers, firsts = np.unique(part.transactions, return_index=True)
+        lasts = np.append(firsts[1:], len(part))
+        for number, start, end in zip(numbers, firsts.tolist(), lasts.tolist(), strict=True):
+            commit_lsn = int(transactions.commit_lsns[number])
+            seen = self._seen.get(part.relation.oid)
+            is_last = end == len(part)  # it may go on in what comes next
+            if seen is None or seen.commit_lsn != commit_lsn:
+                if not makes[start:end].any() or not (is_last or takes[start:end].any()):
+                    continue
+                seen = self._seen[part.relation.oid] = _Seen(commit_lsn, part.relation)
+            if seen.relation != part.relation or capture.part_places:
+                seen.is_too_much = True  # rows of two forms cannot be compared
+            _Steps(filled, capture, moved, seen, again).take(start, end)
+        return again
+
+    async def _said_again(self, filled: Filled, capture: Capture, again: _Again) -> Filled:
+        keys = list(dict.fromkeys(row for row in again.rows if not isinstance(row, _Place)))
+        read, place_of = await self._toast.rows(filled.part, capture, keys)
+        known = {id(filled): filled}
+        known |= {id(row.filled): row.filled for row in again.rows if isinstance(row, _Place)}
+        sources = [*known.values(), *read]
+        sizes = [len(source.part) for source in sources]
+        starts = dict(zip(known, np.cumsum([0, *sizes]).tolist(), strict=False))
+        start_read = sum(len(source.part) for source in known.values())
+        behind, picks = list[int](), list[int]()
+        for at, row in zip(again.behind, again.rows, strict=True):
+            if isinstance(row, _Place):
+                place: int | None = starts[id(row.filled)] + row.at
+            else:
+                place = start_read + place_of[row] if row in place_of else None
+            if place is not None:
+                behind.append(at)
+                picks.append(place)
+        return _with_rows(filled, sources, np.array(behind, np.int64), picks)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Change after change of one transaction."""
+
+    filled: Filled
+    capture: Capture
+    moved: Mask
+    seen: _Seen
+    again: _Again
+
+    def take(self, start: int, end: int) -> None:
+        part, identity = self.filled.part, self._identity
+        rows = slice(start, end)
+        keys = _texts(part.rows, self.capture.key_places, rows)
+        images = _texts(part.rows, identity, rows)
+        has_old = part.old is not None and bool((part.old_kinds[rows] != NO_OLD).any())
+        old_keys, old_images = keys, images
+        if has_old and part.old is not None:
+            old_keys = _texts(part.old, self.capture.key_places, rows)
+            old_images = _texts(part.old, identity, rows)
+        lost = np.logical_or.reduce([np.zeros(len(part), np.bool_), *part.unchanged.values()])
+        for at in range(start, end):
+            here, operation = at - start, part.operations[at]
+            is_update = operation == UPDATE
+            comes_with_old = is_update and part.old_kinds[at] != NO_OLD
+            if self.moved[at]:
+                self._goes(at, old_keys[here], old_images[here])
+            elif operation != INSERT and not is_update:
+                self._goes(at, keys[here], images[here])
+            if operation == INSERT or self.moved[at]:
+                if not lost[at]:
+                    self._comes(at, keys[here], images[here])
+            elif is_update and not lost[at]:
+                before = old_images[here] if comes_with_old else images[here]
+                self._changes(at, keys[here], before, images[here])
+
+    @property
+    def _identity(self) -> Sequence[int]:
+        """That of a partitioned table may have no column, though those of its partitions do."""
+        columns = self.capture.relation.columns
+        found = [place for place, column in enumerate(columns) if column.is_identity]
+        return found or self.capture.key_places
+
+    def _comes(self, at: int, key: Texts, image: Texts) -> None:
+        if not self.seen.is_too_much:
+            self.seen.made.setdefault(key, []).append(_Place(self.filled, at, image))
+            self.seen.remember(self.filled)
+
+    def _goes(self, at: int, key: Texts, image: Texts) -> None:
+        if self.seen.is_too_much:
+            self.again.say(at, key)
+            return
+        made, is_gone = self.seen.made.get(key, []), key in self.seen.went
+        found = next((place for place in made if place.image == image), None)
+        if found is not None:
+            made.remove(found)
+        else:
+            self.seen.went.add(key)
+        if made:
+            self.again.say(at, made[-1])
+            self.seen.remember(self.filled)
+            return
+        self.seen.made.pop(key, None)
+        self.seen.remember(self.filled)
+        if is_gone == (found is None):
+            # Nothing has said whether there was a row before, or one went that nobody knew of.
+            self.again.say(at, key)
+
+    def _changes(self, at: int, key: Texts, before: Texts, image: Texts) -> None:
+        made = self.seen.made.get(key, [])
+        for number, place in enumerate(made):
+            if place.image == before:
+                made[number] = _Place(self.filled, at, image)
+                self.seen.remember(self.filled)
+                return
+
+
+def _texts(columns: Sequence[pa.StringArray], places: Sequence[int], rows: slice) -> list[Texts]:
+    if not places:  # a partitioned table flags none where its partitions have keys of their own
+        return [()] * (rows.stop - rows.start)
+    found = [columns[place][rows].to_pylist() for place in places]
+    return list(zip(*found, strict=True))
+
+
+def _with_rows(
+    filled: Filled, sources: Sequence[Filled], behind: Int64s, picks: Sequence[int]
+) -> Filled:
+    """`picks`: places in all sources, one behind the other, the changes themselves first."""
+    part, chosen = filled.part, np.array(picks, np.int64)
+    count = len(part)
+    order = np.argsort(np.concatenate((np.arange(count), behind)), kind="stable")
+    places, is_again = np.concatenate((np.arange(count), chosen))[order], order >= count
+    of_changes = np.concatenate((np.arange(count), behind))[order]
+    taken, own = pa.array(places), pa.array(of_changes, mask=is_again)
+    rows = zip(*(source.part.rows for source in sources), strict=True)
+    sizes = [len(source.part) for source in sources]
+
+    def masks(each: Sequence[Mapping[int, Mask]]) -> dict[int, Mask]:
+        names = sorted(set().union(*each))
+        found = {name: _joined(each, name, sizes)[places] for name in names}
+        return {name: mask for name, mask in found.items() if mask.any()}
+
+    operations, old_kinds = part.operations[of_changes], part.old_kinds[of_changes]
+    operations[is_again], old_kinds[is_again] = INSERT, NO_OLD
+    whole = RowChanges(
+        part.relation,
+        operations,
+        tuple(pa.concat_arrays(columns).take(taken) for columns in rows),
+        masks([source.part.unchanged for source in sources]),
+        None if part.old is None else tuple(column.take(own) for column in part.old),
+        old_kinds,
+        part.lsns[of_changes],
+        part.transactions[of_changes],
+        part.indexes[of_changes],
+        any(source.part.has_unreadable for source in sources),
+    )
+    return Filled(
+        whole,
+        masks([source.refilled for source in sources]),
+        masks([source.placeholders for source in sources]),
+        masks([source.unavailable for source in sources]),
+    )
+
+
+def _joined(each: Sequence[Mapping[int, Mask]], name: int, sizes: Sequence[int]) -> Mask:
+    found = [
+        masks.get(name, np.zeros(size, np.bool_)) for masks, size in zip(each, sizes, strict=True)
+    ]
+    return np.concatenate(found)

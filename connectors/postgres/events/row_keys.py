@@ -1,0 +1,122 @@
+"""Which columns tell rows of the stream apart, though their table may have changed or be gone."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.wal.wal_batch import Relation
+from core_log.foundation.errors import DecodeError
+from core_log.model.changes import Positions
+
+PART = "keys"
+"""Of the position: tables by their numbers to the key under which changes went out last."""
+FORMAT_VERSION = 1
+
+BY_COLUMNS, WHOLE = "di", "f"
+"""Replica identities that flag the columns of a key, and the one that sends all columns."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Keys:
+    """What a catalogue that has gone on does not say any more, kept beside the place in the stream
+    to which it belongs. A table without a key is known as well."""
+
+    _by_oid: dict[int, Key] = field(default_factory=dict)
+    _is_told: bool = True
+
+    @classmethod
+    def begun(cls, positions: Positions, tables: Collection[CapturedTable]) -> "Keys":
+        """Those of the position come first: what is yet to be streamed may be older than the
+        tables."""
+        keys = cls(_parse(positions[PART])) if PART in positions else cls(_is_told=False)
+        for each in tables:
+            if each.oid not in keys._by_oid:
+                keys.learn(each.oid, each.schema.key)
+        return keys
+
+    def of(self, oid: int) -> Key | None:
+        return self._by_oid.get(oid)
+
+    def learn(self, oid: int, key: Key) -> None:
+        if self._by_oid.get(oid) != key:
+            self._by_oid[oid], self._is_told = key, False
+
+    def news(self) -> Positions:
+        """What is to go along with the next position; empty where nothing is new."""
+        if self._is_told:
+            return {}
+        self._is_told = True
+        said = {"version": FORMAT_VERSION, "tables": {str(k): v for k, v in self._by_oid.items()}}
+        return {PART: orjson.dumps(said).decode()}
+
+
+def key_of(
+    relation: Relation,
+    table: CapturedTable | None,
+    names: Collection[str],
+    before: Key | None,
+) -> Key | None:
+    """The catalogue's, in its order, unless the stream says of its moment that it was another.
+
+    `names` are the columns that are captured, and `before` is the key of earlier changes. None
+    where nobody can tell the key.
+    """
+    by_columns = relation.identity in BY_COLUMNS
+    flagged = tuple(
+        column.name
+        for column in relation.columns
+        if by_columns and column.is_identity and column.name in names
+    )
+    now = table.schema.key if table is not None else None
+    if flagged and (not now or (relation.identity == "d" and set(now) != set(flagged))):
+        return flagged
+    for key in (now, _renamed(relation, table), before):
+        if key is not None and set(key) <= set(names):
+            return key
+    if by_columns:
+        return flagged
+    if table is not None and _has_all(table, relation):  # a key that came with a column of its own
+        return ()
+    return None
+
+
+def _renamed(relation: Relation, table: CapturedTable | None) -> Key | None:
+    """The catalogue's key as its columns were called then; None unless all columns are plainly
+    the same, in the same places."""
+    if table is None:
+        return None
+    now = [column for column in table.columns if not column.is_generated]
+    if len(now) != len(relation.columns):
+        return None
+    places = {column.name: place for place, column in enumerate(relation.columns)}
+    if any(places.get(column.name, place) != place for place, column in enumerate(now)):
+        return None
+    then = {
+        new.name: old.name
+        for new, old in zip(now, relation.columns, strict=True)
+        if new.type_oid == old.type_oid
+    }
+    key = table.schema.key
+    return tuple(then[name] for name in key) if then.keys() >= set(key) else None
+
+
+def _has_all(table: CapturedTable, relation: Relation) -> bool:
+    return {each.name for each in relation.columns} <= {each.name for each in table.columns}
+
+
+def _parse(text: str) -> dict[int, Key]:
+    try:
+        said = orjson.loads(text)
+        if said["version"] > FORMAT_VERSION:
+            raise DecodeError(
+                "the keys of tables were written down by a newer Headwater",
+                hint="upgrade Headwater here",
+            )
+        tables: Mapping[str, Sequence[str]] = said["tables"]
+        return {int(oid): tuple(str(name) for name in key) for oid, key in tables.items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise DecodeError("a part of the position is none of keys") from None

@@ -1,0 +1,119 @@
+"""Debezium's `source` and `transaction` blocks, and where each change stands, as columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.server.lsn import lsn_text, lsn_texts
+from connectors.postgres.wal.wal_batch import Int64s, Message, Transactions
+from core_log.model.changes import Cell, source_times
+from core_log.model.table_schema import TableId
+
+EMPTY = pa.scalar("")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What all events of a source share."""
+
+    pipeline: str
+    database: str
+    version: str = version("headwater")
+
+    def block(
+        self,
+        table: TableId,
+        times: Mapping[str, Cell],
+        *,
+        snapshot: Cell,
+        sequence: Cell,
+        xid: Cell,
+        lsn: Cell,
+    ) -> dict[str, Cell]:
+        """In the order of Debezium's fields."""
+        return {
+            "version": self.version,
+            "connector": "postgresql",
+            "name": self.pipeline,
+            "ts_ms": times["ts_ms"],
+            "snapshot": snapshot,
+            "db": self.database,
+            "sequence": sequence,
+            "ts_us": times["ts_us"],
+            "ts_ns": times["ts_ns"],
+            "schema": table.namespace,
+            "table": table.name,
+            "txId": xid,
+            "lsn": lsn,
+            "xmin": None,
+            "origin": None,
+            "origin_lsn": None,
+        }
+
+
+class Commits:
+    """The transactions of one burst as cells: a constant where all changes are of one."""
+
+    def __init__(
+        self, transactions: Transactions, *, last_end: int | None, alone: Sequence[Message] = ()
+    ) -> None:
+        """`last_end`: where the transaction before them ended, where that is known. `alone`:
+        messages outside of them, each of which ends something as well."""
+        self._all = transactions
+        ends = transactions.end_lsns
+        known = -1 if last_end is None else last_end
+        ended: Int64s = np.concatenate((np.array([known], np.int64), ends))
+        for message in alone:
+            ended[message.behind + 1] = message.lsn
+        self._before = ended[:-1]
+        self.last_end = max(last_end or -1, int(ended.max()))
+        self._texts: pa.StringArray | None = None
+
+    def ended_before(self, place: int) -> int | None:
+        """Where what came before this transaction ended, where that is known."""
+        end = int(self._before[place])
+        return None if end < 0 else end
+
+    def names(self, places: Int64s) -> Cell:
+        """The commit's place, as text: what `headwater.at` begins with."""
+        if (one := _only(places)) is not None:
+            return lsn_text(int(self._all.commit_lsns[one]))
+        if self._texts is None:
+            self._texts = lsn_texts(self._all.commit_lsns)
+        return self._texts.take(pa.array(places))
+
+    def times(self, places: Int64s) -> dict[str, Cell]:
+        if (one := _only(places)) is not None:
+            return source_times(int(self._all.committed_us[one]))
+        return source_times(pa.array(self._all.committed_us[places]))
+
+    def xids(self, places: Int64s) -> Cell:
+        if (one := _only(places)) is not None:
+            return int(self._all.xids[one])
+        return pa.array(self._all.xids[places])
+
+    def sequences(self, places: Int64s, lsns: pa.Array) -> Cell:
+        """Debezium's pair of the commit before and the change itself, as JSON in a string."""
+        one = _only(places)
+        if one is not None:
+            before: pa.Array | str = _element(int(self._before[one]))
+            if len(lsns) == 1:
+                return f'[{before},"{lsns[0].as_py()}"]'
+        else:
+            known = pa.array(self._before)
+            named = pc.binary_join_element_wise('"', known.cast(pa.string()), '"', EMPTY)
+            before = pc.if_else(pa.array(self._before >= 0), named, "null").take(pa.array(places))
+        return pc.binary_join_element_wise("[", before, ',"', lsns.cast(pa.string()), '"]', EMPTY)
+
+
+def _element(lsn: int) -> str:
+    return "null" if lsn < 0 else f'"{lsn}"'
+
+
+def _only(places: Int64s) -> int | None:
+    """The one transaction of all changes, which stand in order."""
+    return int(places[0]) if places[0] == places[-1] else None

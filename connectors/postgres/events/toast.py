@@ -1,0 +1,395 @@
+"""Fills what the server left out of updates: large values that they did not touch."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from connectors.postgres.events.change_mapper import Filled, fill_from_old
+from connectors.postgres.events.lookup import Questions
+from connectors.postgres.events.relation_cache import Capture
+from connectors.postgres.publication.replica_identity import identity_cure
+from connectors.postgres.server.connection import in_our_words
+from connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
+from connectors.postgres.wal.kernels import Kernels
+from connectors.postgres.wal.wal_batch import INSERT, NO_OLD, Int64s, Mask, Relation, RowChanges
+from connectors.source import Gauge
+from core_log.foundation.errors import SourceRejected
+
+QUESTION_BYTES = 16 << 20
+"""Of large values that one question is to bring, so that they are never all in memory."""
+ROWS_FIRST, ROWS_MAX = 50, 2_000
+GONE = "updates_of_gone_rows"
+"""How many updates were left out, as nothing is left of their rows: deletes follow."""
+TRIES = 3
+"""A table that changes its form between two questions is looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as it is called now, which can be otherwise than when the stream was written."""
+
+    table: sql.Composable
+    names: Mapping[int, str]
+    """By the column's place in the relation; what is not there any more is missing."""
+    types: Mapping[int, str]
+    """The types of the key's columns, as SQL."""
+    schemas: Mapping[int, str]
+    """Where the operator is that compares each of these, which no search path need name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What rows hold now."""
+
+    values: Mapping[int, pa.StringArray]
+    """By the column's place in the relation; those that are gone are missing."""
+    keys: Int64s
+    """Which of the keys that were asked for each row has; a row that is gone is missing."""
+    has_unreadable: bool
+
+
+class Toast:
+    """Reads rows anew by their keys. What comes is the newest state: exact for whoever wants that,
+    and for a past state of this one column possibly newer than its moment."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        kernels: Kernels,
+        report: Callable[[Gauge], None],
+        *,
+        has_placeholders: bool,
+    ) -> None:
+        self._questions, self._kernels = questions, kernels
+        self._report, self._has_placeholders = report, has_placeholders
+        self._targets: dict[int, tuple[Relation, Target]] = {}
+        """What was looked up for one form of a table says nothing of its next one."""
+        self._rows_each = ROWS_FIRST
+        self._gone = 0
+
+    async def filled(self, part: RowChanges, capture: Capture) -> AsyncGenerator[Filled, None]:
+        """The changes, in as many pieces as memory asks for."""
+        part = _captured_only(fill_from_old(part), capture)
+        if not part.unchanged:
+            yield Filled(part)
+            return
+        if self._has_placeholders:
+            yield Filled(replace(part, unchanged={}), placeholders=part.unchanged)
+            return
+        has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+        holes, start = np.flatnonzero(has_hole), 0
+        while start < len(part):
+            beyond = holes[holes >= start][self._rows_each :]
+            end = int(beyond[0]) if len(beyond) else len(part)
+            yield await self._reselected(sliced(part, start, end), capture)
+            start = end
+
+    async def rows(
+        self, part: RowChanges, capture: Capture, keys: Sequence[tuple[str | None, ...]]
+    ) -> tuple[list[Filled], dict[tuple[str | None, ...], int]]:
+        """Rows as they are now, and where among all of them each key's stands; without those that
+        are gone."""
+        found, places = list[Filled](), dict[tuple[str | None, ...], int]()
+        start, count = 0, 0
+        while start < len(keys):
+            asked = keys[start : start + self._rows_each]
+            start += len(asked)
+            columns = {
+                place: pa.array([key[number] for key in asked], pa.string())
+                for number, place in enumerate(capture.key_places)
+            }
+            read = await self._read(part, capture, columns, capture.places)
+            places |= {asked[at]: count + row for row, at in enumerate(read.keys.tolist())}
+            count += len(read.keys)
+            found.append(_of_read(read, part.relation, capture))
+        return found, places
+
+    async def _reselected(self, part: RowChanges, capture: Capture) -> Filled:
+        if not part.unchanged:
+            return Filled(part)
+        has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+        wanted = pa.array(np.flatnonzero(has_hole))
+        places = sorted(part.unchanged)
+        keys = {place: part.rows[place].take(wanted) for place in capture.key_places}
+        read = await self._read(part, capture, keys, places)
+        found = read.values
+        is_there = np.zeros(len(part), np.bool_)
+        picks = np.zeros(len(part), np.int64)
+        rows_found = wanted.to_numpy()[read.keys]
+        is_there[rows_found], picks[rows_found] = True, np.arange(len(rows_found))
+        rows, left, refilled = list(part.rows), dict[int, Mask](), dict[int, Mask]()
+        unavailable = dict[int, Mask]()
+        for place in places:
+            mask = part.unchanged[place]
+            if place in found:
+                values = found[place].take(pa.array(picks, mask=~is_there))
+                rows[place] = pc.if_else(pa.array(mask & is_there), values, rows[place])
+                refilled[place] = mask & is_there
+            elif (mask & is_there).any():  # a column that is gone, of a row that is not
+                unavailable[place] = mask & is_there
+            lost = mask & ~is_there
+            if lost.any():
+                left[place] = lost
+        if left:
+            self._gone += int(np.logical_or.reduce(list(left.values())).sum())
+            self._report(Gauge(GONE, self._gone))
+        refilled = {place: mask for place, mask in refilled.items() if mask.any()}
+        filled = replace(
+            part,
+            rows=tuple(rows),
+            unchanged=left,
+            has_unreadable=part.has_unreadable or read.has_unreadable,
+        )
+        return Filled(filled, refilled=refilled, unavailable=unavailable)
+
+    async def _read(
+        self,
+        part: RowChanges,
+        capture: Capture,
+        keys: Mapping[int, pa.StringArray],
+        places: Sequence[int],
+    ) -> Read:
+        doing = "rows cannot be read anew for values that the stream left out"
+        oid = part.relation.oid
+        with in_our_words(doing, table=str(capture.schema.table)):
+            for attempt in range(TRIES):
+                target = self._known(part.relation) or await self._look(part, capture)
+                if target is None:
+                    return Read({}, np.empty(0, np.int64), False)
+                self._targets[oid] = part.relation, target
+                asked = [place for place in places if place in target.names]
+                try:
+                    messages = await self._copied(_question(target, capture, keys, asked))
+                except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable):
+                    del self._targets[oid]
+                    if attempt == TRIES - 1:
+                        raise
+                    continue
+                except psycopg.errors.UndefinedFunction:  # its type cannot be compared any more
+                    raise _of_another_key(capture) from None
+                tuples = tuples_of_messages(messages)
+                bytes_each = max(1, tuples.size // max(1, len(tuples.starts)))
+                self._rows_each = min(max(1, QUESTION_BYTES // bytes_each), ROWS_MAX)
+                copied = decode_tuples(tuples, [True] * (1 + len(asked)), self._kernels)
+                number, *columns = copied.columns
+                at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1
+                return Read(dict(zip(asked, columns, strict=True)), at, copied.has_unreadable)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _known(self, relation: Relation) -> Target | None:
+        known = self._targets.get(relation.oid)
+        return None if known is None or known[0] != relation else known[1]
+
+    async def _copied(self, question: sql.Composed) -> list[bytes]:
+        connection = await self._questions.connection()
+        async with connection.cursor() as cursor, cursor.copy(question) as copy:
+            return [bytes(message) async for message in copy]
+
+    async def _look(self, part: RowChanges, capture: Capture) -> Target | None:
+        """None when the table is gone. A renamed column is known by its place."""
+        relation = part.relation
+        connection = await self._questions.connection()
+        cursor = await connection.execute(LOOK, [relation.oid])
+        rows = await cursor.fetchall()
+        if not rows:
+            return None
+        columns = [_Column(*row[3:]) for row in rows if row[3] is not None]
+        now = _names_now(capture, columns)
+        columns = [each for each in columns if each.is_there]
+        now |= _renamed_key(capture, now, columns)
+        if any(place not in now for place in capture.key_places):
+            raise _of_another_key(capture)
+        types, schemas = {}, {}
+        for place in capture.key_places:
+            column = relation.columns[place]
+            asked = await connection.execute(TYPE, [column.type_oid] * 2 + [column.type_modifier])
+            [[types[place], schemas[place]]] = await asked.fetchall()
+        namespace, name, is_whole, *_ = rows[0]
+        table: sql.Composable = sql.Identifier(namespace, name)
+        if is_whole:
+            table = sql.SQL("ONLY {}").format(table)
+        return Target(table, now, types, schemas)
+
+
+LOOK = """
+SELECT n.nspname, c.relname, c.relkind = 'r', a.attname, a.atttypid::int8,
+    coalesce(a.attnum = ANY ((k.indkey::int2[])[0:k.indnkeyatts - 1]), false),
+    a.attnum::int4, NOT a.attisdropped
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_attribute a
+    ON a.attrelid = c.oid AND a.attnum > 0 AND a.attgenerated = ''
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
+WHERE c.oid = %s ORDER BY a.attnum
+"""
+
+TYPE = """
+WITH RECURSIVE made_of AS (
+    SELECT oid, typbasetype, typnamespace FROM pg_catalog.pg_type WHERE oid = %s
+    UNION ALL
+    SELECT t.oid, t.typbasetype, t.typnamespace FROM made_of
+    JOIN pg_catalog.pg_type t ON t.oid = made_of.typbasetype
+)
+SELECT pg_catalog.format_type(%s, %s), coalesce(max(n.nspname), 'pg_catalog')
+FROM made_of
+JOIN pg_catalog.pg_operator o ON o.oprname = '=' AND o.oprnamespace = made_of.typnamespace
+    AND o.oprleft = made_of.oid AND o.oprright = made_of.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+"""
+"""Enums, arrays and ranges have an operator in common, and `varchar` that of `text`."""
+
+
+class _Column(NamedTuple):
+    """As it is now."""
+
+    name: str
+    type_oid: int
+    is_of_primary_key: bool
+    number: int
+    is_there: bool
+    """False once it was dropped: its number stays."""
+
+
+def _renamed_key(
+    capture: Capture, now: Mapping[int, str], columns: Sequence[_Column]
+) -> dict[int, str]:
+    """A column of the key that has another name by now, though the table has changed otherwise as
+    well: the one of the primary key that was not there."""
+    relation = capture.relation
+    missing = [place for place in capture.key_places if place not in now]
+    others = [each for each in columns if each.is_of_primary_key and each.name not in now.values()]
+    if len(missing) != 1 or len(others) != 1:
+        return {}
+    is_same = relation.columns[missing[0]].type_oid == others[0].type_oid
+    return {missing[0]: others[0].name} if is_same else {}
+
+
+def _of_another_key(capture: Capture) -> SourceRejected:
+    return SourceRejected(
+        "rows cannot be read anew, since their key has another form by now",
+        table=str(capture.schema.table),
+        columns=", ".join(capture.schema.key),
+        hint="take the table out of `tables` for one run: it is read again after that;"
+        f" {identity_cure([capture.schema.table])} has the server send such values",
+    )
+
+
+def _names_now(capture: Capture, columns: Sequence[_Column]) -> dict[int, str]:
+    """What the relation's columns are called now, by their places; without those that are gone, or
+    may be. By their numbers; where there are none by their places, if the table has never had
+    others; else by name and type, since a column of another name may be another one."""
+    relation = capture.relation
+    by_number = {each.number: each for each in columns}
+    by_name = {(each.name, each.type_oid): each for each in columns if each.is_there}
+    has_kept_places = len(columns) == len(relation.columns) and all(
+        each.is_there for each in columns
+    )
+    now = {}
+    numbers = capture.numbers or (None,) * len(relation.columns)
+    for place, (column, number) in enumerate(zip(relation.columns, numbers, strict=True)):
+        if number is not None:
+            found = by_number.get(number)
+        elif has_kept_places:
+            found = columns[place]
+        else:
+            found = by_name.get((column.name, column.type_oid))
+        if found is not None and found.is_there:
+            now[place] = found.name
+    return now
+
+
+def _question(
+    target: Target,
+    capture: Capture,
+    keys: Mapping[int, pa.StringArray],
+    asked: Sequence[int],
+) -> sql.Composed:
+    """Keys go as text and become their types on the server, so that indexes serve."""
+    lists = [sql.SQL("{}::text[]").format(sql.Literal(_array_text(each))) for each in keys.values()]
+    names = [sql.Identifier(f"k{place}") for place in keys]
+    matches = [
+        sql.SQL("t.{} OPERATOR({}.=) k.{}::{}").format(
+            sql.Identifier(target.names[place]),
+            sql.Identifier(target.schemas[place]),
+            name,
+            sql.SQL(target.types[place]),
+        )
+        for place, name in zip(keys, names, strict=True)
+    ]
+    columns = [
+        sql.SQL(plan.asked_as_text).format(sql.Identifier("t", target.names[place]))
+        for place in asked
+        if (plan := capture.plan_at(place)) is not None
+    ]
+    return sql.SQL(
+        "COPY (SELECT {} FROM unnest({}) WITH ORDINALITY AS k({}, n) JOIN {} t ON {})"
+        " TO STDOUT (FORMAT binary)"
+    ).format(
+        sql.SQL(", ").join([sql.SQL("k.n::text"), *columns]),
+        sql.SQL(", ").join(lists),
+        sql.SQL(", ").join(names),
+        target.table,
+        sql.SQL(" AND ").join(matches),
+    )
+
+
+def _array_text(values: pa.StringArray) -> str:
+    """`{"a","b"}`, as PostgreSQL reads arrays."""
+    escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
+    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), escaped)
+    joined = pc.binary_join(whole, '","')[0].as_py()
+    return f'{{"{joined}"}}'
+
+
+def _of_read(read: Read, relation: Relation, capture: Capture) -> Filled:
+    """Rows that were read anew, all of them, as if they had been inserted."""
+    count, zeros = len(read.keys), np.zeros(len(read.keys), np.int64)
+    nulls = pa.nulls(count, pa.string())
+    part = RowChanges(
+        relation,
+        np.full(count, INSERT, np.uint8),
+        tuple(read.values.get(place, nulls) for place in range(len(relation.columns))),
+        {},
+        None,
+        np.full(count, NO_OLD, np.uint8),
+        zeros,
+        zeros,
+        zeros,
+        read.has_unreadable,
+    )
+    others = set(read.values) - set(capture.key_places)
+    gone = set(capture.places) - set(read.values)
+    every = np.ones(count, np.bool_)
+    return Filled(
+        part, refilled=dict.fromkeys(others, every), unavailable=dict.fromkeys(gone, every)
+    )
+
+
+def _captured_only(part: RowChanges, capture: Capture) -> RowChanges:
+    if not part.unchanged:
+        return part
+    kept = {place: mask for place, mask in part.unchanged.items() if place in capture.places}
+    return replace(part, unchanged=kept)
+
+
+def sliced(part: RowChanges, start: int, end: int) -> RowChanges:
+    """Some of the changes."""
+    rows = slice(start, end)
+    unchanged = {place: mask[rows] for place, mask in part.unchanged.items()}
+    return replace(
+        part,
+        operations=part.operations[rows],
+        rows=tuple(column[rows] for column in part.rows),
+        unchanged={place: mask for place, mask in unchanged.items() if mask.any()},
+        old=None if part.old is None else tuple(column[rows] for column in part.old),
+        old_kinds=part.old_kinds[rows],
+        lsns=part.lsns[rows],
+        transactions=part.transactions[rows],
+        indexes=part.indexes[rows],
+    )

@@ -1,0 +1,230 @@
+"""Debezium's transaction metadata: where in its transaction each event stands, and their ends."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.events.logical_messages import notices_of
+from connectors.postgres.wal.wal_batch import Burst, Int64s, Message
+from core_log.model.changes import Cell, Notices, TableChanges
+from core_log.model.table_schema import TableId
+
+MESSAGE_COLLECTION = "LOGICAL_DECODING_MESSAGE"
+"""What Debezium calls what messages belong to; in its events stands the address of an object."""
+
+Block = Mapping[str, Any]
+"""Of one event: the transaction's name, and which of its events it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Changes with the transaction of the burst that each belongs to."""
+
+    changes: TableChanges
+    transactions: Int64s
+
+    def since(self, start: int) -> "Placed":
+        """Without those before."""
+        count = len(self.transactions) - start
+        return Placed(self.changes.slice(start, count), self.transactions[start:])
+
+    @property
+    def lsns(self) -> Int64s:
+        lsn = self.changes.source["lsn"]
+        if isinstance(lsn, pa.Array):
+            found: Int64s = lsn.to_numpy()
+            return found
+        return np.full(len(self.changes), lsn, np.int64)
+
+
+@dataclass(slots=True)
+class _Open:
+    """What has been seen of a transaction that a burst has left unfinished."""
+
+    xid: int
+    counts: dict[TableId, int] = field(default_factory=dict)
+    messages: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values()) + self.messages
+
+
+class Events(NamedTuple):
+    """Of one table in their order: transaction, index in it, and place in the server's log."""
+
+    table: TableId
+    transactions: Int64s
+    indexes: Int64s
+    lsns: Int64s
+
+    @classmethod
+    def of(cls, placed: Placed) -> "Events":
+        changes = placed.changes
+        return cls(changes.schema.table, placed.transactions, _indexes(changes), placed.lsns)
+
+
+class Counted(NamedTuple):
+    """What one burst brought, with its places in the transactions."""
+
+    tables: list[TableChanges]
+    messages: Sequence[Block | None]
+    """The block of each message; None for those outside of transactions."""
+    ends: Notices | None
+    """What begins and ends."""
+
+
+class TransactionCounts:
+    """Counts across bursts; a key that changes counts twice, as it makes two events. A logical
+    message counts as well, each as the one event of a collection of its own."""
+
+    def __init__(self) -> None:
+        self._open: _Open | None = None
+
+    def counted(
+        self,
+        burst: Burst,
+        placed: Sequence[Placed],
+        told: Sequence[Message],
+        left_out: Sequence[Events] = (),
+    ) -> Counted:
+        """`left_out`: events of rows that were set aside, which count as well."""
+        events_of_rows = [*(Events.of(each) for each in placed), *left_out]
+        sizes = [len(each.indexes) for each in events_of_rows]
+        inside = [each for each in told if each.transaction is not None]
+        row_count = sum(sizes)
+        tables = list(dict.fromkeys(each.table for each in events_of_rows))
+        numbers = np.array([tables.index(each.table) for each in events_of_rows], np.int64)
+        of_table = np.repeat(numbers, np.array(sizes, np.int64))
+        of_transaction, indexes, lsns = _events(events_of_rows, inside)
+        total = _ranks([of_transaction], indexes)
+        within = _ranks([of_table, of_transaction[:row_count]], indexes[:row_count])
+        if self._open is not None:
+            goes_on = of_transaction == 0
+            total[goes_on] += self._open.total
+            known = np.array([self._open.counts.get(table, 0) for table in tables], np.int64)
+            within[goes_on[:row_count]] += known[of_table[goes_on[:row_count]]]
+        ids = _ids(burst.transactions.xids[of_transaction], lsns)
+        found, start = [], 0
+        for each, size in zip(placed, sizes, strict=False):
+            rows = slice(start, start + size)
+            block: dict[str, Cell] = {
+                "id": ids[rows],
+                "total_order": pa.array(total[rows] + 1),
+                "data_collection_order": pa.array(within[rows] + 1),
+            }
+            found.append(replace(each.changes, transaction=block))
+            start += size
+        blocks = (
+            {"id": name, "total_order": place, "data_collection_order": 1}
+            for name, place in zip(
+                ids[row_count:].to_pylist(), (total[row_count:] + 1).tolist(), strict=True
+            )
+        )
+        messages = [None if each.transaction is None else next(blocks) for each in told]
+        width = len(burst.transactions.xids)
+        counts = {
+            table: np.bincount(of_transaction[:row_count][of_table == number], minlength=width)
+            for number, table in enumerate(tables)
+        }
+        of_messages = np.bincount(of_transaction[row_count:], minlength=width)
+        return Counted(found, messages, self._told(burst, counts, of_messages))
+
+    def _told(
+        self,
+        burst: Burst,
+        counts: dict[TableId, Int64s],
+        of_messages: Int64s,
+    ) -> Notices | None:
+        values: list[dict[str, Any]] = []
+        transactions = burst.transactions
+        for number, xid in enumerate(transactions.xids.tolist()):
+            committed_ms = int(transactions.committed_us[number]) // 1_000
+            here = {table: int(each[number]) for table, each in counts.items() if each[number]}
+            is_open = number == 0 and self._open is not None
+            if not is_open:
+                if not here and not of_messages[number]:
+                    continue
+                begin_lsn = int(transactions.begin_lsns[number])
+                values.append(_begin(f"{xid}:{begin_lsn}", committed_ms))
+                self._open = _Open(xid)
+            opened = self._open
+            assert opened is not None, "a transaction that has events has begun"
+            for table, count in here.items():
+                opened.counts[table] = opened.counts.get(table, 0) + count
+            opened.messages += int(of_messages[number])
+            end = int(transactions.end_lsns[number])
+            if end >= 0:
+                values.append(_end(f"{xid}:{end}", opened, committed_ms))
+                self._open = None
+        keys = [{"id": value["id"]} for value in values]
+        return notices_of("transaction", keys, values)
+
+
+def _events(rows: Sequence[Events], inside: Sequence[Message]) -> tuple[Int64s, Int64s, Int64s]:
+    """Of all rows, and of the messages behind them: transaction, index in it, and place in the
+    server's log."""
+    told = [(each.transaction or 0, each.index, each.lsn) for each in inside]
+    of_messages = np.array(told, np.int64).reshape(-1, 3).T
+    of_transaction = [*(each.transactions for each in rows), of_messages[0]]
+    indexes = [*(each.indexes for each in rows), of_messages[1]]
+    lsns = [*(each.lsns for each in rows), of_messages[2]]
+    return np.concatenate(of_transaction), np.concatenate(indexes), np.concatenate(lsns)
+
+
+def _ids(xids: Int64s, lsns: Int64s) -> pa.StringArray:
+    """Of each event: Debezium's differ from event to event of one transaction."""
+    texts = (pa.array(each).cast(pa.string()) for each in (xids, lsns))
+    return pc.binary_join_element_wise(*texts, ":")
+
+
+def _begin(name: str, committed_ms: int) -> dict[str, Any]:
+    return {
+        "status": "BEGIN",
+        "id": name,
+        "event_count": None,
+        "data_collections": None,
+        "ts_ms": committed_ms,
+    }
+
+
+def _end(name: str, opened: _Open, committed_ms: int) -> dict[str, Any]:
+    return {
+        "status": "END",
+        "id": name,
+        "event_count": opened.total,
+        "data_collections": [
+            *(
+                {"data_collection": str(table), "event_count": count}
+                for table, count in opened.counts.items()
+            ),
+            *[{"data_collection": MESSAGE_COLLECTION, "event_count": 1}] * opened.messages,
+        ],
+        "ts_ms": committed_ms,
+    }
+
+
+def _indexes(changes: TableChanges) -> Int64s:
+    assert changes.indexes is not None, "changes of the stream are counted"
+    found: Int64s = changes.indexes.to_numpy()
+    return found
+
+
+def _ranks(groups: Sequence[Int64s], indexes: Int64s) -> Int64s:
+    """Per event how many of its group stand before it; of equal ones the first comes first."""
+    if not len(indexes):
+        return np.empty(0, np.int64)
+    order = np.lexsort((indexes, *reversed(groups)))
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[0] = True
+    for group in groups:
+        sorted_group = group[order]
+        is_first[1:] |= sorted_group[1:] != sorted_group[:-1]
+    starts = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order)) - starts
+    return ranks

@@ -1,0 +1,266 @@
+"""Follows the stream: one batch after the other, and positions even where nothing happens."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from typing import Any
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.events.event_mapper import Translated, Translator
+from connectors.postgres.events.logical_messages import heartbeat
+from connectors.postgres.publication.monitor import Watch
+from connectors.postgres.schema_history.schema_monitor import NewForm
+from connectors.postgres.schema_history.table_definition import LOST_KEY
+from connectors.postgres.server.lsn import lsn_text
+from connectors.postgres.slot.heartbeat import ASKED_PREFIX, Heartbeat
+from connectors.postgres.slot.resume_check import SERVER, STREAM
+from connectors.postgres.snapshot.incremental_snapshot import Backfill
+from connectors.postgres.wal.stream import WalStream
+from connectors.postgres.wal.wal_batch import Burst, Message
+from connectors.source import Control
+from core_log.client.gather import let_go
+from core_log.foundation.clock import Clock
+from core_log.model.changes import ChangeBatch, Notices, Phase, Positions
+
+FIRST_BEAT_SECONDS = 1.0
+ASK_SECONDS = 0.2
+"""How often the server is asked how far it is, while rows wait for the stream to come there."""
+
+
+class Following:
+    """What the stream brings goes on at once. That it brought nothing becomes a position once per
+    heartbeat, as nothing may be confirmed that is not stored in the log first."""
+
+    def __init__(
+        self,
+        stream: WalStream,
+        translator: Translator,
+        backfill: Backfill,
+        heart: Heartbeat,
+        watch: Watch,
+        *,
+        pipeline: str,
+        server: str,
+        start: int,
+        heartbeat_ms: int,
+        clock: Clock,
+        end: int | None,
+        awaits_paused: bool,
+    ) -> None:
+        """`end`: where to stop, where the stream is not to be followed for ever. `awaits_paused`:
+        not before the reading of every table that is paused has gone on, and is over."""
+        self._stream, self._translator, self._heart = stream, translator, heart
+        self._backfill, self._watch = backfill, watch
+        watch.forms.told = self.altered
+        self._pipeline, self._server = pipeline, server
+        self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
+        self._awaits_paused = awaits_paused
+        self._reached = self._told = start
+        """Up to where the stream has come, and which position was handed out last."""
+        self._is_first = True
+        self._is_open = False
+        """Whether something was handed out that a position has yet to follow."""
+        self._beat_ms = clock.monotonic_ms()
+        self._stirring: asyncio.Future[None] | None = None
+        """Waits for rows that are read beside the stream, while burst after burst comes by it."""
+
+    def confirm(self, lsn: int) -> None:
+        """All below is durable in the log."""
+        self._stream.confirm(lsn)
+
+    async def control(self, control: Control) -> None:
+        await self._backfill.control(control)
+
+    def altered(self, tables: Sequence[NewForm]) -> None:
+        """Tables have other forms by now; some are to be read again for it."""
+        for each in tables:
+            if each.captured is not None:
+                self._read_again(each.captured, each.why, each.kinds, after=each.after)
+
+    def _read_again(
+        self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
+    ) -> None:
+        """A table without the key that it had waits for one."""
+        captures = self._translator.captures
+        if why == LOST_KEY:
+            captures.hold(table.oid)
+            self._watch.hold(table.table)
+        elif captures.holds(table.oid):
+            if not table.schema.key:
+                return
+            captures.let_go(table.oid)
+            self._watch.let_go(table.table)
+        self._backfill.read_again(table, why, kinds, after=after)
+
+    async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._stream.close)
+            stack.push_async_callback(self._backfill.close)
+            bursts = self._stream.bursts()
+            stack.push_async_callback(bursts.aclose)
+            beating = asyncio.ensure_future(self._keep_beating())
+            stack.push_async_callback(let_go, beating)
+            stack.push_async_callback(self._stir_no_more)
+            if self._end is not None:
+                self._stream.ask()
+            while not self.is_over:
+                coming = asyncio.ensure_future(anext(bursts))
+                async with AsyncExitStack() as waiting:
+                    waiting.push_async_callback(let_go, coming)
+                    while not (coming.done() or self.is_over):
+                        await self._something(coming, beating)
+                        while (rows := await self._rows_read()) is not None:
+                            yield rows
+                        if self._is_beat_due and self._has_position_to_tell:
+                            yield ChangeBatch((), self._position(), notices=self._beat())
+                    if not coming.done():
+                        break
+                    if coming.exception() is not None and self._heart.gives_slot_up:
+                        await beating
+                async with aclosing(self._changes(coming.result())) as batches:
+                    async for batch in batches:
+                        yield batch
+            if self._has_position_to_tell:
+                yield ChangeBatch((), self._position())
+
+    async def _something(
+        self, coming: "asyncio.Future[Burst]", beating: "asyncio.Future[None]"
+    ) -> None:
+        """Waits for the stream, for rows that were read beside it, or for the next heartbeat."""
+        waiting: set[asyncio.Future[Any]] = {coming, beating}
+        seconds = self._patience_s
+        if not self._is_open:
+            if self._stirring is None or self._stirring.done():
+                self._stirring = asyncio.ensure_future(self._backfill.stirred())
+            waiting.add(self._stirring)
+            if (self._backfill.awaits or 0) > self._reached:
+                self._stream.ask()
+                seconds = ASK_SECONDS
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if beating.done():
+            beating.result()
+
+    async def _stir_no_more(self) -> None:
+        if self._stirring is not None:
+            await let_go(self._stirring)
+
+    async def _rows_read(self) -> ChangeBatch | None:
+        """Rows that were read beside the stream, once the stream has come to where they stood."""
+        if self._is_open:
+            return None
+        rows = await self._backfill.ready(self._reached)
+        if rows is None:
+            return None
+        captures = self._translator.captures
+        tables = [each for each in rows.tables if await captures.admits(each.schema)]
+        replacements = [
+            each
+            for each in rows.replacements
+            if await captures.admits(each.schema, is_next=each.phase is not Phase.PENDING)
+        ]
+        for each in replacements:
+            if each.phase is Phase.STARTED:
+                captures.rekey(each.schema)
+        return replace(
+            rows,
+            tables=tuple(tables),
+            positions=captures.kept(rows.positions, self._reached),
+            replacements=tuple(replacements),
+        )
+
+    async def _keep_beating(self) -> None:
+        """A little later, so that it does not compete with the start for the server."""
+        await asyncio.sleep(FIRST_BEAT_SECONDS)
+        await self._heart.run()
+
+    async def _changes(self, burst: Burst) -> AsyncGenerator[ChangeBatch, None]:
+        if burst.position is not None:
+            self._reached = max(self._reached, burst.position)
+        if burst.events or len(burst.transactions.xids):
+            async with aclosing(self._translator.translated(burst)) as parts:
+                async for part in parts:
+                    if self._backfill.is_watching:
+                        part = self._beside_rows_read(part, burst)
+                    is_boundary = part.is_last and burst.position is not None
+                    if part.tables or part.notices:
+                        self._is_open = True
+                        positions = self._position() if is_boundary else {}
+                        notices = (*part.notices, *self._beat()) if is_boundary else part.notices
+                        yield part.batch(positions, notices)
+        captures = self._translator.captures
+        if captures.has_new_form:
+            captures.has_new_form = False
+            self._heart.look_soon()
+        for table, (why, kinds, after) in captures.take_rereads():
+            self._read_again(table, why, kinds, after=max(after, self._reached))
+        must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
+        is_news = self._is_open or (must_tell and self._has_position_to_tell)
+        if is_news and burst.position is not None:
+            yield ChangeBatch((), self._position(), notices=self._beat())
+
+    def _beside_rows_read(self, part: Translated, burst: Burst) -> Translated:
+        """Without what has to wait for the rows of its table."""
+        kept = []
+        for placed in part.tables:
+            commits = burst.transactions.commit_lsns[placed.transactions]
+            if stale := self._backfill.stale(placed.changes.schema.table, commits):
+                placed = placed.since(stale)
+                if not len(placed.transactions):
+                    continue
+            if placed.changes.is_truncate:
+                self._backfill.truncated(placed.changes.schema.table)
+                kept.append(placed)
+                continue
+            xids = burst.transactions.xids[placed.transactions]
+            told = self._backfill.saw(placed.changes, xids)
+            kept += [replace(placed, changes=changes) for changes in told]
+        return replace(part, tables=tuple(kept))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything has been read that was to be read."""
+        if self._end is None or self._reached < self._end or self._is_open:
+            return False
+        return self.has_read_all or not (self._awaits_paused or self._backfill.has_work)
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether no table is left of which rows are to be read, be it later."""
+        return not self._backfill.is_watching
+
+    @property
+    def _has_position_to_tell(self) -> bool:
+        return self._reached > self._told and not self._is_open
+
+    @property
+    def _is_beat_due(self) -> bool:
+        since_ms = self._clock.monotonic_ms() - self._beat_ms
+        return 0 < self._heartbeat_ms <= since_ms
+
+    @property
+    def _patience_s(self) -> float | None:
+        if not self._heartbeat_ms:
+            return None
+        due_ms = self._beat_ms + self._heartbeat_ms - self._clock.monotonic_ms()
+        return max(due_ms, 50) / 1_000
+
+    def _position(self) -> Positions:
+        self._told, self._is_open = self._reached, False
+        found = {STREAM: lsn_text(self._reached), **self._translator.captures.news(self._reached)}
+        if self._is_first:
+            found[SERVER] = self._server
+            self._is_first = False
+        return found
+
+    def _beat(self) -> tuple[Notices, ...]:
+        if not self._is_beat_due:
+            return ()
+        self._beat_ms = self._clock.monotonic_ms()
+        return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
+
+
+def _is_asked(burst: Burst) -> bool:
+    return any(
+        isinstance(event, Message) and event.prefix == ASKED_PREFIX for event in burst.events
+    )

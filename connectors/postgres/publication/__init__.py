@@ -1,0 +1,1 @@
+"""The publication: its tables, its upkeep, and what it does not cover."""

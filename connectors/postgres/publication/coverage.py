@@ -1,0 +1,106 @@
+"""Under which entries of the publication tables are captured, so that no gap goes unnoticed."""
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.publication.published_tables import OPERATIONS, Publication
+from connectors.postgres.server.sql_identifiers import few
+from connectors.postgres.snapshot.progress import PREFIX, Ledger, part_of
+from connectors.postgres.snapshot.removed_tables import returned
+from core_log.foundation.errors import DecodeError, PositionLost
+from core_log.model.changes import Positions
+from core_log.model.table_schema import TableId
+
+PART = "publication"
+"""Of the position: the publication's number, and tables to those of their entries. A table that was
+out of it for a while comes back under another, though the publication looks as it did before."""
+FORMAT_VERSION = 1
+
+
+def told(found: Publication | None, tables: Sequence[TableId]) -> str:
+    """What is to stand in the position while these tables are captured."""
+    number = 0 if found is None else found.number
+    entries = {str(each): _entry(found, each) for each in tables}
+    said = {"version": FORMAT_VERSION, "number": number, "tables": entries}
+    return orjson.dumps(said).decode()
+
+
+def why_lost(positions: Positions, found: Publication | None) -> str:
+    """Where the publication itself was gone for a while: what was written meanwhile cannot be
+    streamed, under any other."""
+    if PART not in positions or not (number := _parse(positions[PART])[0]):
+        return ""
+    if found is None:
+        return "the publication is gone"
+    return "" if found.number == number else "somebody has dropped the publication and made it anew"
+
+
+def missed(
+    positions: Positions, found: Publication | None, tables: Sequence[TableId]
+) -> list[TableId]:
+    """Tables that were captured, and of which changes have not been sent since: the publication
+    is without them, or has them anew."""
+    if PART in positions:
+        _, known = _parse(positions[PART])
+        if found is not None and found.operations < set(OPERATIONS):
+            found = None
+        return [each for each in tables if known.get(str(each), 0) not in (0, _entry(found, each))]
+    return [each for each in tables if _is_captured(each, positions) and not _entry(found, each)]
+
+
+def are_all_read(positions: Positions) -> bool:
+    """Whether all rows of the captured tables have been read, those of tables that left set
+    aside."""
+    known = _parse(positions[PART])[1] if PART in positions else {}
+    ledgers = [Ledger.parse(text) for part, text in positions.items() if part.startswith(PREFIX)]
+    is_begun = all(f"{PREFIX}{table}" in positions for table in known)
+    return is_begun and all(each.is_done or each.has_left for each in ledgers)
+
+
+def missed_of(
+    positions: Positions, found: Publication | None, tables: Sequence[CapturedTable]
+) -> list[TableId]:
+    """The same, but for tables that are read again in any case."""
+    back = returned(positions, tables)
+    return missed(positions, found, [each.table for each in tables if each not in back])
+
+
+def not_sent(tables: Sequence[TableId], publication: str) -> PositionLost:
+    return PositionLost(
+        "the publication was without captured tables for a while, or sends another part of them"
+        " by now: changes have been missed",
+        publication=publication,
+        tables=few(tables),
+        hint="write `position_mismatch: resnapshot` into the source and run again: these tables"
+        " are emptied and read anew",
+    )
+
+
+def _entry(found: Publication | None, table: TableId) -> int:
+    """The schema's where the table has come in with all others of that, the publication's own
+    number where it is for all tables; 0 where it is not in it."""
+    if found is None or table not in found.covered:
+        return 0
+    return found.members.get(table) or found.schemas.get(table.namespace, found.number)
+
+
+def _is_captured(table: TableId, positions: Positions) -> bool:
+    said = positions.get(part_of(table))
+    return said is not None and not Ledger.parse(said).has_left
+
+
+def _parse(text: str) -> tuple[int, Mapping[str, int]]:
+    """The publication's number, and those of its entries."""
+    try:
+        said = orjson.loads(text)
+        if said["version"] > FORMAT_VERSION:
+            raise DecodeError(
+                "what was published was written down by a newer Headwater",
+                hint="upgrade Headwater here",
+            )
+        entries = {str(table): int(entry) for table, entry in said["tables"].items()}
+        return int(said["number"]), entries
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise DecodeError("a part of the position is none of a publication's") from None

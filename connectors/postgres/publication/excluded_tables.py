@@ -1,0 +1,137 @@
+"""What the file means and the server streams no changes of, with the reason: none goes quiet."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.sql_identifiers import few, quoted_table
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.table_schema import TableId
+
+UNLOGGED, FOREIGN, MISNAMED = "unlogged tables", "foreign tables", "no tables"
+"""What is to be said of them is about."""
+
+RELATIONS = """
+SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text, m.nspname, r.relname
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_class r
+    ON c.relispartition AND r.oid = pg_catalog.pg_partition_root(c.oid)
+LEFT JOIN pg_catalog.pg_namespace m ON m.oid = r.relnamespace
+WHERE c.relkind = 'f' OR (c.relkind IN ('r', 'p') AND c.relpersistence = 'u')
+    OR (n.nspname || '.' || c.relname) = ANY(%(names)s)
+    OR (c.relpersistence = 't' AND c.relname = ANY(%(lasts)s))
+ORDER BY n.nspname, c.relname
+"""
+
+SYSTEM = re.compile("pg_|information_schema$")
+KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "S": "a sequence",
+    "i": "an index",
+    "I": "an index",
+    "c": "a type",
+}
+
+
+class Relation(NamedTuple):
+    table: TableId
+    kind: str
+    persistence: str
+    root: TableId | None
+    """Of a partition, the table that it is part of; its rows come under that one's name."""
+
+
+async def look(connection: Connection, texts: Sequence[str]) -> dict[str, Finding | None]:
+    """For the patterns of the file, by what it is about."""
+    chosen = Patterns(texts)
+    names = chosen.names
+    asked = {"names": names, "lasts": [each.rpartition(".")[2] for each in names]}
+    with in_our_words("the server does not show its tables"):
+        rows = await (await connection.execute(RELATIONS, asked)).fetchall()
+    there = [
+        Relation(TableId(schema, name), kind, persistence, TableId(*root) if root[1] else None)
+        for schema, name, kind, persistence, *root in rows
+    ]
+    meant = [each for each in there if chosen.matches(str(each.root or each.table))]
+    return {
+        UNLOGGED: _about_unlogged([each for each in meant if each.persistence == "u"]),
+        FOREIGN: _about_foreign([each for each in meant if each.kind == "f"]),
+        MISNAMED: _about_names([each for each in names if chosen.matches(each)], there),
+    }
+
+
+def _about_unlogged(relations: Sequence[Relation]) -> Finding | None:
+    """A partitioned table holds no rows, and never becomes logged."""
+    tables = [each.table for each in relations if each.root is None]
+    parts = [each.table for each in relations if each.root is not None]
+    roots = few(sorted({each.root for each in relations if each.root is not None}))
+    said = []
+    if tables:
+        said.append(f"{few(tables)} match `tables` and are left out")
+    if parts:
+        said.append(f"those of {few(parts)}, partitions of {roots}, are missed")
+    if not said:
+        return None
+    cures = [
+        f"ALTER TABLE {quoted_table(each.table)} SET LOGGED;"
+        for each in relations
+        if each.kind == "r"
+    ]
+    if any(each.kind == "p" for each in relations):
+        cures.append("make partitioned tables anew without UNLOGGED, and attach the partitions")
+    if tables:
+        cures.append("then end headwater run and start it again")
+    if parts:
+        cures.append(f"then have {roots} read again: headwater snapshot start PIPELINE/TABLE")
+    return Finding(
+        "the server writes no changes of unlogged tables into its log: " + "; ".join(said),
+        " ".join(cures),
+        is_fatal=False,
+        left_out=tuple(str(each.table) for each in relations),
+    )
+
+
+def _about_foreign(relations: Sequence[Relation]) -> Finding | None:
+    if not relations:
+        return None
+    return Finding(
+        "the server streams no changes of foreign tables:"
+        f" {few([each.table for each in relations])} are left out",
+        "capture them at their own server, and leave them out of `tables` with"
+        ' "!schema.table"; such a partition is not read at all',
+        is_fatal=False,
+        left_out=tuple(str(each.table) for each in relations),
+    )
+
+
+def _about_names(names: Sequence[str], there: Sequence[Relation]) -> Finding | None:
+    """Of those that are written out in the file: a glob may well match what is no table."""
+    known = {str(each.table): each for each in there}
+    temporary = {each.table.name for each in there if each.persistence == "t"}
+    said = {}
+    for name in names:
+        found = known.get(name)
+        if found is None and name.rpartition(".")[2] in temporary:
+            said[name] = f"{name} is a temporary table, of one session alone"
+        elif found is None:
+            said[name] = f"there is no {name}"
+        elif found.kind in KINDS:
+            said[name] = f"{name} is {KINDS[found.kind]}: name the tables that it is of"
+        elif found.persistence == "t":
+            said[name] = f"{name} is a temporary table, of one session alone"
+        elif found.root is not None:
+            said[name] = f"{name} is a partition: its rows come as those of {found.root}"
+        elif SYSTEM.match(found.table.namespace):
+            said[name] = f"{name} is a table of the system"
+    if not said:
+        return None
+    return Finding(
+        f"`tables` names what is not captured: {'; '.join(said.values())}",
+        "correct `tables` of the source",
+        is_fatal=False,
+        left_out=tuple(said),
+    )

@@ -1,0 +1,185 @@
+"""Looks, beside the stream, whether the server still sends what it was asked for."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+from connectors.postgres import discovery, lost_keys
+from connectors.postgres.publication import coverage, excluded_tables, published_tables
+from connectors.postgres.publication.uncapturable_tables import Refused, finding_of
+from connectors.postgres.schema_history.schema_monitor import FormWatch
+from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.sql_identifiers import few, quoted_table
+from connectors.postgres.settings import PostgresSettings
+from connectors.source import Remark, SourceContext
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SourceUnavailable
+from core_log.foundation.name_patterns import Patterns
+from core_log.model.table_schema import TableId
+
+NEW_TABLES, FILTERED, REFUSED = "new tables", "filtered tables", "refused tables"
+HELD = "tables without their key"
+"""What its remarks are about."""
+LOOK_MS = 60_000
+"""How often it looks for new tables, and for others of the same name: a database may have many."""
+TABLES = """
+SELECT n.nspname, c.relname, c.oid::int8, c.relpersistence = 'p'
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+    AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+"""
+
+
+class Watch:
+    """Over the tables that one life of the source captures."""
+
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        context: SourceContext,
+        publication: str,
+        tables: Mapping[TableId, int],
+        entries: str,
+        forms: FormWatch,
+        refused: Sequence[Refused] = (),
+        held: Iterable[TableId] = (),
+    ) -> None:
+        """`tables`: to their numbers. `entries`: what stands in the position of how they are
+        published. `refused`: tables that are left out until they are cured. `held`: those that are
+        left out until they have a key again."""
+        self.forms = forms
+        self._context, self._publication = context, publication
+        self._chosen, self._tables = Patterns(settings.tables), list(tables)
+        self._numbers, self._refused, self._held = tables, refused, set(held)
+        self._settings = settings
+        self._positions = {coverage.PART: entries}
+        self._said: dict[str, Finding | None] = {}
+        self._next_ms = context.clock.monotonic_ms()
+
+    async def look(self, connection: Connection) -> SourceUnavailable | None:
+        """What ends this life, since from now on changes are missed."""
+        await self.forms.look_and_tell(connection)
+        found = await published_tables.look(connection, self._publication)
+        missed = coverage.missed(self._positions, found, self._tables)
+        now_ms = self._context.clock.monotonic_ms()
+        if missed or now_ms >= self._next_ms:
+            self._next_ms = now_ms + LOOK_MS
+            there, unlogged = await self._there(connection)
+            if gone := [each for each in missed if each in unlogged]:
+                return _made_unlogged(gone)
+            if others := [each for each in self._tables if self._is_another(each, there)]:
+                return SourceUnavailable(
+                    "captured tables were made anew, or others have taken their names",
+                    tables=few(others),
+                )
+            if renamed := self._renamed(there):
+                return SourceUnavailable(
+                    "captured tables have other names by now",
+                    tables=few([f"{before}, now {now}" for before, now in renamed]),
+                )
+            if missed := [each for each in missed if each in there]:  # others were dropped
+                return SourceUnavailable(
+                    "somebody has changed the publication: it no longer sends all that it did",
+                    publication=self._publication,
+                    tables=few(missed),
+                )
+            if self._refused and (cured := await self._cured(connection)):
+                return SourceUnavailable(
+                    "tables that were left out can be captured by now", tables=few(cured)
+                )
+            self._say(NEW_TABLES, self._about_new(there.keys()))
+            await self._look_for_unstreamed(connection)
+        if found is not None:
+            self._say(FILTERED, self._about_filters(found))
+        return None
+
+    async def look_at_first(
+        self, connection: Connection, found: published_tables.Publication | None
+    ) -> None:
+        """Before anything is read, which may take long."""
+        self._say(REFUSED, finding_of(self._refused))
+        self._say(HELD, lost_keys.finding_of(self._held))
+        await self._look_for_unstreamed(connection)
+        if found is not None:
+            self._say(FILTERED, self._about_filters(found))
+
+    async def look_last(self, connection: Connection) -> None:
+        """At tables that came into being while the others were read, and are left to the next
+        run."""
+        there, _ = await self._there(connection)
+        self._say(NEW_TABLES, self._about_new(there.keys()))
+        await self._look_for_unstreamed(connection)
+
+    def refuse(self, refused: Refused) -> None:
+        """From now on its changes are left out; once it can be captured, it is read again."""
+        self._refused = [*self._refused, refused]
+        self._say(REFUSED, finding_of(self._refused))
+
+    def hold(self, table: TableId) -> None:
+        self._held.add(table)
+        self._say(HELD, lost_keys.finding_of(self._held))
+
+    def let_go(self, table: TableId) -> None:
+        """It has a key, if it had none, and is read again."""
+        self._held.discard(table)
+        self._say(HELD, lost_keys.finding_of(self._held))
+
+    async def _cured(self, connection: Connection) -> list[TableId]:
+        """Tables that were left out and need not be any more; of the others it is said why now."""
+        context = self._context
+        looked = await discovery.look(
+            connection, self._settings, context.pipeline, refusal=context.refusal
+        )
+        before = {each.oid for each in self._refused}
+        self._refused = [each for each in looked.refused if each.oid in before]
+        self._say(REFUSED, finding_of(self._refused))
+        return [each.table for each in looked.tables if each.oid in before]
+
+    async def _look_for_unstreamed(self, connection: Connection) -> None:
+        for name, finding in (await excluded_tables.look(connection, self._chosen.texts)).items():
+            self._say(name, finding)
+
+    def _is_another(self, table: TableId, there: Mapping[TableId, int]) -> bool:
+        return there.get(table, self._numbers[table]) != self._numbers[table]
+
+    def _renamed(self, there: Mapping[TableId, int]) -> list[tuple[TableId, TableId]]:
+        """What their names were, and are."""
+        names = {number: table for table, number in there.items()}
+        found = [(each, names.get(self._numbers[each], each)) for each in self._tables]
+        return [(before, now) for before, now in found if before != now]
+
+    async def _there(self, connection: Connection) -> tuple[Mapping[TableId, int], set[TableId]]:
+        """Tables whose changes go into the write-ahead log, to their numbers, and others."""
+        with in_our_words("the server does not show its tables"):
+            rows = await (await connection.execute(TABLES)).fetchall()
+        logged = {TableId(*name): number for *name, number, is_logged in rows if is_logged}
+        return logged, {TableId(*name) for *name, _, is_logged in rows if not is_logged}
+
+    def _about_filters(self, found: published_tables.Publication) -> Finding | None:
+        if not (said := published_tables.narrowed(found, self._tables)):
+            return None
+        return Finding(said, "headwater doctor prints the statement that cures it", is_fatal=False)
+
+    def _about_new(self, there: Set[TableId]) -> Finding | None:
+        known = {*self._tables, *(each.table for each in self._refused)}
+        new = sorted(each for each in there - known if self._chosen.matches(str(each)))
+        if not new:
+            return None
+        return Finding(
+            f"{few(new)} match `tables` and are not captured yet",
+            "end headwater run and start it again; headwater doctor says what stands in the way",
+            is_fatal=False,
+            left_out=tuple(map(str, new)),
+        )
+
+    def _say(self, name: str, finding: Finding | None) -> None:
+        if self._said.get(name) != finding:
+            self._said[name] = finding
+            self._context.report(Remark(name, finding))
+
+
+def _made_unlogged(tables: Sequence[TableId]) -> SourceUnavailable:
+    """The next life leaves them out; once they are logged again, one reads them anew."""
+    return SourceUnavailable(
+        "captured tables were made unlogged: the server streams no changes of them any more",
+        tables=few(tables),
+        hint=" ".join(f"ALTER TABLE {quoted_table(each)} SET LOGGED;" for each in tables),
+    )

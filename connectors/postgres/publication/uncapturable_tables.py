@@ -1,0 +1,115 @@
+"""Tables that the file means and that cannot be captured: each is left out alone, with its cure."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from connectors.postgres.publication.published_tables import Publication
+from connectors.postgres.publication.replica_identity import (
+    NO_IDENTITY,
+    OF_VIRTUAL,
+    identities_of,
+    identity_cure,
+    reason_of,
+)
+from connectors.postgres.server.connection import Connection
+from connectors.postgres.server.sql_identifiers import few
+from core_log.foundation.diagnostic import Finding
+from core_log.model.table_schema import TableId
+
+if TYPE_CHECKING:
+    from connectors.postgres.catalog import CapturedTable
+
+REFUSES = "once published, the server would refuse every UPDATE and DELETE of tables that"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One table, and what is in the way of capturing it."""
+
+    oid: int
+    table: TableId
+    problem: str
+    """Said of several tables at once where they share it."""
+    cure: str
+
+
+async def refused_of(
+    connection: Connection, tables: Sequence["CapturedTable"], publication: Publication | None
+) -> list[Refused]:
+    """Those of which changes could not be told apart, or of which the server would refuse them to
+    everybody, once it publishes them."""
+    found = [each for table in tables for each in _by_key(table)]
+    return found + await _by_identity(connection, tables, publication)
+
+
+def _by_key(table: "CapturedTable") -> Iterator[Refused]:
+    key, sent = table.schema.key, set(table.identity_columns)
+    if sent and (missing := [name for name in key if name not in sent]):
+        yield Refused(
+            table.oid,
+            table.table,
+            f"of a row that was changed or deleted the server does not send {', '.join(missing)},"
+            " of its key",
+            identity_cure([table.table]),
+        )
+    elif keyless := table.keyless_partitions:
+        yield Refused(
+            table.oid,
+            table.table,
+            f"of a deleted row of {few(keyless)}, of {table.table}, the server does not send all"
+            f" of its key ({', '.join(key)})",
+            identity_cure(keyless),
+        )
+
+
+async def _by_identity(
+    connection: Connection, tables: Sequence["CapturedTable"], publication: Publication | None
+) -> list[Refused]:
+    """Only of tables that are not published yet: the others were published by somebody who knew
+    what becomes of them."""
+    members = {part.table: each for each in tables for part in each.partitions}
+    members |= {each.table: each for each in tables}
+    kinds = await identities_of(connection, [each.table for each in tables])
+    without = {name: kind for name, kind in kinds.items() if kind in (NO_IDENTITY, OF_VIRTUAL)}
+    if not any(name in members for name in without):
+        return []
+    covered = frozenset[TableId]() if publication is None else publication.covered
+    found: dict[TableId, tuple[CapturedTable, str, list[TableId]]] = {}
+    for name, kind in without.items():
+        table = members.get(name)
+        if table is not None and table.table not in covered:
+            found.setdefault(table.table, (table, kind, []))[2].append(name)
+    return [
+        Refused(table.oid, table.table, f"{REFUSES} {why}", cure)
+        for table, kind, names in found.values()
+        for why, cure in [reason_of(kind, names)]
+    ]
+
+
+def findings_of(refused: Collection[Refused]) -> Iterator[Finding]:
+    """One for all tables that share reason and cure."""
+    tables = dict[tuple[str, str], list[TableId]]()
+    for each in refused:
+        tables.setdefault((each.problem, each.cure), []).append(each.table)
+    for (problem, cure), names in tables.items():
+        are = "is" if len(names) == 1 else "are"
+        yield Finding(f"{few(sorted(names))} {are} left out: {problem}", cure)
+
+
+def finding_of(refused: Collection[Refused]) -> Finding | None:
+    """One for all of them, as a remark on a source that captures the others."""
+    if not refused:
+        return None
+    tables = dict[str, list[TableId]]()
+    for each in refused:
+        tables.setdefault(each.problem, []).append(each.table)
+    said = [f"{few(sorted(names))}: {problem}" for problem, names in tables.items()]
+    cures = dict.fromkeys(each.cure for each in refused)
+    return Finding(
+        f"tables match `tables` and are left out, as they cannot be captured: {'; '.join(said)}",
+        f"{' '.join(filter(None, cures))} Or leave them out of `tables`. Once cured they are read"
+        " by themselves",
+        is_fatal=False,
+        left_out=tuple(sorted({str(each.table) for each in refused})),
+    )

@@ -1,0 +1,1 @@
+"""How captured tables and columns change over time, and when a table is read again."""

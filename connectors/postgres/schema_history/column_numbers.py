@@ -1,0 +1,98 @@
+"""The numbers of columns of the stream, which tells their names alone; names can change hands."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from connectors.postgres.schema_history.table_definition import TableForm
+from connectors.postgres.server.connection import in_our_words
+from connectors.postgres.wal.wal_batch import Relation
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+COLUMNS = """
+SELECT attnum::int4, attname::text, atttypid::int8, xmin::text::int8, NOT attisdropped
+FROM pg_catalog.pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND attgenerated = ''
+ORDER BY attnum
+"""
+
+
+class NumberedColumn(NamedTuple):
+    """As the catalogue has it now; one that was dropped keeps its row."""
+
+    number: int
+    name: str
+    type_oid: int
+    changed_in: int
+    is_there: bool
+
+
+async def look(connection: "AsyncConnection[Any]", oid: int) -> list[NumberedColumn]:
+    """Empty where the table is gone."""
+    with in_our_words("the columns of a table cannot be looked up"):
+        rows = await (await connection.execute(COLUMNS, [oid])).fetchall()
+    return [NumberedColumn(*row) for row in rows]
+
+
+def numbers_of(
+    relation: Relation,
+    then: TableForm | None,
+    now: Sequence[NumberedColumn],
+    *,
+    is_whole: bool,
+) -> tuple[int, ...]:
+    """Of the relation's columns, in their order; 0 where it cannot be told for certain. None at
+    all, where there is nothing to tell them by.
+
+    `then` is a form of before the relation, `now` was looked up after it. `is_whole`: whether all
+    columns are published, apart from generated ones."""
+    if then is None or then.oid != relation.oid or not now:
+        return ()
+    before = {each.number: each for each in then.attributes}
+    unaltered = {
+        each.name: each.number
+        for each in now
+        if each.is_there
+        and (old := before.get(each.number)) is not None
+        and (old.name, old.changed_in) == (each.name, each.changed_in)
+    }
+    by_name = tuple(unaltered.get(each.name, 0) for each in relation.columns)
+    if all(by_name) or not is_whole:
+        return by_name
+    types = {each.number: {each.type_oid} for each in now}
+    for old in then.attributes:
+        types.setdefault(old.number, set()).add(old.type_oid)
+    found, start = list(by_name), 0
+    while start < len(found):
+        end = start
+        while end < len(found) and not by_name[end]:
+            end += 1
+        after = by_name[start - 1] if start else 0
+        until = by_name[end] if end < len(found) else now[-1].number + 1
+        between = _numbers_between(after, until, end - start, then, now)
+        pairs = zip(relation.columns[start:end], between, strict=False)
+        if all(column.type_oid in types[number] for column, number in pairs):
+            found[start : start + len(between)] = between
+        start = end + 1
+    return tuple(found)
+
+
+def _numbers_between(
+    after: int, until: int, count: int, then: TableForm, now: Sequence[NumberedColumn]
+) -> list[int]:
+    """Of so many columns that stand between two others, if no other ones can have stood there:
+    columns are told in the order of their numbers, and no number is given twice. Else none."""
+    before = {each.number for each in then.attributes}
+    last = max(before, default=0)
+    there = [each for each in now if after < each.number < until]
+    kept = [each.number for each in there if each.is_there and each.number in before]
+    dropped = [each.number for each in there if not each.is_there and each.number in before]
+    added = [each for each in there if each.number > last]
+    if count == len(kept):
+        return kept
+    if count == len(kept) + len(dropped) + len(added):
+        return sorted([*kept, *dropped, *(each.number for each in added)])
+    if not dropped and all(each.is_there for each in added) and count > len(kept):
+        return [*kept, *(each.number for each in added[: count - len(kept)])]
+    return []

@@ -1,0 +1,199 @@
+"""Connections to PostgreSQL as this source wants them, and the server's errors in our words."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import conninfo
+
+from connectors.postgres.settings import PostgresSettings
+from core_log.foundation.database_errors import ELSE, NOBODY, NOT_US, PORTS, Refusal, refusal_of
+from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
+
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+
+SESSION = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO,YMD",
+    "IntervalStyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "jit": "off",  # seconds of compiling for a question to the catalogue that takes milliseconds
+    "row_security": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+}
+"""How values are written as text, the same for the stream and for what is copied; that rows which
+a policy hides are an error and not a gap; and that a limit meant for people does not end a long
+reading."""
+
+TRANSACTIONS_LIMITED_SINCE = 17_0000
+"""Another such limit; older servers let nobody in who names it."""
+
+PARAMETERS: dict[str, str | int] = {
+    "client_encoding": "UTF8",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+
+HINTS = {
+    r"password authentication failed|SASL authentication failed|no password supplied": (
+        "correct user or password in `url` of the source"
+    ),
+    r"no pg_hba\.conf entry.* no encryption": (
+        "add sslmode=require to `url` of the source, or let the role in without TLS in pg_hba.conf"
+    ),
+    r"no pg_hba\.conf entry": (
+        "let the role in with a line of pg_hba.conf for its database, then SELECT pg_reload_conf()"
+    ),
+    r'role "[^"]*" does not exist': "correct the user in `url`, or create the role",
+    r'database "[^"]*" does not exist': "correct the database in `url` of the source",
+    r"permission denied for database": "GRANT CONNECT ON DATABASE ... TO the role",
+    r"permission denied to start WAL sender|must be superuser or replication role": (
+        "ALTER ROLE ... WITH REPLICATION, as a superuser"
+    ),
+    r"unsupported startup parameter": (
+        "point `url` at PostgreSQL itself: a pooler between cannot pass replication on"
+    ),
+    r"server does not support SSL|SSL connection is required|certificate verify failed"
+    r"|does not match host name|root certificate file": (
+        "correct sslmode or sslrootcert in `url` of the source"
+    ),
+    r"invalid connection option|invalid sslmode value|invalid integer value": (
+        "correct `url` of the source"
+    ),
+}
+"""What a server or libpq says while a connection is being made, though no SQLSTATE comes with it,
+to what a person can do about it. What is not here may pass by itself."""
+
+FATAL = re.compile(r"FATAL: +(.*?)(?= connection to server at|$)")
+"""What the server itself says when it ends a connection that is being made."""
+
+PASSING = {"08", "40", "53", "55", "57", "58"}
+"""Classes of SQLSTATE that time may cure: connections, conflicts, resources, objects in use, a
+server that stops or starts."""
+SPEAKING = {"0A", "28", "2B", "3D", "3F", "42", "53", "55", "57", "58"}
+"""Classes whose messages name objects and limits, never values of rows."""
+RIGHTS, IN_USE, EXISTS, READ_ONLY = "42501", "55006", "42710", "25006"
+NOT_IN_ENCODING = {"22021", "22P05"}
+"""Text that is none of the database's own encoding, or has no place in UTF-8."""
+NOT_UTF8_HINT = (
+    "mend that text, or keep it in a column of bytea; where the stream has come to it, then drop"
+    " the slot and write `position_mismatch: resnapshot` into the source"
+)
+NOT_UTF8 = "text that is not UTF-8"
+NO_ENCODING = "SQL_ASCII"
+"""Of a database that takes any bytes as text; as a client's encoding: any bytes as they are."""
+
+
+async def connect(
+    settings: PostgresSettings, *, replication: bool = False, name: str = "headwater"
+) -> Connection:
+    """A connection that commits every statement by itself; with `replication`, one that also takes
+    the commands of replication, and then no parameters beside a statement.
+
+    `name` is what `pg_stat_activity` calls it.
+    """
+    parameters = parameters_of(settings, name=name)
+    if replication:
+        parameters["replication"] = "database"
+    try:
+        connection: Connection = await psycopg.AsyncConnection.connect(
+            **parameters, autocommit=True, prepare_threshold=None
+        )
+    except psycopg.Error as error:
+        raise _refused(error, parameters) from None
+    if connection.info.parameter_status("IntervalStyle") != SESSION["IntervalStyle"]:
+        await connection.close()
+        raise SourceRejected(
+            "the connection does not take on how values are to be written",
+            hint="point `url` at PostgreSQL itself: a pooler between leaves `options` out",
+        )
+    if connection.info.server_version >= TRANSACTIONS_LIMITED_SINCE:
+        try:
+            with in_our_words("the connection does not take on how long it may last"):
+                await connection.execute("SET transaction_timeout = 0")
+        except BaseException:  # whoever is cancelled here has nothing yet that he could close
+            await connection.close()
+            raise
+    return connection
+
+
+def has_no_encoding(connection: Connection) -> bool:
+    """Whether text may be of any encoding. To a client of UTF-8 the server refuses to send what is
+    not, with all that comes behind it, and does not say of which row it is."""
+    return connection.info.parameter_status("server_encoding") == NO_ENCODING
+
+
+def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
+    """`url` in libpq's words, with what we add; what it says itself about options comes first."""
+    url = settings.url.get_secret_value()
+    url = re.sub(r"^postgres(ql)?\+psycopg2?://", "postgresql://", url)
+    try:
+        given: dict[str, Any] = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        raise SourceRejected(
+            "`url` is no address that libpq can read",
+            hint="write postgresql://user:password@host:port/database, with %xx for what is special"
+            " in a password",
+        ) from None
+    ours = " ".join(f"-c {key}={value}" for key, value in SESSION.items())
+    limit = {"connect_timeout": max(2, round(settings.connect_timeout_ms / 1_000))}
+    return {
+        **PARAMETERS,
+        **limit,
+        **given,
+        "options": f"{given.get('options', '')} {ours}".strip(),
+        "application_name": name[:63],
+    }
+
+
+@contextmanager
+def in_our_words(doing: str, **facts: Any) -> Iterator[None]:
+    """Errors of the driver leave as ours: `doing` is what could not be done, as a sentence."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translated(error, doing, **facts) from None
+
+
+def translated(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError:
+    """The server's own words only where they cannot quote a value of a row."""
+    state = error.sqlstate
+    if state is None:
+        return SourceUnavailable(doing, why=type(error).__name__, **facts)
+    if state[:2] in SPEAKING and error.diag.message_primary:
+        facts["why"] = error.diag.message_primary
+    facts["sqlstate"] = state
+    if state in NOT_IN_ENCODING:
+        return not_utf8(doing, **facts)
+    if state[:2] in PASSING:
+        return SourceUnavailable(doing, **facts)
+    hint = "headwater doctor prints what the role lacks" if state == RIGHTS else ""
+    return SourceRejected(doing, hint=hint, **facts)
+
+
+def not_utf8(doing: str, **facts: Any) -> SourceRejected:
+    """The server's own words would quote bytes of the row."""
+    return SourceRejected(doing, why=NOT_UTF8, hint=NOT_UTF8_HINT, **facts)
+
+
+def _refused(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:
+    """The server's own words name roles and databases, libpq's also parts of a broken address."""
+    said = " ".join(str(error).split())
+    place = {"host": parameters.get("host"), "port": parameters.get("port", PORTS["postgresql"])}
+    facts = {name: value for name, value in place.items() if value}
+    fatal = FATAL.search(said)
+    for pattern, hint in HINTS.items():
+        if found := re.search(pattern, said):
+            reason = fatal[1] if fatal else found[0]
+            return SourceRejected(NOT_US, hint=hint, **facts, reason=reason)
+    known = refusal_of(error) or Refusal(type(error).__name__, ELSE, passes=True)
+    reason = fatal[1] if fatal else known.reason
+    hint = known.hint.format(url="`url` of the source")
+    return SourceUnavailable(NOBODY, hint=hint, **facts, reason=reason)

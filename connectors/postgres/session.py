@@ -1,0 +1,534 @@
+"""One life of the source: from connecting, over the rows that are there, along the stream."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
+
+from connectors.postgres import lost_keys
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.discovery import Looked, advance, connected, look, wal_end
+from connectors.postgres.events.change_mapper import emptied
+from connectors.postgres.events.event_mapper import Translator
+from connectors.postgres.events.lookup import Questions
+from connectors.postgres.events.rejects import SetAside
+from connectors.postgres.events.relation_cache import Captures
+from connectors.postgres.events.repeated_keys import RepeatedKeys
+from connectors.postgres.events.row_keys import Keys
+from connectors.postgres.events.source_block import Origin
+from connectors.postgres.events.toast import Toast
+from connectors.postgres.events.transaction_metadata import TransactionCounts
+from connectors.postgres.follower import Following
+from connectors.postgres.lost_keys import held_of
+from connectors.postgres.publication import coverage, excluded_tables, manage, published_tables
+from connectors.postgres.publication.monitor import NEW_TABLES, Watch
+from connectors.postgres.publication.published_tables import Publication
+from connectors.postgres.publication.uncapturable_tables import finding_of
+from connectors.postgres.schema_history.column_renames import ColumnNames
+from connectors.postgres.schema_history.schema_monitor import FormWatch
+from connectors.postgres.schema_history.table_renames import Names
+from connectors.postgres.server.connection import RIGHTS, Connection, connect
+from connectors.postgres.server.lsn import lsn_text, parse_lsn
+from connectors.postgres.server.sql_identifiers import few
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.slot import replication_slot
+from connectors.postgres.slot.heartbeat import Heartbeat
+from connectors.postgres.slot.replication_slot import Created
+from connectors.postgres.slot.resume_check import (
+    LOST_HINT,
+    SERVER,
+    STREAM,
+    Standing,
+    may_begin_again,
+    stand,
+)
+from connectors.postgres.snapshot.incremental_snapshot import Backfill
+from connectors.postgres.snapshot.initial_snapshot import initial_batches
+from connectors.postgres.snapshot.progress import PREFIX, Ledger, part_of
+from connectors.postgres.snapshot.removed_tables import gone, returned
+from connectors.postgres.snapshot.row_mapper import Reader
+from connectors.postgres.snapshot.signals import asks_for_rest
+from connectors.postgres.wal.start_replication import check_origin
+from connectors.postgres.wal.stream import WalStream
+from connectors.source import Control, Progress, Remark, SourceContext
+from core_log.client.gather import let_go, together
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import (
+    HeadwaterError,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
+from core_log.model.changes import ChangeBatch, Positions, TableChanges
+from core_log.model.table_schema import TableId
+
+logger = logging.getLogger(__name__)
+
+SLOT = "slot"
+"""What a remark is about while a slot is being made."""
+WAITING_SECONDS = 1.0
+"""After which it is looked at who keeps it waiting."""
+
+
+class Reading:
+    """Ends by an error when a connection breaks: the next life goes on where this one was."""
+
+    def __init__(
+        self, settings: PostgresSettings, context: SourceContext, resume_from: Positions
+    ) -> None:
+        self._settings, self._context = settings, context
+        self._resume_from = resume_from
+        self._slot = replication_slot.slot_name(settings, context.pipeline)
+        self._publication = published_tables.publication_name(settings, context.pipeline)
+        self.set_aside = SetAside()
+        self.tables: Sequence[CapturedTable] = ()
+        """As they were when this life began."""
+        self._following: Following | None = None
+        self._wishes: list[Control] = []
+        """What users wanted before the stream was followed."""
+
+    async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
+        try:
+            async with aclosing(self._batches()) as batches:
+                async for batch in batches:
+                    yield batch
+        except SourceRejected as error:
+            if error.facts.get("sqlstate") == RIGHTS and (lost := await self._lost()):
+                raise SourceUnavailable(
+                    "tables cannot be captured any more", tables=few(lost), why=str(error)
+                ) from None
+            raise
+
+    async def _lost(self) -> list[TableId]:
+        """Tables that this life captures, and the next will leave out."""
+        async with connected(self._settings) as connection:
+            looked = await look(connection, self._settings, self._context.pipeline)
+        known = {each.oid for each in self.tables}
+        return sorted({each.table for each in looked.refused if each.oid in known})
+
+    async def _batches(self) -> AsyncGenerator[ChangeBatch, None]:
+        async with AsyncExitStack() as stack:
+            line, connection = await together(
+                [self._connect(stack, replication=True), self._connect(stack)]
+            )
+            if await self._is_done(connection):
+                return
+            standing = await self._stand(line)
+            check_origin(self._settings.origin, standing.server.version)
+            before, looked, held = await self._look(connection)
+            tables = looked.tables
+            left = self._gone(before, looked, held)
+            standing = self._with_publication(standing, before)
+            back = [] if standing.start is None else self._back(before, tables)
+            entries = await self._publish(connection, tables, held, left, before)
+            watch = self._watch(looked, held, entries)
+            await watch.look_at_first(connection, before)
+            reader = self._reader(standing)
+            positions, keys = dict(self._resume_from), Keys.begun(self._resume_from, tables)
+            await self._keep_failover(line, standing)
+            if (start := standing.start) is None:
+                await watch.forms.look_first(connection)
+                created = await self._new_slot(line, connection, standing, reader)
+                looked = await self._as_they_are_now(connection, tables)
+                tables = looked.tables
+                keys = Keys.begun({}, tables)
+                new_forms = await watch.forms.parts_at_start({}, connection)
+                told = {coverage.PART: entries, **keys.news(), **new_forms}
+                start, positions = created.consistent_lsn, dict(told)
+                heart = Heartbeat(self._settings, self._context, slot=self._slot)
+                rows = self._first(created, standing, tables, reader, told, connection)
+                first = heart.beside(rows)
+                async with aclosing(first) as batches:
+                    async for batch in batches:
+                        positions |= batch.positions
+                        yield batch
+            news = {**keys.news(), **await watch.forms.parts_at_start(positions, connection)}
+            news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
+            if left or back or news or held or positions.get(coverage.PART) != entries:
+                since = await wal_end(connection) if back else 0
+                anew = Ledger(since=since).text()
+                changed = {**left, **news, **{part_of(each.table): anew for each in back}}
+                changed[coverage.PART] = entries
+                positions |= changed
+                yield ChangeBatch(
+                    self._emptied(back, reader, start),
+                    changed,
+                    replacements=lost_keys.pending(held),
+                )
+            self._say_read(tables, positions)
+            names = Names.begun(
+                {} if standing.start is None else self._resume_from,
+                tables,
+                back=back,
+                is_followed=self._may_read,
+            )
+            translator = self._translator(connection, looked, held, keys, names, reader, watch)
+            backfill = Backfill(reader, looked.catalog, tables, positions, reads_new=self._may_read)
+            following = await self._follow(line, standing, translator, backfill, start, watch)
+            await self._take_up_wishes(following)
+            async with aclosing(following.batches()) as batches:
+                async for batch in batches:
+                    yield batch
+            await self._finish(connection, watch, following)
+
+    async def _finish(self, connection: Connection, watch: Watch, following: Following) -> None:
+        if self._context.until_end:
+            await watch.look_last(connection)
+        if self._stops_after_rows and following.has_read_all:
+            await replication_slot.drop(connection, self._slot, ends_reader=True)
+
+    async def _look(
+        self, connection: Connection
+    ) -> tuple[Publication | None, Looked, list[CapturedTable]]:
+        """The publication comes first, so that whoever changes it from here on is noticed. The
+        last are tables that wait for a key."""
+        publication = await published_tables.look(connection, self._publication)
+        looked = await self._look_at_tables(connection)
+        if not looked.tables:
+            about = await excluded_tables.look(connection, self._settings.tables)
+            found = [each for each in about.values() if each is not None]
+            if (left_out := finding_of(looked.refused)) is not None:
+                found.append(left_out)
+            raise SourceRejected(
+                "no table that matches `tables` can be captured"
+                if looked.refused
+                else "no table matches `tables`",
+                **({"why": "; ".join(each.problem for each in found)} if found else {}),
+                hint=" ".join(each.cure for each in found) or "correct `tables` of the source",
+            )
+        held = held_of(self._resume_from, looked.tables) if self._may_read else []
+        looked = looked._replace(tables=[each for each in looked.tables if each not in held])
+        self.tables = looked.tables
+        return publication, looked, held
+
+    async def _look_at_tables(self, connection: Connection) -> Looked:
+        context = self._context
+        return await look(connection, self._settings, context.pipeline, refusal=context.refusal)
+
+    async def _as_they_are_now(
+        self, connection: Connection, tables: Sequence[CapturedTable]
+    ) -> Looked:
+        """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
+        which the stream does not speak; new tables wait for the next life."""
+        looked = await self._look_at_tables(connection)
+        known = {each.oid for each in tables}
+        return looked._replace(tables=[each for each in looked.tables if each.oid in known])
+
+    async def acknowledge(self, positions: Positions) -> None:
+        if self._following is None or STREAM not in positions:
+            return
+        place = parse_lsn(positions[STREAM])
+        if not self._following.is_over:
+            self._following.confirm(place)
+        else:
+            with suppress(HeadwaterError):  # the next run confirms as well
+                await advance(self._settings, self._slot, place)
+
+    async def control(self, control: Control) -> None:
+        if self._following is None:
+            self._wishes.append(control)
+        else:
+            await self._following.control(control)
+
+    async def _take_up_wishes(self, following: Following) -> None:
+        """One that cannot be fulfilled is said, and stops nothing."""
+        self._following = following
+        for wish in self._wishes:
+            try:
+                await following.control(wish)
+            except HeadwaterError as error:
+                logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
+        self._wishes = []
+
+    def _gone(
+        self, before: Publication | None, looked: Looked, held: Sequence[CapturedTable]
+    ) -> dict[str, str]:
+        """Changes that are published and left out are missed, whoever they are of."""
+        streamed = frozenset[TableId]() if before is None else before.covered
+        skipped = [each.table for each in looked.refused if each.table in streamed]
+        return gone(self._resume_from, [*looked.tables, *held], skipped)
+
+    def _watch(self, looked: Looked, held: Sequence[CapturedTable], entries: str) -> Watch:
+        watched = [*looked.tables, *held]
+        forms = FormWatch.of(self._resume_from, watched, looked.catalog, may_read=self._may_read)
+        numbers = {each.table: each.oid for each in watched}
+        return Watch(
+            self._settings,
+            self._context,
+            self._publication,
+            numbers,
+            entries,
+            forms,
+            looked.refused,
+            [each.table for each in held],
+        )
+
+    def _reader(self, standing: Standing) -> Reader:
+        origin = Origin(self._context.pipeline, standing.server.database)
+        return Reader(self._settings, self._context, origin, self.set_aside)
+
+    @property
+    def _may_read(self) -> bool:
+        return self._settings.snapshot.mode != "never"
+
+    @property
+    def _stops_after_rows(self) -> bool:
+        return self._settings.snapshot.mode == "initial_only"
+
+    async def _is_done(self, connection: Connection) -> bool:
+        """Where only rows are to be read, the slot goes when they have been; one that went before
+        is lost."""
+        if not self._stops_after_rows or STREAM not in self._resume_from:
+            return False
+        if not coverage.are_all_read(self._resume_from):
+            return False
+        if await replication_slot.look(connection, self._slot) is not None:
+            return False
+        await self._tell_of_later(connection)
+        return True
+
+    async def _tell_of_later(self, connection: Connection) -> None:
+        """Of tables that nobody reads, as they came into the file when all was over."""
+        tables = (await look(connection, self._settings, self._context.pipeline)).tables
+        later = [each.table for each in tables if part_of(each.table) not in self._resume_from]
+        found = None
+        if later:
+            found = Finding(
+                f"{few(later)} match `tables` and are not read: with `initial_only` this pipeline"
+                " was through before they came",
+                "capture them with another pipeline",
+                is_fatal=False,
+                left_out=tuple(map(str, later)),
+            )
+            logger.warning("%s: %s", found.problem, found.cure)
+        self._context.report(Remark(NEW_TABLES, found))
+
+    def _say_read(self, tables: Sequence[CapturedTable], positions: Positions) -> None:
+        """What earlier lives have read is done, whoever looks at this one."""
+        for each in tables:
+            said = positions.get(part_of(each.table))
+            ledger = None if said is None else Ledger.parse(said)
+            if ledger is not None and ledger.is_done and part_of(each.table) in self._resume_from:
+                rows = ledger.rows
+                self._context.report(Progress(each.table, rows, rows or None, is_done=True))
+
+    async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
+        name = replication_slot.reader_name(self._context.pipeline)
+        connection = await connect(self._settings, replication=replication, name=name)
+        stack.push_async_callback(connection.close)
+        return connection
+
+    async def _publish(
+        self,
+        connection: Connection,
+        tables: Sequence[CapturedTable],
+        held: Sequence[CapturedTable],
+        left: Collection[str],
+        before: Publication | None,
+    ) -> str:
+        """Returns what is to stand in the position of it."""
+        names = [each.table for each in tables]
+        spared = [part.removeprefix(PREFIX) for part in (*left, *(part_of(t.table) for t in held))]
+        done = await manage.keep(
+            connection, self._settings, self._publication, names, spared=spared
+        )
+        now = await published_tables.look(connection, self._publication) if done else before
+        return coverage.told(now, names)
+
+    def _with_publication(self, standing: Standing, found: Publication | None) -> Standing:
+        why = coverage.why_lost(self._resume_from, found)
+        if standing.start is None or not why:
+            return standing
+        if not may_begin_again(self._settings):
+            raise PositionLost(why, publication=self._publication, hint=LOST_HINT)
+        return replace(standing, start=None, lost=why)
+
+    def _back(
+        self, found: Publication | None, tables: Sequence[CapturedTable]
+    ) -> list[CapturedTable]:
+        """Tables that are to be emptied and read again, as changes of them have been missed.
+        Raises where the file does not say so."""
+        back = returned(self._resume_from, tables)
+        kept = lost_keys.not_awaited(self._resume_from, tables)
+        missed = coverage.missed_of(self._resume_from, found, kept)
+        if not missed:
+            return back
+        if self._settings.snapshot.mode == "never":
+            logger.warning("changes have been missed, as %s were not published", few(missed))
+            return back
+        if not may_begin_again(self._settings):
+            raise coverage.not_sent(missed, self._publication)
+        return back + [each for each in tables if each.table in missed]
+
+    async def _stand(self, line: Connection) -> Standing:
+        return await replication_slot.once_left(
+            lambda: stand(line, self._settings, self._slot, self._resume_from)
+        )
+
+    async def _keep_failover(self, line: Connection, standing: Standing) -> None:
+        if standing.start is not None and standing.slot is not None:
+            wanted = self._wants_failover(standing)
+            await replication_slot.keep_failover(line, standing.slot, wanted=wanted)
+
+    def _wants_failover(self, standing: Standing) -> bool:
+        server = standing.server
+        return replication_slot.wants_failover(
+            self._settings, server.version, is_standby=server.is_standby
+        )
+
+    async def _new_slot(
+        self, line: Connection, connection: Connection, standing: Standing, reader: Reader
+    ) -> Created:
+        if standing.slot is not None:
+            await replication_slot.drop(connection, self._slot)
+        making = asyncio.ensure_future(
+            replication_slot.create(
+                line,
+                self._slot,
+                has_failover=self._wants_failover(standing),
+                exports=self._settings.snapshot.mode != "never" and reader.hours.are_on,
+            )
+        )
+        try:
+            while not (await asyncio.wait([making], timeout=WAITING_SECONDS))[0]:
+                found = await replication_slot.waited_for(connection, line.info.backend_pid)
+                self._context.report(Remark(SLOT, found))
+            return making.result()
+        finally:
+            self._context.report(Remark(SLOT, None))
+            await let_go(making)
+
+    async def _first(
+        self,
+        created: Created,
+        standing: Standing,
+        tables: Sequence[CapturedTable],
+        reader: Reader,
+        told: Positions,
+        connection: Connection,
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """The rows that are there; the position of the stream, and what is told of the tables,
+        come before them."""
+        stream = lsn_text(created.consistent_lsn)
+        positions = {SERVER: standing.server.part, STREAM: stream, **told}
+        if standing.lost:
+            yield ChangeBatch(self._emptied(tables, reader, created.consistent_lsn), {})
+        if created.snapshot is None:
+            if standing.lost:  # what was read of them once was emptied
+                positions |= {part_of(each.table): Ledger(oid=each.oid).text() for each in tables}
+            yield ChangeBatch((), positions)
+            return
+
+        def goes_on() -> bool:
+            return reader.hours.are_on and not any(map(asks_for_rest, self._wishes))
+
+        rows = initial_batches(reader, created, tables, connection, goes_on=goes_on)
+        async with aclosing(rows) as batches:
+            async for batch in batches:
+                yield replace(batch, positions={**positions, **batch.positions})
+                positions = {}
+
+    def _emptied(
+        self, tables: Sequence[CapturedTable], reader: Reader, lsn: int
+    ) -> tuple[TableChanges, ...]:
+        now_us = self._context.clock.now_ms() * 1_000
+        return tuple(emptied(each.schema, reader.origin, lsn, now_us) for each in tables)
+
+    def _translator(
+        self,
+        connection: Connection,
+        looked: Looked,
+        held: Sequence[CapturedTable],
+        keys: Keys,
+        names: Names,
+        reader: Reader,
+        watch: Watch,
+    ) -> Translator:
+        settings, questions = self._settings, Questions(connection, slot=self._slot)
+        toast = Toast(
+            questions,
+            reader.kernels,
+            self._context.report,
+            has_placeholders=settings.toast == "placeholder",
+        )
+        return Translator(
+            reader.origin,
+            questions,
+            Captures(
+                questions,
+                looked.catalog,
+                looked.tables,
+                keys,
+                names,
+                watch.forms,
+                refused=looked.refused,
+                held=held,
+                column_names=ColumnNames.begun(self._resume_from),
+                may_replace=self._may_read,
+                told=watch.refuse,
+                refusal=self._context.refusal,
+            ),
+            toast,
+            RepeatedKeys(toast),
+            self._context.clock,
+            has_messages=settings.has_messages,
+            binary=settings.binary,
+            set_aside=reader.set_aside,
+            counts=TransactionCounts() if settings.has_transactions else None,
+        )
+
+    async def _follow(
+        self,
+        line: Connection,
+        standing: Standing,
+        translator: Translator,
+        backfill: Backfill,
+        start: int,
+        watch: Watch,
+    ) -> Following:
+        settings, clock = self._settings, self._context.clock
+        translator.captures.ledger_of = backfill.ledger_of
+        end = standing.server.wal_end if self._context.until_end else None
+        if self._stops_after_rows:
+            end = start
+        stream = await WalStream.start(
+            line,
+            clock,
+            slot=self._slot,
+            publications=[self._publication],
+            start_at=start,
+            receive_bytes=settings.receive_bytes,
+            has_messages=settings.has_messages,
+            origin=settings.origin,
+        )
+        if stream.way == "libpq":
+            logger.info(
+                "the stream is encrypted, so it is read by way of libpq, at the plainer rate"
+            )
+        return Following(
+            stream,
+            translator,
+            backfill,
+            Heartbeat(settings, self._context, slot=self._slot, watch=watch),
+            watch,
+            pipeline=self._context.pipeline,
+            server=standing.server.part,
+            start=start,
+            heartbeat_ms=settings.heartbeat_ms,
+            clock=clock,
+            end=end,
+            awaits_paused=self._stops_after_rows and not self._context.until_end,
+        )
+
+
+async def _of_lost_keys(
+    positions: Positions,
+    tables: Sequence[CapturedTable],
+    held: Sequence[CapturedTable],
+    connection: Connection,
+) -> dict[str, str]:
+    """Parts of the position, which say from where on their rows may be read."""
+    after = await wal_end(connection)
+    cured = lost_keys.parts_of_cured(positions, tables, after=after)
+    return cured | lost_keys.parts_of_held(positions, held, after=after)

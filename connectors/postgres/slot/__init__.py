@@ -1,0 +1,1 @@
+"""The replication slot: resume check, heartbeat, standbys."""

@@ -1,0 +1,235 @@
+"""Keeps the slot of an idle source moving, and watches how much the slot makes the server keep."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NoReturn
+
+import psycopg
+from psycopg import sql
+
+from connectors.postgres.publication.monitor import Watch
+from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.server.lsn import lsn_text, parse_lsn
+from connectors.postgres.settings import PostgresSettings, SlotSettings
+from connectors.postgres.slot import replication_slot
+from connectors.source import Gauge, SourceContext
+from core_log.client.gather import let_go
+from core_log.foundation.errors import (
+    HeadwaterError,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
+from core_log.model.changes import ChangeBatch
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "headwater.heartbeat"
+"""Of logical messages that are no events; a stream that meets one has come so far."""
+ASKED_PREFIX = "headwater.asked"
+"""Of one after which that is stored in the log at once, as somebody waits there for it."""
+OUR_PREFIXES = (PREFIX, ASKED_PREFIX)
+RETAINED = "retained_wal_bytes"
+WATCH_MS = 10_000
+"""How often the server is asked where there is no heartbeat."""
+WORTH_BYTES = 8_192
+"""Others have to have written this much for a message to be worth it, so that a server at rest
+stays at rest."""
+GRACE_MS = 60_000
+"""So long the budget may be exceeded: the place from which the server keeps its log moves in steps,
+a quarter of a minute apart."""
+NEAR = 0.8
+"""From this share of the budget on it is worth a warning."""
+
+
+class Verdict(IntEnum):
+    FINE = 0
+    NEAR = 1
+    OVER = 2
+
+
+@dataclass(slots=True)
+class Budget:
+    """What `slot.max_retained_wal` allows. Being beyond it counts once it has lasted a while and is
+    no better than at its beginning: who catches up is not to be stopped."""
+
+    limit: int | None
+    beyond_since_ms: int | None = None
+    beyond_at_first: int = 0
+    told: Verdict = Verdict.FINE
+
+    def judge(self, retained: int, *, now_ms: int) -> Verdict:
+        """Says each but once, until it is fine again."""
+        if self.limit is None or retained < NEAR * self.limit:
+            self.told, self.beyond_since_ms = Verdict.FINE, None
+            return Verdict.FINE
+        verdict = Verdict.OVER if self._lasts(retained, now_ms, self.limit) else Verdict.NEAR
+        if verdict <= self.told:
+            return Verdict.FINE
+        self.told = verdict
+        return verdict
+
+    def _lasts(self, retained: int, now_ms: int, limit: int) -> bool:
+        if retained <= limit:
+            self.beyond_since_ms = None
+            return False
+        if self.beyond_since_ms is None or retained < self.beyond_at_first:
+            self.beyond_since_ms, self.beyond_at_first = now_ms, retained
+        return now_ms - self.beyond_since_ms >= GRACE_MS
+
+
+class Heartbeat:
+    """Beside the stream, on a connection of its own: that it cannot be had stops nothing."""
+
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        context: SourceContext,
+        *,
+        slot: str,
+        watch: Watch | None = None,
+    ) -> None:
+        """`watch`: what else to look at with every beat."""
+        self._settings, self._context, self._slot = settings, context, slot
+        self._looks_at = watch
+        self._budget = Budget(settings.slot.max_retained_wal)
+        self._connection: Connection | None = None
+        self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
+        self.gives_slot_up = False
+        """The stream ends for it, and `run` says why."""
+        self._soon = asyncio.Event()
+
+    async def run(self, *, emits: bool = True) -> NoReturn:
+        """For as long as the stream goes on. Raises only when it may not, or would leave a gap."""
+        try:
+            while True:
+                self._soon.clear()
+                await self.beat(emits=emits)
+                seconds = (self._settings.heartbeat_ms or WATCH_MS) / 1_000
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._soon.wait(), seconds)
+        finally:
+            await self.close()
+
+    def look_soon(self) -> None:
+        """The stream has told of something that the catalogue may say more about."""
+        self._soon.set()
+
+    async def beside(
+        self, batches: AsyncGenerator[ChangeBatch, None]
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """The same batches; while rows are read and nobody takes the stream, it only watches."""
+        watching = asyncio.ensure_future(self.run(emits=False))
+        try:
+            async for batch in batches:
+                if watching.done():
+                    watching.result()
+                yield batch
+        finally:
+            await let_go(watching)
+            await batches.aclose()
+
+    async def beat(self, *, emits: bool = True) -> None:
+        try:
+            if self._connection is None:
+                name = replication_slot.reader_name(self._context.pipeline)
+                self._connection = await connect(self._settings, name=name)
+            if emits:
+                await self._emit(self._connection)
+            slot = await replication_slot.look(self._connection, self._slot)
+            gap = None if self._looks_at is None else await self._looks_at.look(self._connection)
+        except HeadwaterError:
+            await self.close()  # the stream will say so if it is more than this connection
+            return
+        if slot is None:
+            gap = SourceUnavailable("the replication slot is gone", slot=self._slot)
+        if gap is not None:
+            raise gap  # the next life finds out what that means, and says it
+        if slot is not None and slot.retained_bytes is not None:
+            await self._watch(self._connection, slot, slot.retained_bytes)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _emit(self, connection: Connection) -> None:
+        if not self._may_emit:
+            return
+        with in_our_words("the server does not say where its write-ahead log ends"):
+            try:
+                cursor = await connection.execute(
+                    "SELECT pg_catalog.pg_current_wal_insert_lsn()::text"
+                )
+                row = await cursor.fetchone()
+                assert row is not None, "a question for one value has one row as an answer"
+                if parse_lsn(row[0]) - self._emitted < WORTH_BYTES:
+                    return
+                cursor = await connection.execute(
+                    sql.SQL(
+                        "SELECT pg_catalog.pg_logical_emit_message(false, {}, '')::text"
+                    ).format(sql.Literal(PREFIX))
+                )
+                row = await cursor.fetchone()
+                assert row is not None, "a question for one value has one row as an answer"
+                self._emitted = parse_lsn(row[0])
+            except (
+                psycopg.errors.InsufficientPrivilege,
+                psycopg.errors.ObjectNotInPrerequisiteState,  # on a standby
+                psycopg.errors.ReadOnlySqlTransaction,
+            ):
+                self._may_emit = (
+                    False  # the server's own keepalives move the slot on, more coarsely
+                )
+
+    async def _watch(
+        self, connection: Connection, slot: replication_slot.Slot, retained: int
+    ) -> None:
+        limits = self._settings.slot
+        self._context.report(Gauge(RETAINED, max(retained, 0), limits.max_retained_wal))
+        verdict = self._budget.judge(retained, now_ms=self._context.clock.monotonic_ms())
+        if verdict is Verdict.FINE:
+            return
+        if verdict is Verdict.NEAR or limits.when_exceeded == "warn":
+            logger.warning("%s", _exceeded(SourceRejected, slot, limits))
+            return
+        if limits.when_exceeded == "drop":
+            self.gives_slot_up = True
+            await replication_slot.drop(connection, self._slot, ends_reader=True)
+            raise _exceeded(PositionLost, slot, limits)
+        raise _exceeded(SourceRejected, slot, limits)
+
+
+def _exceeded(
+    kind: type[HeadwaterError], slot: replication_slot.Slot, limits: SlotSettings
+) -> HeadwaterError:
+    retained, limit = slot.retained_bytes or 0, limits.max_retained_wal or 0
+    problem = "the slot makes the server keep more write-ahead log than `max_retained_wal`"
+    if kind is PositionLost:
+        problem += ", and was dropped"
+    elif retained <= limit:
+        problem = "the slot makes the server keep nearly as much write-ahead log as it may"
+    end = (slot.restart or 0) + retained
+    behind = end - (slot.confirmed or 0)
+    if behind * 2 < retained:
+        hint = (
+            "a transaction that has been open for long holds it back: SELECT pid, xact_start, state"
+            " FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start LIMIT 5"
+        )
+    else:
+        hint = (
+            "the pipeline reads more slowly than the database writes, or stands: headwater status"
+        )
+    return kind(
+        problem,
+        slot=slot.name,
+        retained_bytes=retained,
+        max_bytes=limit,
+        confirmed=lsn_text(slot.confirmed or 0),
+        behind_bytes=behind,
+        hint=hint,
+    )

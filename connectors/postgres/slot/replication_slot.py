@@ -1,0 +1,266 @@
+"""The replication slot: with it the server keeps what we have not read yet."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TypeVar
+
+import psycopg
+from psycopg import sql
+
+from connectors.postgres.server.connection import EXISTS, IN_USE, Connection, in_our_words
+from connectors.postgres.server.lsn import parse_lsn
+from connectors.postgres.settings import PostgresSettings
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SourceRejected, SourceUnavailable
+
+PLUGIN = "pgoutput"
+NAME_LENGTH_MAX = 63
+
+FAILOVER_SINCE = 17_0000
+OPTIONS_IN_BRACKETS_SINCE = 15_0000
+
+LOOK = """
+SELECT s.slot_name, s.plugin, s.slot_type, s.database, s.active_pid, s.wal_status,
+    s.confirmed_flush_lsn::text, s.restart_lsn::text, s.safe_wal_size,
+    to_jsonb(s) ->> 'invalidation_reason', to_jsonb(s) ->> 'conflicting',
+    coalesce((to_jsonb(s) ->> 'failover')::boolean, false),
+    coalesce((to_jsonb(s) ->> 'synced')::boolean, false),
+    pg_catalog.pg_wal_lsn_diff(
+        CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+            ELSE pg_catalog.pg_current_wal_lsn() END,
+        s.restart_lsn)::bigint,
+    a.application_name
+FROM pg_catalog.pg_replication_slots s
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+"""
+"""Columns that came with later versions are asked for by way of JSON, in which a missing one is
+null."""
+
+WAITED_FOR = "SELECT unnest(pg_catalog.pg_blocking_pids(%s))"
+"""0 where it is no process: a prepared transaction."""
+
+PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""How long the server may take to notice that the reader before us is gone."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    name: str
+    plugin: str | None
+    kind: str
+    """`logical` or `physical`."""
+    database: str | None
+    reader_pid: int | None
+    """The server process of whoever streams from it just now."""
+    reader_name: str | None
+    """What that one calls itself, where our role may see it."""
+    wal_status: str | None
+    """`reserved`, `extended`, `unreserved` or `lost`."""
+    confirmed: int | None
+    """Everything below has been confirmed by us, so the server starts no earlier."""
+    restart: int | None
+    """From here on the server keeps its write-ahead log for us."""
+    safe_bytes: int | None
+    """How much may yet be written before the server takes the slot's log away."""
+    invalid_because: str | None
+    has_failover: bool
+    is_synced: bool
+    """A copy on a standby, which its primary keeps up to date."""
+    retained_bytes: int | None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.wal_status == "lost" or self.invalid_because is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A new slot; the snapshot lives as long as the connection that made it is left idle."""
+
+    name: str
+    consistent_lsn: int
+    """Every transaction is either in the snapshot or streamed from here on."""
+    snapshot: str | None
+
+
+def slot_name(settings: PostgresSettings, pipeline: str) -> str:
+    """A slot's name takes few characters: where others had to go, a digest tells those apart that
+    would now be the same."""
+    if settings.slot.name:
+        return settings.slot.name
+    name = f"headwater_{pipeline}"
+    plain = re.sub(r"[^a-z0-9_]", "_", name.lower())
+    if plain == name and len(name) <= NAME_LENGTH_MAX:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:8]
+    return f"{plain[: NAME_LENGTH_MAX - 9]}_{digest}"
+
+
+def reader_name(pipeline: str) -> str:
+    """What our connections call themselves, so that `pg_stat_activity` says whose they are."""
+    return f"headwater {pipeline}"[:NAME_LENGTH_MAX]
+
+
+async def look(connection: Connection, name: str) -> Slot | None:
+    found = await _slots(connection, sql.SQL("WHERE s.slot_name = {}").format(sql.Literal(name)))
+    return found[0] if found else None
+
+
+async def look_at_all(connection: Connection) -> Sequence[Slot]:
+    """Every slot of the server, other databases' and physical ones included."""
+    return await _slots(connection, sql.SQL("ORDER BY s.slot_name"))
+
+
+async def create(
+    connection: Connection, name: str, *, has_failover: bool = False, exports: bool = True
+) -> Created:
+    """On a replication connection; waits for every transaction that is writing now.
+
+    With `exports` the connection must be left alone until all have taken the snapshot on.
+    """
+    snapshot = "export" if exports else "nothing"
+    if connection.info.server_version >= OPTIONS_IN_BRACKETS_SINCE:
+        failover = ", FAILOVER" if has_failover else ""
+        options = f"(SNAPSHOT '{snapshot}'{failover})"
+    else:
+        options = "EXPORT_SNAPSHOT" if exports else "NOEXPORT_SNAPSHOT"
+    command = sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput " + options)
+    with in_our_words("the slot cannot be made", slot=name):
+        cursor = await connection.execute(command.format(sql.Identifier(name)))
+        row = await cursor.fetchone()
+    assert row is not None, "the server describes the slot that it has made"
+    return Created(row[0], parse_lsn(row[1]), row[2])
+
+
+async def waited_for(connection: Connection, maker_pid: int) -> Finding | None:
+    """Whom the making of a slot waits for at present; `maker_pid` is the server's process that
+    makes it."""
+    with in_our_words("the server does not show whom the slot waits for"):
+        cursor = await connection.execute(WAITED_FOR, [maker_pid])
+        pids = [row[0] for row in await cursor.fetchall()]
+    if not pids:
+        return None
+    if not any(pids):
+        return Finding(
+            "the slot is made once a prepared transaction is over",
+            "SELECT gid, prepared FROM pg_prepared_xacts; then COMMIT or ROLLBACK PREPARED",
+            is_fatal=False,
+        )
+    listed = ", ".join(str(pid) for pid in pids if pid)
+    return Finding(
+        f"the slot is made once transactions are over that are writing now: pid {listed}",
+        f"wait, or: SELECT pg_terminate_backend({next(pid for pid in pids if pid)});",
+        is_fatal=False,
+    )
+
+
+def wants_failover(
+    settings: PostgresSettings, server_version: int, *, is_standby: bool = False
+) -> bool:
+    """Whether standbys are to keep a copy of the slot; one made on a standby cannot have any."""
+    if settings.slot.failover == "never" or (is_standby and settings.slot.failover == "auto"):
+        return False
+    if server_version >= FAILOVER_SINCE:
+        return True
+    if settings.slot.failover == "always":
+        raise SourceRejected(
+            "this server cannot keep copies of slots on its standbys",
+            version=server_version // 10_000,
+            hint="write `failover: auto` under `slot`, or upgrade to PostgreSQL 17",
+        )
+    return False
+
+
+async def keep_failover(line: Connection, slot: Slot, *, wanted: bool) -> None:
+    """On a replication connection: has standbys keep a copy from now on of a slot that was made
+    when that was not asked for, or not possible."""
+    if slot.has_failover or not wanted:
+        return
+    command = sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)")
+    with in_our_words("the slot cannot be changed", slot=slot.name):
+        await line.execute(command.format(sql.Identifier(slot.name)))
+
+
+async def once_left(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Waits a moment for a reader that has ended or was killed, since the server may not know it
+    yet, and its slot is still in use or, if it goes with its reader, still there."""
+    for pause in PAUSES_SECONDS:
+        try:
+            return await attempt()
+        except (SourceRejected, SourceUnavailable) as error:
+            if "pid" not in error.facts and error.facts.get("sqlstate") not in (IN_USE, EXISTS):
+                raise
+        await asyncio.sleep(pause)
+    return await attempt()
+
+
+async def drop(connection: Connection, name: str, *, ends_reader: bool = False) -> bool:
+    """Whether there was one. `ends_reader` ends the connection of whoever streams from it, which a
+    role may do to its own."""
+    slot = await look(connection, name)
+    if slot is None:
+        return False
+    if slot.reader_pid is not None and not ends_reader:
+        raise SourceRejected(
+            "somebody streams from the slot",
+            slot=name,
+            pid=slot.reader_pid,
+            reader=slot.reader_name,
+            hint="end that first; if it is a pipeline of yours: Ctrl-C in its `headwater run`",
+        )
+    if slot.reader_pid is not None:
+        end = sql.SQL("SELECT pg_catalog.pg_terminate_backend({}, 10000)")
+        with in_our_words("the slot's reader cannot be ended", slot=name, pid=slot.reader_pid):
+            await connection.execute(end.format(sql.Literal(slot.reader_pid)))
+    command = sql.SQL("SELECT pg_catalog.pg_drop_replication_slot({})")
+    with in_our_words("the slot cannot be dropped", slot=name):
+        try:
+            await connection.execute(command.format(sql.Literal(name)))
+        except psycopg.errors.UndefinedObject:
+            return False  # somebody was faster
+    return True
+
+
+async def _slots(connection: Connection, which: sql.Composable) -> list[Slot]:
+    with in_our_words("the server does not show its slots"):
+        cursor = await connection.execute(sql.SQL(LOOK) + which)
+        rows = await cursor.fetchall()
+    return [_slot(row) for row in rows]
+
+
+def _slot(row: Sequence[object]) -> Slot:
+    (
+        name, plugin, kind, database, pid, wal_status, confirmed, restart, safe, reason,
+        conflicting, has_failover, is_synced, retained, reader,
+    ) = row  # fmt: skip
+    if reason is None and conflicting == "true":
+        reason = "it conflicts with the standby's recovery"
+    return Slot(
+        name=str(name),
+        plugin=_text(plugin),
+        kind=str(kind),
+        database=_text(database),
+        reader_pid=_number(pid),
+        reader_name=_text(reader),
+        wal_status=_text(wal_status),
+        confirmed=None if confirmed is None else parse_lsn(str(confirmed)),
+        restart=None if restart is None else parse_lsn(str(restart)),
+        safe_bytes=_number(safe),
+        invalid_because=_text(reason),
+        has_failover=bool(has_failover),
+        is_synced=bool(is_synced),
+        retained_bytes=_number(retained),
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: object) -> int | None:
+    return None if value is None else int(str(value))

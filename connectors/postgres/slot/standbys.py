@@ -1,0 +1,79 @@
+"""Synchronous standbys, for one of which the server may take whoever streams from our slot."""
+
+import re
+
+from connectors.postgres.server.connection import Connection, in_our_words
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SourceRejected
+
+CURE = (
+    "name the standbys that commits are to wait for, as in synchronous_standby_names ="
+    " 'FIRST 1 (standby_1, standby_2)', without '*' and without \"{name}\";"
+    " then SELECT pg_reload_conf();"
+)
+
+NAMES = """
+SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN ''
+    ELSE pg_catalog.current_setting('synchronous_standby_names') END
+"""
+"""On a standby they are kept for the day of its promotion, and mean nothing before."""
+
+READER = """
+SELECT r.sync_state, r.application_name
+FROM pg_catalog.pg_replication_slots s
+JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
+WHERE s.slot_name = %s
+"""
+"""The state is shown to members of `pg_read_all_stats` only, of one's own connections as well."""
+
+LIST = re.compile(r"\s*(?:(?:FIRST|ANY)\s+)?\d+\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,]+)')
+
+
+def are_named(names: str, name: str) -> bool:
+    """Whether a connection of that name counts, by `synchronous_standby_names`."""
+    listed = LIST.fullmatch(names)
+    for quoted, plain in NAME.findall(listed[1] if listed else names):
+        each = plain or quoted.replace('""', '"')
+        if each == "*" or each.lower() == name.lower():
+            return True
+    return False
+
+
+async def names_of(connection: Connection) -> str:
+    with in_our_words("the server does not name its synchronous standbys"):
+        [[names]] = await (await connection.execute(NAMES)).fetchall()
+    return str(names)
+
+
+def about(names: str, name: str) -> list[Finding]:
+    """What is to be said of these before a source of that name streams."""
+    if not are_named(names, name):
+        return []
+    return [
+        Finding(
+            f"synchronous_standby_names = {names} names our reader of the slot as well, so that"
+            " commits may wait for the pipeline, which waits for them",
+            CURE.format(name=name),
+            is_fatal=False,
+        )
+    ]
+
+
+async def refuse_to_be_one(connection: Connection, slot: str, *, is_long: bool) -> None:
+    """Raises where a commit that others do not see yet waits for us to confirm it. `is_long`: for
+    so long that this is believed as well where another standby's word might do, or where the
+    server does not say what it takes us for."""
+    with in_our_words("the server does not show who streams from it"):
+        rows = await (await connection.execute(READER, [slot])).fetchall()
+    for state, name in rows:
+        names = await names_of(connection)
+        may_be_one = state == "quorum" or (state is None and are_named(names, name))
+        if state == "sync" or (is_long and may_be_one):
+            raise SourceRejected(
+                "a commit waits for us as for a synchronous standby, while we wait to see it",
+                slot=slot,
+                reader=name,
+                synchronous_standby_names=names,
+                hint=CURE.format(name=name),
+            )

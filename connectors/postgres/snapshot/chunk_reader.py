@@ -1,0 +1,241 @@
+"""Reads what is to be read, a chunk after the other, over one connection."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from connectors.postgres.catalog import CapturedTable, Catalog
+from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.snapshot.chunk_planner import Size, sizes_of
+from connectors.postgres.snapshot.deduplication_window import Window
+from connectors.postgres.snapshot.jobs import Job, Jobs
+from connectors.postgres.snapshot.keyless_buffer import Hold
+from connectors.postgres.snapshot.pending_chunks import Outbox, Read, Whole
+from connectors.postgres.snapshot.progress import Chunk, Leaf
+from connectors.postgres.snapshot.row_mapper import Reader, statement_of
+from connectors.postgres.snapshot.transaction import View, flush, viewing, writers_over
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.changes import ChangeBatch
+from core_log.model.table_schema import TableId
+
+logger = logging.getLogger(__name__)
+
+AGAIN_S = 0.02
+GONE = {"42P01", "3F000"}
+"""A table, or its schema, is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Each chunk is read in a transaction of its own, as short as that."""
+
+    reader: Reader
+    catalog: Catalog
+    jobs: Jobs
+    outbox: Outbox
+
+    async def run(self) -> None:
+        """Until there is nothing that can be read just now."""
+        while self.jobs.next() is not None:
+            if not self.reader.hours.are_on:
+                self._rest()
+            await self.reader.hours.coming(tables=len(self.jobs.all()))
+            await self._run()
+
+    async def _run(self) -> None:
+        """As long as the hours are on."""
+        connection = await self.reader.connect()
+        try:
+            while self.reader.hours.are_on and (job := self.jobs.next()) is not None:
+                try:
+                    await self._advance(connection, job)
+                except HeadwaterError as error:
+                    if error.facts.get("sqlstate") not in GONE:
+                        raise
+                    with in_our_words("the reading cannot be ended"):
+                        await connection.execute("ROLLBACK")
+                    await self._look_again(connection, job)
+        finally:
+            await connection.close()
+
+    def _rest(self) -> None:
+        """Until the hours come again nothing need be remembered."""
+        for job in self.jobs.all():
+            if not job.is_taken:
+                job.watch.rest()
+
+    async def _advance(self, connection: Connection, job: Job) -> None:
+        if job.is_prepared and job.watch.is_on:
+            chunk = job.todo.popleft()
+            job.under_way.append(chunk)
+            await self.outbox.room()
+            read: Read | None = None
+            try:
+                read = await self._read(connection, job, chunk)
+            finally:
+                if read is None or job.is_over:
+                    self.outbox.give_room()
+                else:
+                    self.outbox.put(read)
+            return
+        job.is_taken = True
+        job.watch.begin()
+        try:
+            await (self._prepare if job.has_key else self._read_whole)(connection, job)
+        finally:
+            job.is_taken = False
+            if not job.is_prepared:
+                job.watch.rest()
+
+    async def _prepare(self, connection: Connection, job: Job) -> None:
+        oid, table = job.table.oid, job.table.table
+        await self._quiet(connection, job)
+        if job.is_prepared:
+            return  # it has rested, and goes on with what is left
+        async with viewing(connection, [table]) as view:
+            sizes = await sizes_of(connection, [oid])
+        if not job.fits(sizes):
+            if job.ledger.reread and job.ledger.has_begun:
+                await self._look_again(connection, job)  # it starts anew in the log as well
+                return
+            job.begin(view.snapshot, sizes)
+        job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
+        self.reader.context.report(job.progress())
+        if job.ledger.is_read and not job.ledger.since:
+            self.outbox.finish(job)
+        elif job.ledger.is_read:  # until the stream has passed what is older, that is left out
+            chunk = Chunk(Leaf(oid, 0, 0), (0, 0))
+            job.under_way.append(chunk)
+            await self.outbox.room()
+            nothing = Window(job.watch.streamed[:0])
+            self.outbox.put(Read(job, chunk, job.table, nothing, view, []))
+            await flush(connection)
+
+    async def _quiet(self, connection: Connection, job: Job) -> list[Size]:
+        """Returns once whoever has been writing to the table is through with it."""
+        sizes = await sizes_of(connection, [job.table.oid])
+        relations = [job.table.oid, *(size.leaf.oid for size in sizes)]
+        await writers_over(connection, job.table.table, relations)
+        return sizes
+
+    async def _read(self, connection: Connection, job: Job, chunk: Chunk) -> Read | None:
+        """None when the chunk means nothing any more, or is to be read again."""
+        if job.is_taken or not job.watch.is_on:  # it went to rest while there was no room
+            job.put_back(chunk)
+            return None
+        size = job.sizes[chunk.leaf.oid]
+        window, rows = job.watch.opened(), list[pa.RecordBatch]()
+        locked = dict.fromkeys([job.table.table, TableId(size.namespace, size.name)])
+        async with viewing(connection, [*locked]) as view:
+            now = await sizes_of(connection, [chunk.leaf.oid])
+            found = await self._form_of(connection, job)
+            is_same = bool(found and now and now[0].leaf.filenode == chunk.leaf.filenode)
+            is_usable = window.is_usable_under(view.snapshot, awaits=view.awaits)
+            if is_same and is_usable and job.ledger.snapshot is not None:
+                statement = statement_of(
+                    found[0],
+                    size,
+                    chunk.pages,
+                    where=self._where_of(job),
+                    unless=view.condition_since(job.ledger.snapshot),
+                )
+                pieces = self.reader.pieces(self.reader.copier(connection), found[0], statement)
+                rows = [piece async for piece in pieces]
+        if is_same and is_usable:
+            await flush(connection)
+            return Read(job, chunk, found[0], window, view, rows)
+        job.watch.closed(window)
+        if is_same:
+            job.put_back(chunk)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            await self._look_again(connection, job)
+        return None
+
+    async def _form_of(self, connection: Connection, job: Job) -> list[CapturedTable]:
+        """Takes no lock that is not held already: those on other partitions are asked for in
+        another order than by whoever changes the whole table."""
+        with in_our_words("the table cannot be looked up", table=str(job.table.table)):
+            return await self.catalog.tables_of(connection, [job.table.oid])
+
+    def _where_of(self, job: Job) -> str:
+        """What the file says is meant for the first reading only."""
+        if job.ledger.wish or job.ledger.reread:
+            return job.ledger.where
+        return self.reader.where_of(job.table)
+
+    async def _look_again(self, connection: Connection, job: Job) -> None:
+        """The table was written anew, and what was read means nothing; or it is gone."""
+        if job.is_over:
+            return
+        self.outbox.forget(job)
+        job.begin_anew()
+        found = await self._form_of(connection, job)
+        if found:
+            job.table = found[0]
+        else:
+            self.outbox.finish(job, is_gone=True)
+
+    async def _read_whole(self, connection: Connection, job: Job) -> None:
+        if job.ledger.has_begun:
+            logger.info("%s has no key, so its rows are read anew from the first", job.table.table)
+        sizes = await self._quiet(connection, job)
+        if not job.watch.is_on:
+            return  # it was paused meanwhile, when changes were not followed
+        job.hold = hold = Hold(job.watch.streamed)
+        try:
+            while not (job.is_over or job.ledger.is_paused or hold.is_overrun):
+                leaves = [TableId(size.namespace, size.name) for size in sizes]
+                async with viewing(connection, [job.table.table, *leaves]) as view:
+                    sizes = await sizes_of(connection, [job.table.oid])
+                    if found := await self._form_of(connection, job):
+                        job.table = found[0]  # columns may have come since this life began
+                    if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
+                        job.begin(view.snapshot, sizes)
+                        job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
+                        job.todo.clear()  # it is read in one go
+                        batches = self._batches_of_whole(connection, job, hold, view)
+                        whole = Whole(job, view, batches, bool(job.ledger.reread))
+                        self.outbox.put(whole)
+                        await self._flush_beside()
+                        await whole.is_over.wait()
+                        return
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            job.hold = None
+            if not job.ledger.is_done:
+                self.outbox.returned += hold.given_back()
+
+    async def _flush_beside(self) -> None:
+        connection = await self.reader.connect()
+        try:
+            await flush(connection)
+        finally:
+            await connection.close()
+
+    async def _batches_of_whole(
+        self, connection: Connection, job: Job, hold: Hold, view: View
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """Only the last one has a position, so that all becomes readable at once."""
+        reader, table = self.reader, job.table
+        yield ChangeBatch((reader.truncation(table, view.moment),), {})
+        where = self._where_of(job)
+        for leaf in job.ledger.leaves:
+            pages = (0, leaf.pages)
+            statement = statement_of(table, job.sizes[leaf.oid], pages, where=where)
+            copied = reader.pieces(reader.copier(connection), table, statement)
+            async with aclosing(copied) as pieces:
+                async for rows in pieces:
+                    changes = reader.changes(table, rows, view.moment, snapshot="incremental")
+                    yield ChangeBatch((changes,), {})
+                    job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)
+                    reader.context.report(job.progress())
+            job.ledger = job.ledger.with_read(leaf.oid, pages, rows=0)
+        later = hold.later(view.snapshot)
+        part, text = job.finish()
+        reader.context.report(job.progress())
+        yield ChangeBatch(tuple(later), {part: text})

@@ -1,0 +1,131 @@
+"""All tables as they are at one place of the write-ahead log, beside whatever is running."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+import pyarrow as pa
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.discovery import connected, look
+from connectors.postgres.events.source_block import Origin
+from connectors.postgres.publication.published_tables import publication_name
+from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.server.lsn import lsn_text, parse_lsn
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.slot.heartbeat import ASKED_PREFIX
+from connectors.postgres.slot.peek import holds_changes
+from connectors.postgres.slot.replication_slot import once_left, slot_name
+from connectors.postgres.slot.resume_check import STREAM
+from connectors.postgres.snapshot.chunk_planner import Size, check_unchanged, sizes_of
+from connectors.postgres.snapshot.copy import Copier
+from connectors.postgres.snapshot.initial_snapshot import NOW, take_on
+from connectors.postgres.snapshot.row_mapper import Moment, Reader, statement_of
+from connectors.postgres.snapshot.transaction import flush
+from connectors.postgres.snapshot.visibility import EPOCH
+from connectors.postgres.snapshot.visibility import Snapshot as Seen
+from connectors.source import Snapshot, SourceContext
+from core_log.model.changes import Positions, TableChanges
+from core_log.model.table_schema import TableId
+
+NAME_BYTES_MAX = 63
+SUFFIX = "_look"
+SLOT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput"
+
+
+@asynccontextmanager
+async def standing_still(
+    settings: PostgresSettings, context: SourceContext
+) -> AsyncIterator[Snapshot]:
+    """A slot that goes with its connection says where the snapshot stands; making it waits for
+    whoever is writing now."""
+    async with AsyncExitStack() as stack:
+        line = await connect(settings, replication=True, name=f"headwater {context.pipeline} look")
+        stack.push_async_callback(line.close)
+        name = slot_name(settings, context.pipeline)[: NAME_BYTES_MAX - len(SUFFIX)] + SUFFIX
+        snapshot_option = (
+            "(SNAPSHOT 'export')" if line.info.server_version >= 15_0000 else "EXPORT_SNAPSHOT"
+        )
+        command = sql.SQL(SLOT).format(sql.Identifier(name)) + sql.SQL(" " + snapshot_option)
+
+        async def made() -> list[tuple[str, ...]]:
+            with in_our_words("a slot for a moment cannot be made", slot=name):
+                return await (await line.execute(command)).fetchall()
+
+        [[_, place, exported, _]] = await once_left(made)
+        connection = await stack.enter_async_context(connected(settings))
+        await take_on(connection, exported)
+        tables, refused, _ = await look(connection, settings, context.pipeline)
+        known = {each.table for each in tables} | {each.table for each in refused}
+        with in_our_words("the snapshot cannot be read"):
+            [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
+        sizes = await sizes_of(connection, [table.oid for table in tables])
+        async with connected(settings) as other:
+            await flush(other, prefix=ASKED_PREFIX)  # who follows the stream soon says he is here
+        reader = Reader(settings, context, Origin(context.pipeline, line.info.dbname))
+        lsn = parse_lsn(place)
+        copier = reader.copier(connection, is_only_for_copies=True)
+        stack.callback(copier.close)
+        questions = await stack.enter_async_context(connected(settings))
+        moment = Moment(lsn, Seen.parse(seen).xmax % EPOCH, at_us)
+        still = _Still(reader, copier, questions, moment, tables, sizes)
+
+        async def has_changes_since(reached: Positions) -> bool | None:
+            if STREAM not in reached:
+                return True
+            after = parse_lsn(reached[STREAM])
+            slot = slot_name(settings, context.pipeline)
+            publication = publication_name(settings, context.pipeline)
+            async with connected(settings) as other:
+                return await holds_changes(other, slot, publication, after=after, before=lsn)
+
+        yield Snapshot(
+            {STREAM: lsn_text(lsn)},
+            still.rows,
+            has_left=lambda table: table not in known,
+            has_changes_since=has_changes_since,
+            unfit=lambda table: still.unfit.get(table, ()),
+        )
+
+
+class _Still:
+    """One table after the other, over one connection."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        copier: Copier,
+        questions: Connection,
+        moment: Moment,
+        tables: list[CapturedTable],
+        sizes: list[Size],
+    ) -> None:
+        self._reader, self._copier, self._moment = reader, copier, moment
+        self._questions = questions
+        self._tables = {table.table: table for table in tables}
+        self._sizes = sizes
+        self.unfit: dict[TableId, list[TableChanges]] = {}
+        self._turn = asyncio.Lock()
+
+    async def rows(self, table: TableId) -> AsyncGenerator[TableChanges, None]:
+        captured = self._tables.get(table)
+        if captured is None:
+            return
+        reader, where = self._reader, self._reader.where_of(captured)
+        async with self._turn:
+            lost: list[pa.RecordBatch] = []
+            for size in self._sizes:
+                if size.root != captured.oid:
+                    continue
+                statement = statement_of(captured, size, (0, size.leaf.pages), where=where)
+                copied = reader.pieces(self._copier, captured, statement, lost.append)
+                async with aclosing(copied) as pieces:
+                    rows = await anext(pieces, None)
+                    await check_unchanged(self._questions, captured, size.leaf)
+                    while rows is not None:
+                        yield reader.changes(captured, rows, self._moment, snapshot="true")
+                        rows = await anext(pieces, None)
+            self.unfit[table] = [
+                reader.changes(captured, keys, self._moment, snapshot="true") for keys in lost
+            ]

@@ -1,0 +1,106 @@
+"""Rows out of the server by COPY in its binary format, many at a time."""
+
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg import pq
+
+from connectors.postgres.server.connection import Connection
+from connectors.postgres.snapshot.copy_binary import Tuples, tuples_of_messages
+from connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
+from connectors.postgres.wal.kernels import Kernels
+
+LOOK_MS = 200
+"""How often somebody who waits for the server looks whether it is still wanted."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """Tells a thread that nobody waits for it any more."""
+
+    is_wanted: bool = field(default=False)
+
+
+@dataclass(slots=True)
+class Copier:
+    """Copies over one connection, while nobody else uses it, in a thread of its own.
+
+    `is_only_for_copies`: it may be read past libpq, which makes an object of every row; then the
+    connection takes no statements but these any more.
+    """
+
+    connection: Connection
+    kernels: Kernels
+    is_only_for_copies: bool = False
+    _socket: CopySocket | None = None
+    _is_looked_at: bool = False
+
+    def copied(self, statement: bytes, stop: Stop) -> Iterator[Tuples]:
+        """Blocks. Ends early when it is stopped, and then leaves the connection in the middle."""
+        if self._socket is not None:
+            self._socket.send(statement)
+            yield from self._socket.pieces(lambda: stop.is_wanted)
+            return
+        pgconn = self.connection.pgconn
+        waiting = select.poll()
+        waiting.register(pgconn.socket, select.POLLIN)
+        pgconn.send_query(statement)
+        while pgconn.flush() and not stop.is_wanted:
+            if waiting.poll(LOOK_MS):
+                pgconn.consume_input()
+        if self.is_only_for_copies and not self._is_looked_at:
+            while not stop.is_wanted and not waiting.poll(LOOK_MS):
+                pass
+            self._is_looked_at = True
+            self._socket = None if stop.is_wanted else taken_over(pgconn.socket, self.kernels)
+        if self._socket is not None:
+            yield from self._socket.pieces(lambda: stop.is_wanted)
+        else:
+            yield from _by_libpq(pgconn, waiting, stop)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterator[Tuples]:
+    if _result(pgconn, waiting, stop, expected=pq.ExecStatus.COPY_OUT) is None:
+        return
+    parts: list[memoryview] = []
+    size = 0
+    while not stop.is_wanted:
+        count, data = pgconn.get_copy_data(1)
+        if count > 0:
+            parts.append(data)
+            size += count
+            if size >= PIECE_BYTES:
+                yield tuples_of_messages(parts)
+                parts, size = [], 0
+        elif count == 0:
+            if waiting.poll(LOOK_MS):
+                pgconn.consume_input()
+        else:
+            break
+    while not stop.is_wanted and _result(pgconn, waiting, stop, expected=pq.ExecStatus.COMMAND_OK):
+        pass
+    if parts and not stop.is_wanted and (rows := tuples_of_messages(parts)).size:
+        yield rows
+
+
+def _result(
+    pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop, *, expected: pq.ExecStatus
+) -> pq.abc.PGresult | None:
+    while pgconn.is_busy():
+        if stop.is_wanted:
+            return None
+        if waiting.poll(LOOK_MS):
+            pgconn.consume_input()
+    result = pgconn.get_result()
+    if result is not None and result.status != expected:
+        error = psycopg.errors.error_from_result(result)
+        while pgconn.get_result() is not None:
+            pass
+        raise error
+    return result

@@ -1,0 +1,75 @@
+"""COPY's binary format: rows out of its messages, and columns out of rows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels
+from connectors.postgres.wal.utf8 import all_values
+from connectors.postgres.wal.wal_batch import Bytes, Int64s
+from core_log.foundation.errors import DecodeError
+
+SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+FLAGS_BYTES = 4
+TRAILER = b"\xff\xff"
+"""Where a row would say how many values it has: there are no more rows."""
+
+
+class Tuples(NamedTuple):
+    """Rows in a buffer, which is theirs only until the next ones are asked for."""
+
+    buffer: Bytes
+    starts: Int64s
+    stops: Int64s
+
+    @property
+    def size(self) -> int:
+        return int((self.stops - self.starts).sum())
+
+
+class Copied(NamedTuple):
+    columns: tuple[pa.Array, ...]
+    """As text or, where that is not what was asked for, as bytes."""
+    has_unreadable: bool
+    """Whether any of the texts is `UNREADABLE`."""
+
+
+def tuples_of(buffer: Bytes, starts: Int64s, stops: Int64s) -> Tuples:
+    """Of messages, each of which brings a row, but the last; before the first row there is a head,
+    and the last is the trailer or ends with it."""
+    first, last = int(starts[0]), int(stops[-1])
+    head = _head_bytes(buffer[first : stops[0]].tobytes())
+    starts, stops = starts.copy(), stops.copy()
+    starts[0] += head
+    if stops[-1] - starts[-1] == len(TRAILER) and buffer[last - 2 : last].tobytes() == TRAILER:
+        starts, stops = starts[:-1], stops[:-1]
+    return Tuples(buffer, starts, stops)
+
+
+def tuples_of_messages(messages: Sequence[bytes | memoryview]) -> Tuples:
+    """The same of messages that are apart."""
+    stops = np.cumsum([len(each) for each in messages])
+    content = np.frombuffer(b"".join([*messages, bytes(SLACK_BYTES)]), np.uint8)
+    return tuples_of(content, np.append(0, stops[:-1]), stops)
+
+
+def decode_tuples(tuples: Tuples, are_texts: Sequence[bool], kernels: Kernels) -> Copied:
+    cells = kernels.cells(*tuples, columns=len(are_texts))
+    if not cells.is_sound:
+        raise DecodeError("a row of COPY has not as many values as columns", columns=len(are_texts))
+    if not len(tuples.starts):
+        kinds = (pa.string() if is_text else pa.binary() for is_text in are_texts)
+        return Copied(tuple(pa.array([], kind) for kind in kinds), False)
+    missing = {each: cells.is_null[each] for each in np.flatnonzero(cells.have_nulls).tolist()}
+    bare = [place for place, is_text in enumerate(are_texts) if not is_text]
+    return Copied(*all_values(kernels, tuples.buffer, cells.bounds, missing, bare))
+
+
+def _head_bytes(message: bytes) -> int:
+    if not message.startswith(SIGNATURE):
+        return 0
+    at = len(SIGNATURE) + FLAGS_BYTES
+    extension = int.from_bytes(message[at : at + LENGTH_BYTES], "big")
+    return at + LENGTH_BYTES + extension

@@ -1,0 +1,234 @@
+"""Reads rows of tables while the stream goes on, so that the log ends as if both were one."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.postgres.catalog import CapturedTable, Catalog
+from connectors.postgres.snapshot.chunk_reader import Fetching
+from connectors.postgres.snapshot.jobs import Job, Jobs
+from connectors.postgres.snapshot.keyless_buffer import Hold
+from connectors.postgres.snapshot.pending_chunks import Outbox, Read, Whole
+from connectors.postgres.snapshot.progress import Ledger, Pages
+from connectors.postgres.snapshot.rereads import Rereads
+from connectors.postgres.snapshot.row_mapper import Reader
+from connectors.postgres.snapshot.signals import Wishes
+from connectors.postgres.snapshot.visibility import Int64s
+from connectors.source import Control
+from core_log.model.changes import ChangeBatch, Positions, Replacement, TableChanges
+from core_log.model.table_schema import TableId
+
+FORM_TRIES_MAX = 5
+"""Readings of a chunk after which a difference of columns between stream and catalogue is taken
+for one that stays."""
+
+
+class Backfill:
+    """Whoever reads the stream tells it of every change (`saw`), and asks after each batch, at the
+    end of a transaction, whether there are rows to be handed on (`ready`).
+
+    What is to be read is found in the position: tables that are not done, be it that a reading
+    was interrupted or that they are new in the file; and what users wish (`control`).
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        catalog: Catalog,
+        tables: Sequence[CapturedTable],
+        positions: Positions,
+        *,
+        reads_new: bool,
+    ) -> None:
+        self._reader = reader
+        self._connections = reader.settings.snapshot.parallel
+        self._jobs = Jobs(tables, positions, reads_new=reads_new)
+        self._outbox = Outbox(reader.context.report, connections=self._connections)
+        self._fetching = Fetching(reader, catalog, self._jobs, self._outbox)
+        self._rereads = Rereads(reader, self._jobs, self._outbox)
+        self._wishes = Wishes(reader, self._jobs, self._outbox, self._rereads)
+        self._tries: dict[tuple[int, Pages], int] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        for job in self._jobs.all():
+            if job.ledger.reread and not job.ledger.has_begun:
+                self._rereads.announce(job)
+
+    @property
+    def has_work(self) -> bool:
+        is_reading = any(not (job.ledger.is_paused or job.held) for job in self._jobs.all())
+        return is_reading or not self._outbox.is_empty
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether changes of the stream are to be shown to it."""
+        return bool(self._jobs.all()) or not self._outbox.is_empty
+
+    @property
+    def awaits(self) -> int | None:
+        """Where the stream has to come for the next rows to be handed on, or read."""
+        waiting = [job.ledger.after for job in self._jobs.all() if self._rereads.is_due(job)]
+        if self._outbox.awaits is not None:
+            waiting.append(self._outbox.awaits)
+        return min(waiting, default=None)
+
+    def ledger_of(self, oid: int) -> Ledger:
+        return self._jobs.ledger_of(oid)
+
+    def read_again(
+        self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
+    ) -> None:
+        """Its rows replace those of the log, once the stream has come to `after` and the table has
+        been left alone for a while; where it has lost its key, not before it has one."""
+        before = self.ledger_of(table.oid)
+        again = before.to_be_read_again(why, kinds, after=max(after, before.after))
+        self._rereads.begin_again(table, again)
+
+    def stale(self, table: TableId, commits: Int64s) -> int:
+        """How many of these changes, told by their commits, are of a time before the table was
+        emptied to be read as it was later."""
+        job = self._jobs.named(str(table))
+        return 0 if job is None else int(np.searchsorted(commits, job.ledger.since))
+
+    def saw(self, changes: TableChanges, xids: Int64s) -> Sequence[TableChanges]:
+        """What is to be emitted at a change of the stream, which is the change itself but for a
+        table without a key that is being read. `xids` is each change's transaction."""
+        job = self._jobs.named(str(changes.schema.table))
+        if job is None or job.ledger.is_paused:
+            return [changes]
+        job.watch.saw(changes, xids)
+        if job.hold is None:
+            return [changes]
+        job.hold.saw(changes, xids)
+        return self._given_up(job, job.hold) if job.hold.is_overrun else []
+
+    def _given_up(self, job: Job, hold: Hold) -> Sequence[TableChanges]:
+        """What was held; the table is to be read anew."""
+        job.hold = None
+        job.let_go()
+        self._outbox.forget(job)
+        return hold.given_back()
+
+    def truncated(self, table: TableId) -> None:
+        """Every row that there is from now on comes by the stream, and what came before is gone."""
+        job = self._jobs.named(str(table))
+        if job is None:
+            return
+        if job.hold is not None:
+            job.hold.given_back()
+        if job.ledger.has_begun:
+            self._outbox.finish(job)
+
+    async def ready(self, lsn: int) -> ChangeBatch | None:
+        """What can be emitted when everything up to there has been; to be asked until it is None.
+        A batch without a position is a part of those that follow."""
+        self._start_workers()
+        if (failure := self._failure or self._rereads.failure) is not None:
+            raise failure
+        outbox = self._outbox
+        if outbox.whole is not None:
+            return await self._next_of(outbox.whole, lsn)
+        if outbox.notes or outbox.returned:
+            replacements = [*outbox.replacements]
+            replacements += [self._rereads.replaced(each, lsn) for each in outbox.replaced]
+            batch = ChangeBatch(
+                tuple(outbox.returned), outbox.notes, replacements=tuple(replacements)
+            )
+            outbox.notes, outbox.returned = {}, []
+            outbox.replacements, outbox.replaced = [], []
+            return batch
+        if (start := self._rereads.started(lsn)) is not None:
+            self._start_workers()
+            return start
+        while (item := outbox.take(lsn)) is not None:
+            if isinstance(item, Whole):
+                outbox.whole = item
+                return await self._next_of(item, lsn)
+            item.job.watch.closed(item.window)
+            if (found := self._handed_on(item, lsn)) is not None:
+                return found
+        outbox.rest()
+        return None
+
+    async def stirred(self) -> None:
+        """Waits until there may be something though the stream has not moved."""
+        self._start_workers()
+        await self._outbox.stirred()
+
+    async def control(self, control: Control) -> None:
+        """Starts, pauses, resumes or stops the reading of a table, or of all."""
+        await self._wishes.fulfil(control)
+
+    async def close(self) -> None:
+        await self._rereads.close()
+        workers = set(self._workers)
+        for worker in workers:
+            worker.cancel()
+        if workers:
+            await asyncio.wait(workers)
+        if self._outbox.whole is not None:
+            await self._outbox.whole.batches.aclose()
+
+    def _handed_on(self, read: Read, lsn: int) -> ChangeBatch | None:
+        job = read.job
+        if job.is_over or read.chunk not in job.under_way:
+            return None
+        if read.window.is_overrun or self._has_other_form(read):
+            job.put_back(read.chunk)
+            self._start_workers()
+            return None
+        job.under_way.remove(read.chunk)
+        kept = [rows for rows in map(read.window.left, read.rows) if rows.num_rows]
+        changes = [
+            self._reader.changes(read.table, rows, read.view.moment, snapshot="incremental")
+            for rows in kept
+        ]
+        count = sum(rows.num_rows for rows in read.rows)
+        job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
+        replaced: tuple[Replacement, ...] = ()
+        if job.ledger.is_read and job.ledger.reread:
+            replaced = (self._rereads.replaced(job.table.schema, lsn),)
+        part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
+        self._reader.context.report(job.progress())
+        return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
+
+    def _has_other_form(self, read: Read) -> bool:
+        """Whether the stream speaks of another form of the table than was read."""
+        form = read.table.schema.arrow
+        if read.window.has_other_key(
+            pa.schema([form.field(name) for name in read.table.schema.key])
+        ):
+            return True
+        if not read.window.has_other_form(form):
+            return False
+        place = (read.chunk.leaf.oid, read.chunk.pages)
+        self._tries[place] = self._tries.get(place, 0) + 1
+        return self._tries[place] < FORM_TRIES_MAX
+
+    async def _next_of(self, whole: Whole, lsn: int) -> ChangeBatch:
+        batch = await anext(whole.batches)
+        if not batch.positions:
+            return batch
+        self._outbox.whole = None
+        await whole.batches.aclose()
+        whole.is_over.set()
+        if not whole.is_replacement:
+            return batch
+        return replace(batch, replacements=(self._rereads.replaced(whole.job.table.schema, lsn),))
+
+    def _start_workers(self) -> None:
+        missing = self._connections - len(self._workers)
+        if missing > 0 and self._failure is None and self._jobs.next() is not None:
+            for _ in range(missing):
+                worker = asyncio.ensure_future(self._fetching.run())
+                self._workers.add(worker)
+                worker.add_done_callback(self._left)
+
+    def _left(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not worker.cancelled() and (error := worker.exception()) is not None:
+            self._failure = error
+        self._outbox.stir()

@@ -1,0 +1,256 @@
+"""Reads all tables as they stood at one moment, on several connections side by side."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.slot.replication_slot import Created
+from connectors.postgres.snapshot.chunk_planner import Size, changed, check_unchanged, sizes_of
+from connectors.postgres.snapshot.copy import Copier
+from connectors.postgres.snapshot.progress import Ledger, Pages, chunks_of, part_of
+from connectors.postgres.snapshot.row_mapper import Moment, Reader, statement_of
+from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
+from connectors.source import Progress
+from core_log.client.gather import let_go, together
+from core_log.foundation.errors import SourceRejected
+from core_log.model.changes import ChangeBatch, TableChanges
+
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
+CHANGED = {"42P01", "42703", "3F000"}
+"""There is no such table, column or schema any more: the next life looks again."""
+LOCK_MS = 5_000
+"""Who changes a table's form waits for those of our connections that have read of it, and keeps the
+others waiting, which all of them outlast together: then what is left is read beside the stream."""
+BATCHES_MAX = 1
+"""Read and not yet taken, beside those that each connection has in its hands."""
+
+
+async def initial_batches(
+    reader: Reader,
+    created: Created,
+    tables: Sequence[CapturedTable],
+    questions: Connection,
+    *,
+    goes_on: Callable[[], bool],
+) -> AsyncGenerator[ChangeBatch, None]:
+    """The first batch is empty, and says what is to be read; once it is there nobody needs the
+    connection any more that made the slot. Each of the others is a chunk, and says that it is
+    read; one that is larger than expected comes as several, the last of which says so.
+
+    `questions`: a connection that sees the tables as they are now. `goes_on`: whether another
+    chunk is to be read so; what is left is for a reading beside the stream.
+    """
+    assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
+    async with AsyncExitStack() as stack:
+        wanted = range(reader.settings.snapshot.parallel)
+        connections = await together(_opened(reader, created.snapshot, stack) for _ in wanted)
+        plan = await _Plan.made(reader, connections[0], created, tables, questions, goes_on)
+        yield ChangeBatch((), plan.positions())
+        copiers = [reader.copier(each, is_only_for_copies=True) for each in connections]
+        for copier in copiers:
+            stack.callback(copier.close)
+        async with aclosing(plan.read(copiers)) as batches:
+            try:
+                async for batch in batches:
+                    yield batch
+            except SourceRejected as error:
+                if error.facts.get("sqlstate") not in CHANGED:
+                    raise
+                raise changed(error.facts.get("table")) from None
+
+
+async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Connection:
+    connection = await reader.connect()
+    stack.push_async_callback(connection.close)
+    await take_on(connection, snapshot)
+    with in_our_words("the locks that rows are read under cannot be bounded"):
+        await connection.execute(f"SET lock_timeout = {LOCK_MS}".encode())
+    return connection
+
+
+async def take_on(connection: Connection, snapshot: str) -> None:
+    with in_our_words("the slot's snapshot cannot be taken on"):
+        await connection.execute(BEGIN)
+        command = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))
+        await connection.execute(command)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One that is being read."""
+
+    captured: CapturedTable
+    ledger: Ledger
+    rows_expected: int
+    where: str
+    bytes_per_page: float
+    chunks_left: int = 0
+    rows_seen: int = 0
+    """Of rows that are handed over, those of a chunk that goes on included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A chunk, with where it is."""
+
+    table: _Table
+    size: Size
+    pages: Pages
+
+
+@dataclass(slots=True)
+class _Plan:
+    reader: Reader
+    moment: Moment
+    tables: list[_Table]
+    tasks: deque[_Task]
+    questions: Connection
+    goes_on: Callable[[], bool]
+    _unchanged: set[int] = field(default_factory=set)
+    """Leaves of which that has been seen, and which are locked by now."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ready: "asyncio.Queue[ChangeBatch | None]" = field(default_factory=asyncio.Queue)
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BATCHES_MAX))
+    _rows_seen: int = 0
+
+    @classmethod
+    async def made(
+        cls,
+        reader: Reader,
+        connection: Connection,
+        created: Created,
+        tables: Sequence[CapturedTable],
+        questions: Connection,
+        goes_on: Callable[[], bool],
+    ) -> "_Plan":
+        with in_our_words("the snapshot cannot be read"):
+            [[text, at_us]] = await (await connection.execute(NOW)).fetchall()
+        snapshot = Snapshot.parse(text)
+        moment = Moment(created.consistent_lsn, snapshot.xmax % EPOCH, at_us)
+        sizes: dict[int, list[Size]] = {}
+        for size in await sizes_of(connection, [each.oid for each in tables]):
+            sizes.setdefault(size.root, []).append(size)
+        found, tasks = list[_Table](), deque[_Task]()
+        for captured in tables:
+            leaves = sizes.get(captured.oid, [])
+            pages = sum(size.leaf.pages for size in leaves)
+            table = _Table(
+                captured,
+                Ledger(snapshot, tuple(size.leaf for size in leaves), oid=captured.oid),
+                sum(size.rows_expected for size in leaves),
+                reader.where_of(captured),
+                sum(size.bytes for size in leaves) / max(1, pages),
+            )
+            found.append(table)
+            by_oid = {size.leaf.oid: size for size in leaves}
+            each = [size.chunk_pages(reader.settings.snapshot.chunk_rows) for size in leaves]
+            for chunk in chunks_of(table.ledger.leaves, pages_each=each):
+                tasks.append(_Task(table, by_oid[chunk.leaf.oid], chunk.pages))
+                table.chunks_left += 1
+        return cls(reader, moment, found, tasks, questions, goes_on)
+
+    def positions(self) -> dict[str, str]:
+        """Tables without any page are done."""
+        return dict(self._position(table) for table in self.tables)
+
+    async def read(self, copiers: Sequence[Copier]) -> AsyncGenerator[ChangeBatch, None]:
+        for table in self.tables:
+            self._tell(table)
+        working = asyncio.ensure_future(together(self._work(copier) for copier in copiers))
+        working.add_done_callback(lambda _: self._ready.put_nowait(None))  # however it ends
+        try:
+            while (batch := await self._ready.get()) is not None:
+                self._room.release()
+                yield batch
+            await working
+        finally:
+            await let_go(working)
+
+    async def _work(self, copier: Copier) -> None:
+        while self.tasks and self.goes_on():
+            task = self.tasks.popleft()
+            statement = statement_of(
+                task.table.captured, task.size, task.pages, where=task.table.where
+            )
+            pieces = self.reader.pieces(copier, task.table.captured, statement)
+            async with aclosing(pieces):
+                try:
+                    first = await anext(pieces, None)
+                except SourceRejected:  # as it can be where a column is of another type by now
+                    await self._check_unchanged(task)
+                    raise
+                await self._check_unchanged(task)
+                second = None if first is None else await anext(pieces, None)
+                async with self._turn:  # what belongs to one chunk is not mixed with others
+                    while second is not None:
+                        assert first is not None, "the last piece is handed over below"
+                        await self._hand_over(task, first, is_last=False)
+                        first, second = second, await anext(pieces, None)
+                    await self._hand_over(task, first, is_last=True)
+
+    async def _check_unchanged(self, task: _Task) -> None:
+        leaf = task.size.leaf
+        if leaf.oid not in self._unchanged:
+            await check_unchanged(self.questions, task.table.captured, leaf)
+            self._unchanged.add(leaf.oid)
+
+    async def _hand_over(self, task: _Task, rows: pa.RecordBatch | None, *, is_last: bool) -> None:
+        table = task.table
+        count = 0 if rows is None else rows.num_rows
+        if is_last:
+            table.chunks_left -= 1
+        changes: tuple[TableChanges, ...] = ()
+        if rows is not None and count:
+            words = self._words(table, count, is_last=is_last)
+            changes = (self.reader.changes(table.captured, rows, self.moment, snapshot=words),)
+        table.rows_seen += count
+        self._rows_seen += count
+        positions: dict[str, str] = {}
+        if is_last:
+            read = table.rows_seen - table.ledger.rows
+            table.ledger = table.ledger.with_read(task.size.leaf.oid, task.pages, rows=read)
+            positions = dict([self._position(table)])
+        await self._room.acquire()
+        self._ready.put_nowait(ChangeBatch(changes, positions))
+        self._tell(table)
+
+    def _position(self, table: _Table) -> tuple[str, str]:
+        ledger = table.ledger.done() if table.ledger.is_read else table.ledger
+        return part_of(table.captured.table), ledger.text()
+
+    def _words(self, table: _Table, count: int, *, is_last: bool) -> pa.StringArray | str:
+        """Debezium's: of the first and last row of all, of the first and last row of a table, and
+        of those between."""
+        begins = not table.rows_seen
+        ends = is_last and not table.chunks_left
+        if not (begins or ends):
+            return "true"
+        words = np.full(count, "true", object)
+        if begins:
+            words[0] = "first_in_data_collection" if self._rows_seen else "first"
+        if ends:
+            is_end = not any(each.chunks_left for each in self.tables)
+            words[-1] = "last" if is_end else "last_in_data_collection"
+        return pa.array(words, pa.string())
+
+    def _tell(self, table: _Table) -> None:
+        ledger, each = table.ledger, table.bytes_per_page
+        self.reader.context.report(
+            Progress(
+                table.captured.table,
+                table.rows_seen,
+                max(table.rows_expected, table.rows_seen) or None,
+                round(sum(leaf.pages_read for leaf in ledger.leaves) * each),
+                round(sum(leaf.pages for leaf in ledger.leaves) * each),
+                is_done=ledger.is_read,
+            )
+        )

@@ -1,0 +1,239 @@
+"""What has been read of a table so far, kept as one part of the source's position."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from connectors.postgres.server.lsn import lsn_text, parse_lsn
+from connectors.postgres.snapshot.visibility import Snapshot
+from core_log.foundation.errors import DecodeError
+from core_log.model.table_schema import TableId
+
+FORMAT_VERSION = 1
+STARTS_MAX = 2
+AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
+PREFIX = "snapshot/"
+"""Of parts of the position."""
+
+Pages = tuple[int, int]
+"""From the first up to, and without, the second."""
+
+
+def part_of(table: TableId) -> str:
+    return f"{PREFIX}{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A table that holds rows itself: the table that is captured, or one of its partitions."""
+
+    oid: int
+    filenode: int
+    """Another one once the table was written anew; places in the old mean nothing in it."""
+    pages: int
+    read: tuple[Pages, ...] = ()
+    """In rising order, and never touching each other."""
+
+    @property
+    def is_read(self) -> bool:
+        return not self.pages or self.read == ((0, self.pages),)
+
+    @property
+    def pages_read(self) -> int:
+        return sum(end - start for start, end in self.read)
+
+    def with_read(self, pages: Pages) -> "Leaf":
+        return replace(self, read=_joined((*self.read, pages)))
+
+    def unread(self) -> list[Pages]:
+        starts = [0, *(end for _, end in self.read)]
+        ends = [*(start for start, _ in self.read), self.pages]
+        return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Of one table; `done` stays behind for ever, so that nobody reads it again."""
+
+    snapshot: Snapshot | None = None
+    """Everything that it does not see comes by the stream, so that only what it does is read."""
+    leaves: tuple[Leaf, ...] = ()
+    rows: int = 0
+    oid: int = 0
+    """Which table it was; another one of its name is to be read, too."""
+    is_done: bool = False
+    is_paused: bool = False
+    has_left: bool = False
+    """The table is not captured any more; should it be again, all of it is to be read."""
+    since: int = 0
+    """What the stream brings of earlier commits is left out: the table was emptied, as changes of
+    it were missed, and is read as it was later."""
+    wish: str = ""
+    """The id of the wish that wants it; empty when the table is read because it is new here."""
+    where: str = ""
+    reread: str = ""
+    """Why the table is read again as a whole, though the log has its rows: then those that are
+    gone are deleted at the end."""
+    after: int = 0
+    """Of such a reading: where the stream has to come first."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the changes that it is for and that nobody has permitted one by one."""
+    is_permitted: bool = False
+    """A person has said that it is to begin, whatever would hold it."""
+    is_stopped: bool = False
+    """A person has said that it is not, until one says so."""
+    is_counted: bool = False
+    """It is the last of `starts_ms`."""
+    starts_ms: tuple[int, ...] = ()
+    """When the last few such readings of the table began."""
+
+    @property
+    def has_begun(self) -> bool:
+        return self.snapshot is not None
+
+    @property
+    def is_read(self) -> bool:
+        return self.has_begun and all(leaf.is_read for leaf in self.leaves)
+
+    def with_read(self, oid: int, pages: Pages, *, rows: int) -> "Ledger":
+        leaves = tuple(leaf.with_read(pages) if leaf.oid == oid else leaf for leaf in self.leaves)
+        return replace(self, leaves=leaves, rows=self.rows + rows)
+
+    def done(self) -> "Ledger":
+        return Ledger(rows=self.rows, oid=self.oid, is_done=True, starts_ms=self.starts_ms)
+
+    def left(self) -> "Ledger":
+        return Ledger(rows=self.rows, has_left=True)
+
+    def to_be_read_again(self, why: str, kinds: Sequence[str] = (), *, after: int) -> "Ledger":
+        """What was not permitted of an earlier reading is not by a later one."""
+        return Ledger(
+            oid=self.oid,
+            is_paused=self.is_paused,
+            reread=why,
+            after=after,
+            kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),
+            is_stopped=self.is_stopped,
+            starts_ms=self.starts_ms,
+        )
+
+    def stopped(self) -> "Ledger":
+        """To be begun anew once somebody permits it."""
+        again = self.to_be_read_again(self.reread, after=self.after)
+        return replace(again, is_stopped=True)
+
+    def permitted(self) -> "Ledger":
+        return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
+
+    def started(self, now_ms: int) -> "Ledger":
+        """Each reading counts once, however often it begins anew, and those that follow at once
+        count with the first: one change may be seen in several steps."""
+        if self.is_counted:
+            return self
+        earlier = self.starts_ms
+        if earlier and now_ms - earlier[-1] < AT_ONCE_MS:
+            earlier = earlier[:-1]
+            now_ms = self.starts_ms[-1]
+        starts = (*earlier, now_ms)[-STARTS_MAX:]
+        return replace(self, is_counted=True, starts_ms=starts)
+
+    def is_one_too_many(self, now_ms: int) -> bool:
+        """Whether it would be the third within an hour."""
+        recent = [each for each in self.starts_ms if now_ms - each < HOUR_MS]
+        is_apart = bool(recent) and now_ms - recent[-1] >= AT_ONCE_MS
+        return is_apart and len(recent) >= STARTS_MAX and not self.is_counted
+
+    def text(self) -> str:
+        said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}
+        if self.is_done:
+            said["done"] = True
+        if self.snapshot is not None:
+            said["snapshot"] = str(self.snapshot)
+            said["leaves"] = [
+                [leaf.oid, leaf.filenode, leaf.pages, leaf.read] for leaf in self.leaves
+            ]
+        if self.is_paused:
+            said["paused"] = True
+        if self.has_left:
+            said["left"] = True
+        if self.since:
+            said["since"] = lsn_text(self.since)
+        if self.wish:
+            said |= {"wish": self.wish, "where": self.where}
+        if self.reread:
+            said |= {"reread": self.reread, "after": lsn_text(self.after), "kinds": self.kinds}
+            flags = {
+                "permitted": self.is_permitted,
+                "stopped": self.is_stopped,
+                "counted": self.is_counted,
+            }
+            said |= {name: True for name, is_set in flags.items() if is_set}
+        if self.starts_ms:
+            said["starts"] = self.starts_ms
+        return orjson.dumps(said).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> "Ledger":
+        try:
+            said = orjson.loads(text)
+            if said["version"] > FORMAT_VERSION:
+                raise DecodeError(
+                    "what was read of a table was written down by a newer Headwater",
+                    hint="upgrade Headwater here",
+                )
+            leaves = tuple(
+                Leaf(oid, filenode, pages, tuple((start, end) for start, end in read))
+                for oid, filenode, pages, read in said.get("leaves", ())
+            )
+            snapshot = Snapshot.parse(said["snapshot"]) if "snapshot" in said else None
+            return cls(
+                snapshot=snapshot,
+                leaves=leaves,
+                rows=said["rows"],
+                oid=said.get("oid", 0),
+                is_done=said.get("done", False),
+                is_paused=said.get("paused", False),
+                has_left=said.get("left", False),
+                since=parse_lsn(said.get("since", "0/0")),
+                wish=said.get("wish", ""),
+                where=said.get("where", ""),
+                reread=said.get("reread", ""),
+                after=parse_lsn(said.get("after", "0/0")),
+                kinds=tuple(said.get("kinds", ())),
+                is_permitted=said.get("permitted", False),
+                is_stopped=said.get("stopped", False),
+                is_counted=said.get("counted", False),
+                starts_ms=tuple(said.get("starts", ())),
+            )
+        except (KeyError, ValueError, TypeError):
+            raise DecodeError("a part of the position is none of a snapshot's") from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """A stretch of one leaf that is read at a time. The same stretch is another chunk once its
+    reading has begun anew."""
+
+    leaf: Leaf
+    pages: Pages
+
+
+def chunks_of(leaves: Iterable[Leaf], *, pages_each: Sequence[int]) -> list[Chunk]:
+    """What is left to be read, a leaf after the other."""
+    return [
+        Chunk(leaf, (first, min(first + each, end)))
+        for leaf, each in zip(leaves, pages_each, strict=True)
+        for start, end in leaf.unread()
+        for first in range(start, end, each)
+    ]
+
+
+def _joined(pages: Iterable[Pages]) -> tuple[Pages, ...]:
+    found: list[Pages] = []
+    for start, end in sorted(pages):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return tuple(found)

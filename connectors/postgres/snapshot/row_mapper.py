@@ -1,0 +1,209 @@
+"""Rows of a table, as they stand on some of its pages, become changes of the kind READ."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.events.rejects import SetAside, sifted_rows
+from connectors.postgres.events.source_block import Origin
+from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.server.lsn import lsn_text
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.snapshot.chunk_planner import Size
+from connectors.postgres.snapshot.copy import Copier, Stop
+from connectors.postgres.snapshot.copy_binary import Tuples, decode_tuples
+from connectors.postgres.snapshot.progress import Pages
+from connectors.postgres.types.column_reader import ColumnPlan, with_nan
+from connectors.postgres.wal.kernel_selection import chosen_kernels
+from connectors.postgres.wal.kernels import Kernels
+from connectors.snapshot.rate_limit import Throttle
+from connectors.snapshot.time_window import Hours
+from connectors.source import SourceContext
+from core_log.foundation.name_patterns import Pattern
+from core_log.model.changes import Cell, Operation, TableChanges, source_times
+from core_log.model.table_schema import TableSchema
+from core_log.rows.rejects import UNFIT
+
+Lose = Callable[[pa.RecordBatch], None]
+"""Hears of rows that are set aside: their keys, null where it is the key that cannot be read, and
+nulls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When, and where in the write-ahead log, rows stood as they are read."""
+
+    lsn: int
+    xid: int
+    """The first transaction that had not begun."""
+    at_us: int
+
+
+@dataclass(slots=True)
+class Reader:
+    """What every reading of rows needs; at most so many rows per second pass, whoever reads."""
+
+    settings: PostgresSettings
+    context: SourceContext
+    origin: Origin
+    set_aside: SetAside = field(default_factory=SetAside)
+    kernels: Kernels = field(default_factory=chosen_kernels)
+    throttle: Throttle = field(init=False)
+    hours: Hours = field(init=False)
+
+    def __post_init__(self) -> None:
+        snapshot = self.settings.snapshot
+        self.throttle = Throttle(self.context.clock, snapshot.max_rows_per_second)
+        self.hours = Hours(snapshot.between, self.context)
+
+    async def connect(self) -> Connection:
+        return await connect(self.settings, name=f"headwater {self.context.pipeline} snapshot")
+
+    def copier(self, connection: Connection, *, is_only_for_copies: bool = False) -> Copier:
+        return Copier(connection, self.kernels, is_only_for_copies)
+
+    def where_of(self, table: CapturedTable) -> str:
+        """The condition of the file that rows have to meet to be read at first."""
+        for text, condition in self.settings.snapshot.where.items():
+            if Pattern(text).matches(str(table.table)):
+                return condition
+        return ""
+
+    async def pieces(
+        self,
+        copier: Copier,
+        table: CapturedTable,
+        statement: sql.Composable,
+        lose: Lose = lambda _: None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Rows that the statement copies; of those that are set aside `lose` hears the keys. When
+        it is not followed to its end, the connection is of no use any more."""
+        stop, facts = Stop(), {"table": str(table.table)}
+        copied = copier.copied(statement.as_bytes(copier.connection), stop)
+        advancing: asyncio.Future[pa.RecordBatch | None] | None = None
+        try:
+            while True:
+                following = partial(_following, table, copied, self.kernels, self.set_aside, lose)
+                advancing = asyncio.ensure_future(asyncio.to_thread(following))
+                with in_our_words("the rows cannot be read", **facts):
+                    rows = await asyncio.shield(advancing)
+                if rows is None:
+                    return
+                await self.throttle.passing(rows.num_rows)
+                yield rows
+        finally:
+            stop.is_wanted = True
+            if advancing is not None:
+                await asyncio.wait([advancing])
+                if not advancing.cancelled():
+                    advancing.exception()  # which was raised, or is nobody's concern any more
+
+    def changes(
+        self, table: CapturedTable, rows: pa.RecordBatch, moment: Moment, *, snapshot: Cell
+    ) -> TableChanges:
+        return TableChanges(
+            schema=_schema_of(table, rows),
+            rows=rows,
+            operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
+            source=self.origin.block(
+                table.table,
+                source_times(moment.at_us),
+                snapshot=snapshot,
+                sequence=f'[null,"{moment.lsn}"]',
+                xid=moment.xid,
+                lsn=moment.lsn,
+            ),
+            commits=lsn_text(moment.lsn),
+        )
+
+    def truncation(self, table: CapturedTable, moment: Moment) -> TableChanges:
+        """Empties the table in the log, before all of its rows come anew."""
+        schema = table.schema.arrow
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.nulls(1, each.type) for each in schema], schema=schema
+        )
+        changes = self.changes(table, nothing, moment, snapshot="incremental")
+        return replace(changes, operations=pa.array([Operation.TRUNCATE], pa.uint8()))
+
+
+def statement_of(
+    table: CapturedTable, size: Size, pages: Pages, *, where: str = "", unless: str = ""
+) -> sql.Composed:
+    """Of the rows that are published. ONLY, as tables that inherit from it are tables of their own.
+    Both `where`, the user's, and `unless`, ours, are conditions in SQL."""
+    start, end = pages
+    conditions: list[sql.Composable] = [
+        sql.SQL("ctid >= {}").format(sql.Literal(f"({start},0)")),
+        sql.SQL("ctid < {}").format(sql.Literal(f"({end},0)")),
+    ]
+    conditions += [
+        sql.SQL("(\n{}\n)").format(verbatim(each)) for each in (table.condition, where) if each
+    ]
+    if unless:
+        conditions.append(sql.SQL("NOT ({})").format(verbatim(unless)))
+    columns = [sql.SQL(plan.asked).format(sql.Identifier(plan.column.name)) for plan in table.plans]
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT binary)").format(
+        sql.SQL(", ").join(columns),
+        sql.Identifier(size.namespace, size.name),
+        sql.SQL(" AND ").join(conditions),
+    )
+
+
+def verbatim(condition: str) -> sql.Composable:
+    """SQL of the user's as it is; on lines of its own, so that a comment in it ends there."""
+    return sql.SQL(condition.replace("{", "{{").replace("}", "}}")).format()
+
+
+def _following(
+    table: CapturedTable,
+    pieces: Iterator[Tuples],
+    kernels: Kernels,
+    set_aside: SetAside,
+    lose: Lose,
+) -> pa.RecordBatch | None:
+    piece = next(pieces, None)
+    if piece is None:
+        return None
+    are_texts = [plan.form is None for plan in table.plans]
+    sent, has_unreadable = decode_tuples(piece, are_texts, kernels)
+    if not has_unreadable:
+        with suppress(*UNFIT):
+            return _typed(table.plans, sent)
+    plans = with_nan(table.plans, sent, table.schema.key)
+    fitting, rejects, keys = sifted_rows(sent, plans, table.table, table.schema.key)
+    set_aside.add(rejects)
+    if rejects:
+        lose(_only_keys(table, keys, len(rejects)))
+    return _typed(plans, fitting)
+
+
+def _only_keys(table: CapturedTable, keys: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
+    """Rows of nothing else."""
+    columns = [keys.get(each.name, pa.nulls(count, each.type)) for each in table.schema.arrow]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
+
+
+def _typed(plans: Sequence[ColumnPlan], sent: Sequence[pa.Array]) -> pa.RecordBatch:
+    columns = [plan.copied(each) for plan, each in zip(plans, sent, strict=True)]
+    schema = pa.schema([pa.field(plan.column.name, plan.column.type) for plan in plans])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _schema_of(table: CapturedTable, rows: pa.RecordBatch) -> TableSchema:
+    """That of the table, but for decimals that were read as text."""
+    if rows.schema == table.schema.arrow:
+        return table.schema
+    columns = tuple(
+        plan.with_nan.column
+        if plan.with_nan is not None and held == plan.with_nan.column.type
+        else plan.column
+        for plan, held in zip(table.plans, rows.schema.types, strict=True)
+    )
+    return replace(table.schema, columns=columns)

@@ -1,0 +1,141 @@
+"""What users want of the reading of rows: to start it anew, to pause, to go on, to stop."""
+
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.server.connection import in_our_words
+from connectors.postgres.snapshot.jobs import Job, Jobs
+from connectors.postgres.snapshot.pending_chunks import Outbox
+from connectors.postgres.snapshot.progress import Ledger
+from connectors.postgres.snapshot.rereads import Rereads
+from connectors.postgres.snapshot.row_mapper import Reader, verbatim
+from connectors.source import CONTROL, REFUSED, Control, Remark
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import SourceRejected
+
+KIND = "snapshot"
+ACTION, WHERE = "action", "where"
+START, PAUSE, RESUME, STOP = "start", "pause", "resume", "stop"
+
+
+def asks_for_rest(control: Control) -> bool:
+    """Whether rows are to be read no further just now, which a first reading leaves to one beside
+    the stream."""
+    return control.kind == KIND and control.options.get(ACTION) in (PAUSE, STOP)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What was taken up is written down, with what it means for each table, so that a restart goes
+    on with it and does not begin it again."""
+
+    reader: Reader
+    jobs: Jobs
+    outbox: Outbox
+    rereads: Rereads
+
+    async def fulfil(self, control: Control) -> None:
+        """One that is refused is shown in the status, and no later life takes it up."""
+        if control.kind != KIND:
+            raise SourceRejected("this source does not know that order", kind=control.kind)
+        try:
+            await self._fulfil(control)
+        except SourceRejected as error:
+            self._taken_up(control, REFUSED, Finding(error.statement, error.hint, is_fatal=False))
+            raise
+        self._taken_up(control, control.options.get(ACTION, START), None)
+
+    def _taken_up(self, control: Control, how: str, finding: Finding | None) -> None:
+        self.reader.context.report(Remark(KIND, finding))
+        self.outbox.notes[f"{CONTROL}{control.id}"] = how
+        self.outbox.stir()
+
+    async def _fulfil(self, control: Control) -> None:
+        name = "" if control.table is None else str(control.table)
+        if name and name not in self.jobs.tables:
+            raise SourceRejected(
+                "the pipeline does not capture this table",
+                table=name,
+                hint="add it to `tables` of the source, or let headwater status say why it is left"
+                " out",
+            )
+        action = control.options.get(ACTION, START)
+        match action:
+            case "start":
+                await self._start(control, name)
+            case "pause":
+                for job in self._chosen(name):
+                    self.outbox.pause(job, is_paused=True)
+            case "resume":
+                for job in self._chosen(name):
+                    self._resume(job, is_named=bool(name))
+            case "stop":
+                for job in self._chosen(name):
+                    (self.rereads.stop if job.ledger.reread else self.outbox.finish)(job)
+            case _:
+                raise SourceRejected("the reading of rows cannot be told that", action=action)
+
+    def _chosen(self, name: str) -> list[Job]:
+        if not name:
+            return self.jobs.all()
+        job = self.jobs.named(name)
+        return [] if job is None else [job]
+
+    def _resume(self, job: Job, *, is_named: bool) -> None:
+        """Of a table that is held it is enough to name it."""
+        if job.held and is_named:
+            self.rereads.permit(job)
+        else:
+            self.outbox.pause(job, is_paused=False)
+
+    async def _start(self, control: Control, name: str) -> None:
+        where = control.options.get(WHERE, "")
+        tables = [self.jobs.tables[name]] if name else list(self.jobs.tables.values())
+        for table in tables:
+            running = self.jobs.of(table)
+            if running is not None and running.ledger.reread and not running.is_started:
+                self._permit(running, where)
+                continue
+            if running is not None and name and running.ledger.wish != control.id:
+                raise SourceRejected(
+                    "the table is being read already",
+                    table=name,
+                    hint=f"headwater snapshot stop {self.reader.context.pipeline}/{name}",
+                )
+            if running is not None:
+                continue
+            if where:
+                await self._check(table, where)
+            job = self.jobs.add(table, Ledger(wish=control.id, where=where))
+            self.outbox.notes[job.part] = job.ledger.text()
+
+    def _permit(self, job: Job, where: str) -> None:
+        if where:
+            raise SourceRejected(
+                "a table that differs from its source can only be read as a whole",
+                table=str(job.table.table),
+                why=job.ledger.reread,
+                hint="leave --where out",
+            )
+        self.rereads.permit(job)
+
+    async def _check(self, table: CapturedTable, where: str) -> None:
+        """Before a condition is written down that would end every life of the source."""
+        name = str(table.table)
+        if not table.schema.key:
+            raise SourceRejected(
+                "a table without a key can only be read as a whole",
+                table=name,
+                hint="name its key under `keys` of the source",
+            )
+        query = sql.SQL("EXPLAIN SELECT 1 FROM {} WHERE (\n{}\n)").format(
+            sql.Identifier(*table.table), verbatim(where)
+        )
+        connection = await self.reader.connect()
+        try:
+            with in_our_words("the condition cannot be used", table=name):
+                await connection.execute(query, prepare=True)  # takes one statement only
+        finally:
+            await connection.close()

@@ -1,0 +1,145 @@
+"""What COPY is asked to send of each of PostgreSQL's own types, and how that is read."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.types.copy_column import Form, as_type
+from connectors.postgres.types.datetime import (
+    EPOCH_DAYS,
+    EPOCH_US,
+    INFINITE_DAYS,
+    date_text,
+    moment_text,
+)
+from core_log.foundation.errors import DecodeError
+from core_log.rows.arrow_buffers import fixed_width_column, is_valid, numbers_column, stretches
+from core_log.rows.column_types import numpy_type
+from core_log.rows.text.bytes import HEX_DIGITS, to_hex
+from core_log.rows.text.time import INFINITE_MS
+
+INT64 = np.iinfo(np.int64)
+
+HEX_PAIRS = np.frombuffer(
+    bytes(digit for byte in range(256) for digit in (HEX_DIGITS[byte >> 4], HEX_DIGITS[byte & 15])),
+    np.uint16,
+)
+"""The two digits of every byte."""
+UUID_BYTES, UUID_LETTERS = 16, 36
+UUID_GROUPS = {"a": 8, "b": 4, "c": 4, "d": 4, "e": 12}
+"""How many digits each has, by a name for it."""
+
+
+def _grouped(offsets: Sequence[int], size: int) -> np.dtype[np.void]:
+    """A uuid whose groups can be moved as wholes."""
+    formats = [f"V{count}" for count in UUID_GROUPS.values()]
+    return np.dtype(
+        {"names": [*UUID_GROUPS], "formats": formats, "offsets": offsets, "itemsize": size}
+    )
+
+
+DIGITS = _grouped((0, 8, 12, 16, 20), 2 * UUID_BYTES)
+DASHED = _grouped((0, 9, 14, 19, 24), UUID_LETTERS)
+
+
+def form_of(name: str, kind: pa.DataType) -> Form | None:
+    """Of one of the server's own types that becomes `kind`; None where its text is better."""
+    if name in NUMBERS:
+        return _number_form(NUMBERS[name], kind)
+    if name in ("timestamp", "timestamptz"):
+        zone = "+00" if name == "timestamptz" else ""
+        return Form(lambda sent: _moments(sent, kind), lambda sent: _moment_texts(sent, zone))
+    return OTHERS.get(name)
+
+
+def _number_form(sent_as: str, kind: pa.DataType) -> Form:
+    here = numpy_type(kind)
+
+    def read(sent: pa.BinaryArray) -> pa.Array:
+        return numbers_column(kind, _numbers(sent, sent_as).astype(here), like=sent)
+
+    return Form(read, lambda sent: read(sent).cast(pa.string()))
+
+
+def _numbers(sent: pa.BinaryArray, sent_as: str) -> npt.NDArray[np.generic]:
+    """Zero where there is none."""
+    return _rows(sent, np.dtype(sent_as).itemsize).view(sent_as).reshape(-1)
+
+
+def _rows(sent: pa.BinaryArray, width: int) -> npt.NDArray[np.uint8]:
+    """The bytes of each value; zeros where there is none."""
+    data, offsets = stretches(sent)
+    if (np.diff(offsets) == width).all():
+        return data.reshape(-1, width)
+    valid = is_valid(sent)
+    if (np.diff(offsets)[valid] != width).any():
+        raise DecodeError("the server sent a value of another size than its type has")
+    whole = np.zeros((len(sent), width), np.uint8)
+    whole[valid] = data.reshape(-1, width)
+    return whole
+
+
+def _booleans(sent: pa.BinaryArray) -> pa.Array:
+    bits = np.packbits(_rows(sent, 1).reshape(-1), bitorder="little")
+    return numbers_column(pa.bool_(), bits, like=sent)
+
+
+def _dates(sent: pa.BinaryArray) -> pa.Array:
+    days = _numbers(sent, ">i4").astype(np.int32)
+    is_finite = ~np.isin(days, [*INFINITE_DAYS.values()])  # which are the server's as well
+    return numbers_column(pa.date32(), np.where(is_finite, days + EPOCH_DAYS, days), like=sent)
+
+
+def _moments(sent: pa.BinaryArray, kind: pa.TimestampType) -> pa.Array:
+    since_2000 = _numbers(sent, ">i8").astype(np.int64)
+    per_ms = 1 if kind.unit == "ms" else 1_000
+    is_late, is_early = since_2000 == INT64.max, since_2000 == INT64.min
+    found, epoch = np.where(is_late, 0, since_2000) // (1_000 // per_ms), EPOCH_US * per_ms // 1_000
+    if (found > INT64.max - epoch).any():
+        raise OverflowError("a moment is later than any that we can hold")
+    found += epoch
+    for is_infinite, word in ((is_late, "infinity"), (is_early, "-infinity")):
+        if is_infinite.any():
+            found[is_infinite] = INFINITE_MS[word] * per_ms
+    return numbers_column(kind, found, like=sent)
+
+
+def _uuids(sent: pa.BinaryArray) -> pa.StringArray:
+    digits = HEX_PAIRS[_rows(sent, UUID_BYTES)].view(DIGITS)
+    letters = np.full((len(sent), UUID_LETTERS), ord("-"), np.uint8)
+    dashed = letters.view(DASHED)
+    for group in UUID_GROUPS:
+        dashed[group] = digits[group]
+    return fixed_width_column(pa.string(), letters, like=sent)
+
+
+def _moment_texts(sent: pa.BinaryArray, zone: str) -> pa.StringArray:
+    texts = [moment_text(number, zone) for number in _numbers(sent, ">i8").tolist()]
+    return pc.if_else(sent.is_valid(), pa.array(texts, pa.string()), None)
+
+
+def _date_texts(sent: pa.BinaryArray) -> pa.StringArray:
+    texts = [date_text(number) for number in _numbers(sent, ">i4").tolist()]
+    return pc.if_else(sent.is_valid(), pa.array(texts, pa.string()), None)
+
+
+NUMBERS: Mapping[str, str] = {
+    "int2": ">i2", "int4": ">i4", "int8": ">i8", "oid": ">u4", "float4": ">f4", "float8": ">f8",
+}  # fmt: skip
+OTHERS: Mapping[str, Form] = {
+    "bool": Form(_booleans, lambda sent: pc.if_else(_booleans(sent), "t", "f")),
+    "date": Form(_dates, _date_texts),
+    "uuid": Form(_uuids, _uuids),
+    "bytea": Form(
+        lambda sent: sent,
+        lambda sent: pc.binary_join_element_wise("\\x", to_hex(sent), ""),
+    ),
+}
+ASKED: Mapping[str, str] = {
+    **{name: as_type(name) for name in ("text", "varchar", "bpchar", "name", "json")},
+    **dict.fromkeys(("numeric", "jsonb"), as_type("text")),
+}
+"""Types whose bytes are their text, and two that have no other cast to it than their output."""

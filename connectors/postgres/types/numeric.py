@@ -1,0 +1,82 @@
+"""Numbers: integers, floats, decimals of any size, and money in whatever currency."""
+
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.types.column_reader import NAN, Reading, as_it_is
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+PRECISION = "connect.decimal.precision"
+DIGITS_MAX, NARROW_DIGITS_MAX = 76, 38
+"""Of Arrow's two kinds of decimals."""
+MODIFIER_OFFSET = 4
+SCALE_BITS = 11
+MONEY_DIGITS = 19
+"""It is stored in 64 bits."""
+
+
+def cast_reading(kind: pa.DataType) -> Reading:
+    """A type whose text Arrow reads itself."""
+    return Reading(kind, lambda text: text.cast(kind))
+
+
+def boolean_reading() -> Reading:
+    return Reading(pa.bool_(), lambda text: pc.equal(text, "t"))
+
+
+def numeric_reading(modifier: int) -> Reading:
+    """Numbers without a declared size, or of more digits than Arrow has, travel as text."""
+    if modifier < MODIFIER_OFFSET:
+        return Reading(pa.string(), as_it_is, VARIABLE_SCALE)
+    precision, scale = _precision_and_scale(modifier)
+    declared = {"scale": str(scale), PRECISION: str(precision)}
+    if scale < 0:  # zeros before the point, which few targets can declare
+        precision, scale = precision - scale, 0
+    digits = max(precision, scale)
+    if digits > DIGITS_MAX:
+        return Reading(pa.string(), as_it_is, DECIMAL, declared | {"scale": str(scale)})
+    kind = _decimal(digits, scale=scale)
+    is_plain = declared == {"scale": str(scale), PRECISION: str(digits)}
+    parameters: Mapping[str, str] = {} if is_plain else declared | {"scale": str(scale)}
+
+    def read_text(text: pa.StringArray) -> pa.StringArray:
+        pc.if_else(pc.equal(text, NAN), None, text).cast(kind)
+        return text
+
+    return Reading(kind, lambda text: text.cast(kind), parameters=parameters, read_text=read_text)
+
+
+def _precision_and_scale(modifier: int) -> tuple[int, int]:
+    packed = modifier - MODIFIER_OFFSET
+    scale = packed & (1 << SCALE_BITS) - 1
+    if scale >= 1 << SCALE_BITS - 1:
+        scale -= 1 << SCALE_BITS
+    return packed >> 16, scale
+
+
+def _decimal(digits: int, *, scale: int) -> pa.DataType:
+    maker = pa.decimal128 if digits <= NARROW_DIGITS_MAX else pa.decimal256
+    return maker(digits, scale)
+
+
+def money_reading(one: str) -> Reading:
+    """`one` is how the server writes one unit of its currency, such as `$1.00` or `1,000 KWD`.
+
+    Of an amount only digits and sign are read, since all else is a matter of locale.
+    """
+    scale = len(re.sub(r"\D", "", one)) - 1
+    kind = pa.decimal128(MONEY_DIGITS, scale)
+
+    def read(text: pa.StringArray) -> pa.Array:
+        digits = pc.replace_substring_regex(text, r"[^0-9]", "")
+        is_negative = pc.match_substring_regex(text, r"[-(]")
+        signed = pc.if_else(is_negative, pc.binary_join_element_wise("-", digits, ""), digits)
+        whole = signed.cast(pa.decimal128(MONEY_DIGITS, 0))
+        buffers = whole.buffers()
+        return pa.Array.from_buffers(kind, len(whole), buffers, offset=whole.offset)
+
+    return Reading(kind, read, parameters={"scale": str(scale)})

@@ -1,0 +1,216 @@
+"""The loops over bytes, compiled; the machine code is kept beside this file for the next start."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connectors.postgres.wal.kernels import (
+    COUNT_BYTES,
+    FOREIGN,
+    LENGTH_BYTES,
+    NO_VALUE,
+    NULL,
+    TEXT,
+    UNCHANGED,
+    Cells,
+    Flags,
+    Frames,
+    Int32s,
+    Spans,
+)
+from connectors.postgres.wal.utf8 import FEW_ROWS, check, few_values
+from connectors.postgres.wal.wal_batch import Bytes, Int64s
+from core_log.compiled.object_cache import Native
+
+COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
+TAG_AT, KIND_AT = 30, 5
+FRAME_BYTES_MIN = 5
+WIDE_BYTES = 8
+HIGH_BITS = np.uint64(0x8080808080808080)  # none is set in ASCII
+
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+
+
+class FastKernels:
+    def __init__(self, few_rows: int = FEW_ROWS) -> None:
+        self._few_rows = few_rows
+
+    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+        room = (end - begin) // FRAME_BYTES_MIN + 1
+        starts, tags = np.empty(room, np.int64), np.empty(room, np.uint8)
+        count, stop = _walk(buffer, begin, end, starts, tags)
+        return Frames(starts[:count].copy(), tags[:count].copy(), stop)
+
+    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+        rows = len(starts)
+        bounds = np.empty((columns, 2 * rows), np.int32)
+        marks = np.empty((columns, rows), np.uint8)
+        are_texts, after = np.ones(columns, np.bool_), np.empty(rows, np.int64)
+        _spans(buffer, starts, stops, bounds, marks, are_texts, after)
+        return Spans(bounds, marks, are_texts, after)
+
+    def values(
+        self,
+        buffer: Bytes,
+        bounds: Int32s,
+        missing: Mapping[int, Flags],
+        bare: Collection[int] = (),
+    ) -> tuple[pa.Array, ...]:
+        columns, rows = bounds.shape[0], bounds.shape[1] // 2
+        if rows <= self._few_rows:
+            return few_values(buffer, bounds, missing, bare)
+        offsets = np.empty((columns, rows + 1), np.int32)
+        _offsets(bounds, offsets)
+        ends = np.cumsum(offsets[:, -1].astype(np.int64) + WIDE_BYTES)
+        content, seen = np.empty(int(ends[-1]), np.uint8), np.zeros(columns, np.uint64)
+        begins = ends - offsets[:, -1] - WIDE_BYTES
+        _copy(_wide(buffer), bounds, offsets, begins, _wide(content), seen)
+        found = list[pa.Array]()
+        for column in range(columns):
+            piece = content[begins[column] : begins[column] + offsets[column, -1]]
+            is_there, nulls = None, 0
+            if (is_missing := missing.get(column)) is not None:
+                is_there = pa.py_buffer(np.packbits(~is_missing, bitorder="little"))
+                nulls = int(is_missing.sum())
+            kind = pa.binary() if column in bare else pa.string()
+            buffers = [is_there, pa.py_buffer(offsets[column]), pa.py_buffer(piece)]
+            found.append(pa.Array.from_buffers(kind, rows, buffers, nulls))
+            if seen[column] & HIGH_BITS and column not in bare:
+                check(found[-1])
+        return tuple(found)
+
+    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+        rows = len(starts)
+        bounds = np.zeros((columns, 2 * rows), np.int32)
+        is_null, have_nulls = np.zeros((columns, rows), np.bool_), np.zeros(columns, np.bool_)
+        is_sound = _cells(buffer, starts, stops, bounds, is_null, have_nulls)
+        return Cells(bounds, is_null, have_nulls, bool(is_sound))
+
+
+@_compiled
+def _short(buffer: Bytes, at: int) -> Any:
+    return np.int64(buffer[at]) << 8 | np.int64(buffer[at + 1])
+
+
+@_compiled
+def _length(buffer: Bytes, at: int) -> Any:
+    high, low = np.int64(buffer[at]) << 24, np.int64(buffer[at + 1]) << 16
+    return high | low | (np.int64(buffer[at + 2]) << 8) | np.int64(buffer[at + 3])
+
+
+@_compiled
+def _walk(buffer: Bytes, begin: int, end: int, starts: Int64s, tags: Bytes) -> tuple[int, int]:
+    at, count = begin, 0
+    while at + FRAME_BYTES_MIN <= end:
+        length = _length(buffer, at + 1)
+        after = at + 1 + length
+        if after > end or length < 4:
+            break
+        if buffer[at] != COPY_DATA:
+            tag = buffer[at] | FOREIGN
+        elif buffer[at + KIND_AT] == KEEPALIVE:
+            tag = KEEPALIVE
+        elif buffer[at + KIND_AT] == WAL_MESSAGE and at + TAG_AT < len(buffer):
+            tag = buffer[at + TAG_AT]
+        else:
+            tag = 0
+        starts[count], tags[count] = at, tag
+        count += 1
+        at = after
+    return count, at
+
+
+@_compiled
+def _spans(
+    buffer: Bytes,
+    starts: Int64s,
+    stops: Int64s,
+    bounds: Any,
+    marks: Bytes,
+    are_texts: Any,
+    after: Int64s,
+) -> None:
+    columns = len(marks)
+    for row in range(len(starts)):
+        at, stop = starts[row], stops[row]
+        for column in range(columns):
+            if at >= stop:
+                at = stop + 1
+                break
+            mark = buffer[at]
+            begin = at + 1
+            if mark == TEXT:
+                begin = at + 5
+                at = begin + _length(buffer, at + 1)
+            else:
+                are_texts[column] = False
+                at = begin
+                if mark != NULL and mark != UNCHANGED:
+                    at = stop + 1
+                    break
+            if at > stop:
+                break
+            marks[column, row] = mark
+            bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
+        after[row] = at if at <= stop else -1
+
+
+def _wide(content: Bytes) -> npt.NDArray[np.uint64]:
+    """At every place the eight bytes that begin there."""
+    return np.ndarray((len(content) - WIDE_BYTES + 1,), np.uint64, content, 0, (1,))
+
+
+@_compiled
+def _offsets(bounds: Any, offsets: Any) -> None:
+    columns, places = bounds.shape
+    for column in range(columns):
+        at = 0
+        for row in range(places // 2):
+            offsets[column, row] = at
+            at += bounds[column, 2 * row + 1] - bounds[column, 2 * row]
+        offsets[column, places // 2] = at
+
+
+@_compiled
+def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, seen: Any) -> None:
+    """Eight bytes at a time: what is written too much of one value, the next one covers."""
+    columns, places = bounds.shape
+    for row in range(places // 2):
+        for column in range(columns):
+            begin = bounds[column, 2 * row]
+            length = bounds[column, 2 * row + 1] - begin
+            to = begins[column] + offsets[column, row]
+            for done in range(0, length, 8):
+                piece = source[begin + done]
+                seen[column] |= piece
+                target[to + done] = piece
+
+
+@_compiled
+def _cells(
+    buffer: Bytes, starts: Int64s, stops: Int64s, bounds: Any, is_null: Any, have_nulls: Any
+) -> bool:
+    columns = len(is_null)
+    for row in range(len(starts)):
+        at, stop = starts[row], stops[row]
+        if at + COUNT_BYTES > stop or _short(buffer, at) != columns:
+            return False
+        at += COUNT_BYTES
+        for column in range(columns):
+            begin = at + LENGTH_BYTES
+            if begin > stop:
+                return False
+            length = _length(buffer, at)
+            if length == NO_VALUE:
+                is_null[column, row] = have_nulls[column] = True
+                length = 0
+            at = begin + length
+            if at > stop:
+                return False
+            bounds[column, 2 * row], bounds[column, 2 * row + 1] = begin, at
+        if at != stop:
+            return False
+    return True

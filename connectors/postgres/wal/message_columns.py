@@ -1,0 +1,141 @@
+"""Fields of many messages at once, by where each kind of message has them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from connectors.postgres.types.datetime import EPOCH_US
+from connectors.postgres.wal.kernels import FOREIGN
+from connectors.postgres.wal.wal_batch import Bytes, Int64s, Mask, Transactions
+from core_log.foundation.errors import DecodeError
+
+FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
+HEAD_BYTES, LETTER_BYTES = 30, 1
+OUT_OF_STEP = "transactions of the stream do not follow one another"
+
+BEGIN, COMMIT, INSERT, UPDATE, DELETE, TRUNCATE, RELATION, MESSAGE, TYPE, ORIGIN = b"BCIUDTRMYO"
+KEEPALIVE, NEW, KEY, OLD = b"kNKO"
+NOTICE, PARAMETER = (FOREIGN | each for each in b"NS")
+COMMIT_END, COMMIT_BYTES = 9, 25
+"""In a commit, behind its letter: flags, its place, the place behind it, its time."""
+
+LEAST_BYTES = np.full(256, FRAME_BYTES_MAX, np.int64)
+"""How long a frame is at least, by its tag."""
+for _tag, _least in {
+    BEGIN: 20, COMMIT: COMMIT_BYTES, INSERT: 7, UPDATE: 7, DELETE: 7, TRUNCATE: 5, RELATION: 9,
+    MESSAGE: 14, TYPE: 6, ORIGIN: 9,
+}.items():  # fmt: skip
+    LEAST_BYTES[_tag] = HEAD_BYTES + LETTER_BYTES + _least
+LEAST_BYTES[KEEPALIVE] = 23
+LEAST_BYTES[[NOTICE, PARAMETER]] = 5
+
+
+def _among(tags: bytes) -> Mask:
+    found = np.zeros(256, np.bool_)
+    found[list(tags)] = True
+    return found
+
+
+IS_ROW, IS_RARE = _among(b"IUD"), _among(b"RTM")
+NEEDS_TRANSACTION, IS_COUNTED = _among(b"RYO"), _among(b"IUDT")
+IS_END = np.arange(256) >= FOREIGN
+IS_END[[NOTICE, PARAMETER]] = False  # they may come at any time
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A transaction of which a burst left something for the next."""
+
+    xid: int
+    commit_lsn: int
+    committed_us: int
+    begin_lsn: int
+    counted: int
+
+
+class Stretch:
+    """Whole frames, and their fields column by column."""
+
+    def __init__(self, buffer: Bytes, starts: Int64s, tags: Bytes, stop: int) -> None:
+        self.buffer, self.starts, self.tags = buffer, starts, tags
+        self.stops = np.append(starts[1:], stop)
+        self._numbers = np.ndarray((len(buffer) - 3,), ">u4", buffer, 0, (1,))
+        self._longs = np.ndarray((len(buffer) - 7,), ">i8", buffer, 0, (1,))
+
+    def check(self) -> None:
+        if (self.stops - self.starts < LEAST_BYTES[self.tags]).any():
+            raise DecodeError("a message of the stream is too short, or was not asked for")
+
+    def goes_on(self, was_open: bool, counted: Mask) -> Mask:
+        """Whether, after each frame, a transaction goes on."""
+        begins, commits = self.tags == BEGIN, self.tags == COMMIT
+        depth = int(was_open) + np.cumsum(begins) - np.cumsum(commits)
+        if ((NEEDS_TRANSACTION[self.tags] | counted) & (depth != 1)).any():
+            raise DecodeError(OUT_OF_STEP)
+        return np.asarray(depth == 1)
+
+    def transactions(self, carried: Open | None) -> tuple[Transactions, Int64s]:
+        """Those that are here, and per frame the one that it belongs to or that was last."""
+        begins, commits = np.flatnonzero(self.tags == BEGIN), np.flatnonzero(self.tags == COMMIT)
+        heads, tails = self.starts[begins] + HEAD_BYTES + 1, self.starts[commits] + HEAD_BYTES + 1
+        xids = self._numbers[heads + 16].astype(np.int64)
+        commit_lsns = self._longs[heads].astype(np.int64)
+        committed_us = self._longs[heads + 8].astype(np.int64) + EPOCH_US
+        begin_lsns = self.lsns(begins)
+        if carried is not None:
+            xids = np.append(carried.xid, xids)
+            commit_lsns = np.append(carried.commit_lsn, commit_lsns)
+            committed_us = np.append(carried.committed_us, committed_us)
+            begin_lsns = np.append(carried.begin_lsn, begin_lsns)
+        end_lsns = np.full(len(xids), -1, np.int64)
+        end_lsns[: len(commits)] = self._longs[tails + COMMIT_END]
+        opened = np.cumsum(self.tags == BEGIN) - (1 if carried is None else 0)
+        return Transactions(xids, commit_lsns, end_lsns, committed_us, begin_lsns), opened
+
+    def counted(self) -> Mask:
+        """What has an index in its transaction, and so needs one."""
+        counted = IS_COUNTED[self.tags]
+        messages = np.flatnonzero(self.tags == MESSAGE)
+        counted[messages] = self.buffer[self.starts[messages] + HEAD_BYTES + 1] & 1
+        return counted
+
+    def counted_before(self, counted: Mask, opened: Int64s, carried: Open | None) -> Int64s:
+        """How many of its transaction came before each frame."""
+        running: Int64s = np.cumsum(counted) - counted
+        bases: Int64s = running[self.tags == BEGIN]
+        if carried is not None:
+            bases = np.append(-carried.counted, bases)
+        if not len(bases):
+            return running
+        return np.asarray(running - bases[np.maximum(opened, 0)], np.int64)
+
+    def keepalives(self, is_open: Mask) -> tuple[list[int], bool]:
+        """Up to where the server has come, and whether it wants an answer."""
+        places = self.starts[(self.tags == KEEPALIVE) & ~is_open] + 6
+        reached = [int(self._longs[places[-1]])] if len(places) else []
+        return reached, bool((self.buffer[places + 16] != 0).any())
+
+    def by_relation(self, rows: Int64s) -> list[tuple[int, Int64s]]:
+        oids = self._numbers[self.starts[rows] + HEAD_BYTES + 1].astype(np.int64)
+        if (oids == oids[0]).all():
+            return [(int(oids[0]), rows)]
+        order = np.argsort(oids, kind="stable")
+        oids, rows = oids[order], rows[order]
+        firsts = np.flatnonzero(np.diff(oids, prepend=-1))
+        groups = np.split(rows, firsts[1:])
+        return list(zip(oids[firsts].tolist(), groups, strict=True))
+
+    def kinds(self, rows: Int64s) -> Bytes:
+        return self.buffer[self.starts[rows] + HEAD_BYTES + 5]
+
+    def shorts(self, places: Int64s) -> Int64s:
+        high, low = self.buffer[places].astype(np.int64), self.buffer[places + 1]
+        return np.asarray((high << 8) | low, np.int64)
+
+    def lsns(self, rows: Int64s | list[int]) -> Int64s:
+        return self._longs[self.starts[rows] + 6].astype(np.int64)
+
+    def body(self, at: int) -> bytes:
+        """Of one message, what is behind its letter."""
+        begin = int(self.starts[at]) + HEAD_BYTES + LETTER_BYTES
+        return self.buffer[begin : int(self.stops[at])].tobytes()

@@ -1,0 +1,200 @@
+"""Bytes of a replication connection: from its bare socket, or through libpq where that is TLS."""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from struct import Struct
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import pq
+
+from connectors.postgres.server.connection import Connection, in_our_words, translated
+from connectors.postgres.wal.gather_delay import LOCAL_PAUSE_SECONDS, PAUSE_SECONDS
+from core_log.foundation.errors import SourceUnavailable
+
+FIRST_FRAMES = b"WENS"
+"""What a server can begin its answer with: the stream, an error, a notice, a parameter."""
+SMALL_WINDOW_BYTES = 64 << 10
+NEARBY_RTT_US = 300
+TCP_INFO_BYTES, LEAST_RTT_AT = 152, 148  # of Linux
+LOST = "the server ended the replication connection"
+
+_HEAD, _RTT = Struct(">cI"), Struct("=I")
+
+
+class Line(Protocol):
+    """Both give frames as they stand on the wire, in pieces of any size."""
+
+    name: str
+    pause_seconds: float
+    """How long what the server sends may be left where it is."""
+
+    async def receive(self, space: memoryview) -> int:
+        """Waits for some; 0 only where `space` is empty."""
+        ...
+
+    def take(self, space: memoryview) -> int:
+        """What is there now, which may be nothing."""
+        ...
+
+    def send(self, message: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SocketLine:
+    """Reads the connection's own socket past libpq, which sees none of it until it closes."""
+
+    name = "socket"
+
+    def __init__(self, connection: Connection) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
+        self._socket.setblocking(False)
+        is_local = self._socket.family == socket.AF_UNIX
+        self.pause_seconds = LOCAL_PAUSE_SECONDS if is_local else PAUSE_SECONDS
+        self._outbox = bytearray()
+        self.is_nearby = _is_nearby(self._socket)
+        if self.is_nearby:
+            # The server sends every message by itself. Once our window is full, its kernel joins
+            # them, and both sides have half as much to do.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_WINDOW_BYTES)
+
+    async def receive(self, space: memoryview) -> int:
+        while True:
+            if (count := self.take(space)) or not len(space):
+                return count
+            await _until_readable(self._loop, self._socket.fileno())
+
+    def take(self, space: memoryview) -> int:
+        if not len(space):
+            return 0
+        try:
+            count = self._socket.recv_into(space)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise SourceUnavailable(LOST, why=type(error).__name__) from None
+        if not count:
+            raise SourceUnavailable(LOST)
+        return count
+
+    def send(self, message: bytes) -> None:
+        self._outbox += _HEAD.pack(b"d", 4 + len(message)) + message
+        try:
+            del self._outbox[: self._socket.send(self._outbox)]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            raise SourceUnavailable(LOST, why=type(error).__name__) from None
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class LibpqLine:
+    """Puts the heads of frames back that libpq takes off; costs a call per message."""
+
+    name = "libpq"
+
+    def __init__(self, connection: Connection) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection.pgconn
+        self.pause_seconds = PAUSE_SECONDS
+        self._pieces: deque[memoryview] = deque()
+
+    async def receive(self, space: memoryview) -> int:
+        while True:
+            if (count := self.take(space)) or not len(space):
+                return count
+            await _until_readable(self._loop, self._connection.socket)
+
+    def take(self, space: memoryview) -> int:
+        with in_our_words(LOST):
+            self._connection.consume_input()
+            count = 0
+            while count < len(space) and (self._pieces or self._has_next()):
+                piece = self._pieces.popleft()
+                part = piece[: len(space) - count]
+                space[count : count + len(part)] = part
+                count += len(part)
+                if len(part) < len(piece):
+                    self._pieces.appendleft(piece[len(part) :])
+            return count
+
+    def _has_next(self) -> bool:
+        length, content = self._connection.get_copy_data(1)
+        if length > 0:
+            self._pieces += (memoryview(_HEAD.pack(b"d", 4 + length)), content)
+            return True
+        if length == 0:
+            return False
+        result = self._connection.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            raise translated(psycopg.errors.error_from_result(result), LOST)
+        raise SourceUnavailable(LOST)
+
+    def send(self, message: bytes) -> None:
+        with in_our_words(LOST):
+            self._connection.put_copy_data(message)
+            self._connection.flush()
+
+    def close(self) -> None:
+        self._pieces.clear()
+
+
+async def open_line(connection: Connection, command: bytes) -> Line:
+    """Sends the command that starts the stream, and chooses by the first bytes of the answer: in
+    clear they are a frame's, which those of TLS and GSSAPI never are."""
+    loop, pgconn = asyncio.get_running_loop(), connection.pgconn
+    with in_our_words("the server does not start the stream"):
+        pgconn.send_query(command)
+        pgconn.flush()
+    await _until_readable(loop, pgconn.socket)
+    with socket.socket(fileno=os.dup(pgconn.socket)) as peer:
+        first = peer.recv(1, socket.MSG_PEEK)
+    if first in [bytes([letter]) for letter in FIRST_FRAMES]:
+        return SocketLine(connection)
+    await _started(loop, pgconn)
+    return LibpqLine(connection)
+
+
+async def _started(loop: asyncio.AbstractEventLoop, pgconn: Any) -> None:
+    doing = "the server does not start the stream"
+    with in_our_words(doing):
+        pgconn.consume_input()
+        while pgconn.is_busy():
+            await _until_readable(loop, pgconn.socket)
+            pgconn.consume_input()
+        result = pgconn.get_result()
+    if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+        if result is None:
+            raise SourceUnavailable(doing)
+        raise translated(psycopg.errors.error_from_result(result), doing)
+
+
+async def _until_readable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+    waiting: asyncio.Future[None] = loop.create_future()
+
+    def is_readable() -> None:
+        loop.remove_reader(descriptor)
+        if not waiting.done():
+            waiting.set_result(None)
+
+    loop.add_reader(descriptor, is_readable)
+    try:
+        await waiting
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _is_nearby(peer: socket.socket) -> bool:
+    """Whether a small window costs nothing, as the way there and back is short."""
+    if peer.family not in (socket.AF_INET, socket.AF_INET6) or not hasattr(socket, "TCP_INFO"):
+        return False
+    state = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    if len(state) < TCP_INFO_BYTES:
+        return False
+    return bool(_RTT.unpack_from(state, LEAST_RTT_AT)[0] < NEARBY_RTT_US)

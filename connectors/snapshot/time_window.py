@@ -1,0 +1,45 @@
+"""Hours of the day in which rows may be read, so that nobody feels it who works by day."""
+
+import asyncio
+from dataclasses import dataclass
+
+from connectors.source import Remark, SourceContext
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.schedule import opening_ms
+
+WAITING = "snapshot hours"
+LOOK_MS = 1_000
+"""So often it is looked at the clock, which may be set meanwhile."""
+
+
+@dataclass(slots=True)
+class Hours:
+    """`between` of the file, in UTC; what has been begun goes on to the end of its chunk."""
+
+    between: str
+    context: SourceContext
+
+    @property
+    def are_on(self) -> bool:
+        return not self._left_ms()
+
+    async def coming(self, *, tables: int) -> None:
+        """Returns at once while they are on; meanwhile the status says what is waited for."""
+        if self.are_on:
+            return
+        finding = Finding(
+            f"rows of {tables} tables wait to be read, which is done between {self.between} (UTC)",
+            "",
+            is_fatal=False,
+        )
+        self.context.report(Remark(WAITING, finding))
+        while True:
+            left_ms = self._left_ms()
+            if not left_ms:
+                break
+            await asyncio.sleep(min(left_ms, LOOK_MS) / 1_000)
+        self.context.report(Remark(WAITING, None))
+
+    def _left_ms(self) -> int:
+        now_ms = self.context.clock.now_ms()
+        return opening_ms(self.between, now_ms) - now_ms

@@ -1,0 +1,114 @@
+"""What a batch must be before a leader appends it, whichever way it came in."""
+
+from dataclasses import dataclass
+
+from core_log.broker.batch_contents import InvalidRecord, check_outline, opened
+from core_log.broker.partition import Partition
+from core_log.foundation.errors import BatchRejected, BatchTooLarge, CorruptBatch, StorageFailed
+from core_log.records.batch_header import HEADER_BYTES, BatchHeader, checksum_of, stamp_append_time
+from core_log.storage.log_config import LogConfig
+from core_log.storage.producers import DuplicateBatch
+
+ZSTD = 4
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+class InvalidTimestamp(BatchRejected):
+    """The batch's newest time lies further from the broker's clock than the topic allows."""
+
+
+class UnsupportedCompression(BatchRejected):
+    """The batch's compression is newer than the version of its request."""
+
+
+class InternalTopic(BatchRejected):
+    """Only the broker itself writes to this topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went; `end_offset` is what has to be on disk before it is acknowledged."""
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int = -1
+
+
+def read_header(records: memoryview | None) -> BatchHeader:
+    """The head of the one batch that a client may send per partition; its checksum is checked."""
+    if records is None or len(records) < HEADER_BYTES:
+        raise CorruptBatch("no whole record batch was sent")
+    header = BatchHeader.read(records)
+    if header.magic != 2:
+        raise InvalidRecord("record batches have format 2", magic=header.magic)
+    if header.total_bytes != len(records):
+        if 0 < header.total_bytes < len(records):
+            raise InvalidRecord("one request carries one batch per partition")
+        raise CorruptBatch("batch length contradicts its request", length=header.length)
+    if checksum_of(records) != header.checksum:
+        raise CorruptBatch("batch fails its checksum")
+    return header
+
+
+def append_batch(
+    partition: Partition,
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    now_ms: int,
+    is_urgent: bool,
+    opened_for: LogConfig | None = None,
+) -> Appended:
+    """Checks and appends; a retry of something already here is answered with where it is. What is
+    `opened_for` the topic's configuration of now was looked into before.
+    """
+    if partition.is_offline:
+        raise StorageFailed("partition is offline", topic=partition.topic, index=partition.index)
+    config, append_time_ms = partition.log.config, -1
+    check_header(config, header, now_ms)
+    check_outline(header, batch)
+    if config.opens_batches and opened_for is not config:
+        batch = opened(config, header, batch)
+    if config.opens_batches:  # and compressed anew, perhaps
+        header = BatchHeader.read(batch)
+        check_size(config, header)
+    if config.message_timestamp_type == LOG_APPEND_TIME:
+        stamp_append_time(batch, now_ms)
+        append_time_ms = now_ms
+        header = BatchHeader.read(batch)
+    try:
+        base_offset = partition.log.append(
+            batch, header, leader_epoch=partition.leader_epoch, now_ms=now_ms
+        )
+    except DuplicateBatch as duplicate:
+        return Appended(duplicate.base_offset, duplicate.last_offset + 1, append_time_ms)
+    partition.on_written(is_urgent=is_urgent)
+    return Appended(base_offset, partition.log.end_offset, append_time_ms)
+
+
+def check_header(config: LogConfig, header: BatchHeader, now_ms: int) -> None:
+    """Kafka's rules for the head of a batch that a client sends."""
+    check_size(config, header)
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord("record count contradicts the offsets", count=header.record_count)
+    if header.is_control:
+        raise InvalidRecord("clients cannot write control batches")
+    if header.has_producer and header.base_sequence < 0:
+        raise InvalidRecord("a producer's batch carries a sequence")
+    if header.compression > ZSTD:
+        raise InvalidRecord("compression is unknown", code=header.compression)
+    ahead_ms = header.max_timestamp - now_ms
+    if config.message_timestamp_type != LOG_APPEND_TIME and (
+        ahead_ms > config.message_timestamp_after_max_ms
+        or -ahead_ms > config.message_timestamp_before_max_ms
+    ):
+        raise InvalidTimestamp("timestamp is too far from the broker's clock")
+
+
+def check_size(config: LogConfig, header: BatchHeader) -> None:
+    if header.total_bytes > config.max_message_bytes:
+        raise BatchTooLarge(
+            "batch is larger than max.message.bytes",
+            size=header.total_bytes,
+            limit=config.max_message_bytes,
+        )

@@ -1,0 +1,162 @@
+"""Compaction, the dirtiest partition first, by a worker process beside the broker."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from core_log.broker.partition import Partition
+from core_log.foundation.errors import CorruptLog, HeadwaterError
+from core_log.storage.cleanable_range import Cleanable, SegmentFacts, cleanable
+from core_log.storage.compaction import (
+    CompactionRequest,
+    CompactionResult,
+    LastRecord,
+    Swap,
+    compact,
+)
+from core_log.storage.partition_log import PartitionLog
+from core_log.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from core_log.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+NO_TIMESTAMP = -1
+
+
+class Cleaner:
+    """One partition at a time, whoever asks: two workers at one partition would write the same
+    files. A damaged one is left alone, and said so, until the next start.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._at_work = asyncio.Lock()
+        self._damaged: set[Partition] = set()
+
+    async def clean_what_is_due(self, now_ms: int) -> None:
+        """Cleans until nothing more is due, each partition once at the most."""
+        done: set[Partition] = set()
+        async with self._at_work:
+            while due := self._dirtiest(now_ms, without=done | self._damaged):
+                done.add(due[0])
+                await self._clean(*due, now_ms)
+
+    def _dirtiest(
+        self, now_ms: int, *, without: set[Partition]
+    ) -> tuple[Partition, Cleanable] | None:
+        best: tuple[Partition, Cleanable] | None = None
+        for partition in self._broker.partitions:
+            config = partition.log.config
+            if not config.is_compacted or partition in without or not partition.is_served:
+                continue
+            found = self.what_is_cleanable(partition, now_ms)
+            if found is None or not found.is_due(config):
+                continue
+            if best is None or found.dirty_ratio > best[1].dirty_ratio:
+                best = (partition, found)
+        return best
+
+    def what_is_cleanable(self, partition: Partition, now_ms: int) -> Cleanable | None:
+        log = partition.log
+        closed = [segment for segment in log.segments if segment is not log.segments.active]
+        return cleanable(
+            [facts_of(segment) for segment in closed],
+            log.config,
+            active_offset=log.segments.active.base_offset,
+            first_dirty_offset=log.first_dirty_offset,
+            stable_offset=min(partition.last_stable_offset, log.recovery_point),
+            now_ms=now_ms,
+        )
+
+    async def _clean(self, partition: Partition, found: Cleanable, now_ms: int) -> None:
+        try:
+            result = await compact(request_for(partition, found, now_ms))
+            if not partition.is_offline:
+                await self._take_over(partition, found, result)
+        except CorruptLog as error:
+            self._damaged.add(partition)
+            logger.error("%s-%d is not compacted: %s", partition.topic, partition.index, error)
+        except HeadwaterError as error:
+            logger.error("%s-%d was not compacted: %s", partition.topic, partition.index, error)
+
+    async def _take_over(
+        self, partition: Partition, found: Cleanable, result: CompactionResult
+    ) -> None:
+        """First what compaction takes is written down, then its segments replace the old ones."""
+        log = partition.log
+        log.note_cleaned(cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to)
+        for swap in result.swaps:
+            if not still_stand(log, found, swap):
+                return  # a later pass begins again where this one did
+            removal = log.swap_in(swap.base_offset, swap.end_offset, size=swap.size)
+            await asyncio.to_thread(removal.run)
+            if partition.is_offline:
+                return
+        log.note_compacted(result.first_dirty_offset)
+        if result.unreadable:
+            logger.warning(
+                "%s-%d: %d batches do not hold what they say and stay as they are; "
+                "the first begins at offset %d",
+                partition.topic,
+                partition.index,
+                len(result.unreadable),
+                result.unreadable[0],
+            )
+        logger.info(
+            "compacted %s-%d: %d of %d records kept, %d of %d bytes",
+            partition.topic,
+            partition.index,
+            result.records_kept,
+            result.records,
+            result.bytes_after,
+            result.bytes_before,
+        )
+
+
+def still_stand(log: PartitionLog, found: Cleanable, swap: Swap) -> bool:
+    """Whether all segments of a swap are what the worker read: none deleted, none cut since."""
+    closed = (segment for segment in log.segments if segment is not log.segments.active)
+    sizes = {segment.base_offset: segment.size for segment in closed}
+    return all(
+        sizes.get(segment.base_offset) == segment.size
+        for segment in found.segments
+        if swap.base_offset <= segment.base_offset < swap.end_offset
+    )
+
+
+def facts_of(segment: Segment) -> SegmentFacts:
+    if segment.first_timestamp is None:  # not known of segments that a restart found
+        _, head = next(segment.heads(), (0, None))
+        segment.first_timestamp = NO_TIMESTAMP if head is None else head.max_timestamp
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        size=segment.size,
+        newest_ms=segment.newest_ms,
+        oldest_ms=segment.first_timestamp,
+        index_size=len(segment.index.file.content),
+        time_index_size=len(segment.times.file.content),
+    )
+
+
+def request_for(partition: Partition, found: Cleanable, now_ms: int) -> CompactionRequest:
+    log, config = partition.log, partition.log.config
+    last_records = {
+        producer_id: LastRecord(
+            producer.epoch, producer.batches[-1].last_offset if producer.batches else None
+        )
+        for producer_id, producer in log.producers
+    }
+    return CompactionRequest(
+        directory=str(log.directory),
+        segments=found.segments,
+        first_dirty_offset=found.first_dirty_offset,
+        end_offset=found.end_offset,
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        segment_bytes=config.segment_bytes,
+        index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        aborted=tuple(log.aborted(found.segments[0].base_offset, found.end_offset)),
+        last_records=last_records,
+    )

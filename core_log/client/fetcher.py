@@ -1,0 +1,147 @@
+"""Reads raw record batches from the leaders of many partitions, waiting until there are some."""
+
+from collections.abc import Mapping, Sequence
+
+from core_log.client.broker_errors import check
+from core_log.client.cluster import Cluster
+from core_log.client.connection import ConnectionLost
+from core_log.client.gather import first, together
+from core_log.client.node import Node
+from core_log.client.offsets import EARLIEST, LATEST, LogOffsets
+from core_log.client.read_committed import (
+    AbortedSpan,
+    committed_batches,
+    is_readable,
+    whole_batches,
+)
+from core_log.foundation.errors import CorruptLog, PositionLost, UnreadableBatch
+from core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+
+
+class Fetching:
+    """Without fetch sessions: each request names what it wants, so nothing is remembered."""
+
+    def __init__(self, cluster: Cluster, offsets: LogOffsets) -> None:
+        self._cluster, self._offsets = cluster, offsets
+
+    async def fetch(
+        self, wanted: Offsets, *, limit: FetchLimit, isolation: Isolation
+    ) -> Sequence[Fetched]:
+        """Partitions in which the reader gets no further are left out of the answer."""
+        if not wanted:
+            return []
+
+        async def attempt() -> Sequence[Fetched]:
+            leaders = await self._cluster.leaders(wanted)
+            if len(leaders) == 1:
+                return await self._poll(next(iter(leaders)), wanted, limit, isolation)
+            return await self._poll_all(leaders, wanted, limit, isolation)
+
+        return await self._cluster.persist(attempt)
+
+    async def _poll_all(
+        self,
+        leaders: Mapping[Node, list[TopicPartition]],
+        wanted: Offsets,
+        limit: FetchLimit,
+        isolation: Isolation,
+    ) -> Sequence[Fetched]:
+        """Whoever has something at once answers at once; else whoever has something first."""
+        bytes_max = max(limit.bytes_max // len(leaders), 1)
+        shares = [
+            (node, {each: wanted[each] for each in theirs}) for node, theirs in leaders.items()
+        ]
+        at_once = FetchLimit(bytes_max, bytes_min=limit.bytes_min, wait_ms_max=0)
+        answers = await together(
+            self._poll(node, share, at_once, isolation) for node, share in shares
+        )
+        if any(answers) or limit.wait_ms_max == 0:
+            return [fetched for answer in answers for fetched in answer]
+        later = FetchLimit(bytes_max, limit.bytes_min, limit.wait_ms_max)
+        return await first(self._poll(node, share, later, isolation) for node, share in shares)
+
+    async def _poll(
+        self, node: Node, wanted: Offsets, limit: FetchLimit, isolation: Isolation
+    ) -> Sequence[Fetched]:
+        request = self._request(wanted, limit, isolation)
+        try:
+            said = await node.poll(request, wait_ms=limit.wait_ms_max)
+        except ConnectionLost:
+            for partition in wanted:
+                self._cluster.forget_topic(partition.topic)
+            raise
+        check(said.error_code)
+        names = {topic.topic_id: topic.topic for topic in request.topics}
+        found: list[Fetched] = []
+        for topic in said.responses:
+            name = topic.topic or names[topic.topic_id]
+            for line in topic.partitions:
+                partition = TopicPartition(name, line.partition_index)
+                await self._check(line, partition, wanted[partition])
+                fetched = _visible(line, partition, wanted[partition], isolation)
+                if fetched.next_offset > wanted[partition]:
+                    found.append(fetched)
+        return found
+
+    def _request(self, wanted: Offsets, limit: FetchLimit, isolation: Isolation) -> FetchRequest:
+        topics: dict[str, list[FetchPartition]] = {}
+        for (topic, index), offset in wanted.items():
+            part = FetchPartition(
+                partition=index, fetch_offset=offset, partition_max_bytes=limit.bytes_max
+            )
+            topics.setdefault(topic, []).append(part)
+        return FetchRequest(
+            max_wait_ms=limit.wait_ms_max,
+            min_bytes=limit.bytes_min,
+            max_bytes=limit.bytes_max,
+            isolation_level=isolation.value,
+            topics=[
+                FetchTopic(topic=name, topic_id=self._cluster.topic_id(name), partitions=parts)
+                for name, parts in topics.items()
+            ],
+        )
+
+    async def _check(self, line: PartitionData, partition: TopicPartition, offset: int) -> None:
+        code = ErrorCode(line.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise await self._lost(partition, offset)
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            raise CorruptLog("the log found its own batch damaged", **partition._asdict())
+        self._cluster.check(code, partition)
+
+    async def _lost(self, partition: TopicPartition, offset: int) -> PositionLost:
+        start = (await self._offsets.find([partition], EARLIEST))[partition].offset
+        end = (await self._offsets.find([partition], LATEST))[partition].offset
+        facts = {**partition._asdict(), "offset": offset, "start": start, "end": end}
+        if offset < start:
+            return PositionLost(
+                "the log no longer holds that offset",
+                hint="rebuild from another copy, or go on from the log's start",
+                **facts,
+            )
+        return PositionLost(
+            "the reader is ahead of the log",
+            hint="the log was cut or replaced since; rebuild what was read from it",
+            **facts,
+        )
+
+
+def _visible(
+    line: PartitionData, partition: TopicPartition, offset: int, isolation: Isolation
+) -> Fetched:
+    data = memoryview(b"") if line.records is None else line.records
+    if not is_readable(data):
+        raise UnreadableBatch(
+            "the log holds something that is no batch of format 2",
+            hint="Kafka before 0.11 wrote others: copy the topic with a client that reads them",
+            **partition._asdict(),
+            offset=offset,
+        )
+    if isolation is Isolation.UNCOMMITTED:
+        return Fetched(partition, *whole_batches(data, offset))
+    aborted = [
+        AbortedSpan(each.first_offset, each.producer_id) for each in line.aborted_transactions or ()
+    ]
+    return Fetched(partition, *committed_batches(data, offset, aborted))

@@ -1,0 +1,165 @@
+"""A writer's batches in flight: sequences in order per partition, the same bytes when repeated."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import NamedTuple
+
+from core_log.client.cluster import Cluster
+from core_log.client.retry_policy import TryAgain
+from core_log.foundation.errors import HeadwaterError, OutOfOrderSequence
+from core_log.model.log import TopicPartition
+from core_log.records.batch_header import Batch, seal
+
+SEQUENCE_MASK = 0x7FFFFFFF  # sequences go from 2^31 - 1 to 0
+
+Sealed = Mapping[TopicPartition, memoryview]
+Outcome = int | TryAgain | HeadwaterError
+"""Of one batch: its base offset, or why the log does not have it."""
+
+Send = Callable[[Sealed], Awaitable[Mapping[TopicPartition, Outcome]]]
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class Lanes:
+    """Of one identity, a lane for each partition that it writes to.
+
+    Batches that are appended together set out together, when each is allowed to by its lane. What
+    of them failed goes out again, together as well.
+    """
+
+    def __init__(self, identity: ProducerIdentity, cluster: Cluster) -> None:
+        self._identity, self._cluster = identity, cluster
+        self._lanes: dict[TopicPartition, Lane] = {}
+
+    async def append(
+        self, batches: Mapping[TopicPartition, Batch], send: Send
+    ) -> dict[TopicPartition, int]:
+        """Returns the base offsets that `send` was told."""
+        left = {
+            partition: self._lane(partition).enter(batch, self._identity)
+            for partition, batch in batches.items()
+        }
+        done: dict[TopicPartition, int] = {}
+        try:
+            await self._cluster.persist(lambda: self._attempt(left, done, send))
+        finally:
+            for passage in left.values():
+                passage.leave()
+        return done
+
+    def _lane(self, partition: TopicPartition) -> "Lane":
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = Lane(self._cluster.settings.batches_in_flight_max)
+        return lane
+
+    async def _attempt(
+        self, left: "dict[TopicPartition, Passage]", done: dict[TopicPartition, int], send: Send
+    ) -> None:
+        """Moves what the log has from `left` to `done`, until nothing is left."""
+        while left:
+            while held_up := [each for each in left.values() if not each.may_go]:
+                await held_up[0].until_it_may_go()
+            were_oldest = {partition for partition, each in left.items() if each.is_oldest}
+            try:
+                outcomes = await send({partition: each.data for partition, each in left.items()})
+            except TryAgain as again:
+                outcomes = dict.fromkeys(left, again)
+            failure: TryAgain | HeadwaterError | None = None
+            for partition, outcome in outcomes.items():
+                if isinstance(outcome, int):
+                    done[partition] = outcome
+                    left[partition].lane.is_begun = True
+                    left.pop(partition).leave()
+                    continue
+                is_out_of_order = isinstance(outcome, OutOfOrderSequence)
+                if is_out_of_order or isinstance(outcome, TryAgain):
+                    left[partition].lane.is_in_trouble = True
+                is_final = not is_out_of_order or partition in were_oldest
+                if is_final and (failure is None or isinstance(failure, TryAgain)):
+                    failure = outcome
+            if failure is not None:
+                raise failure
+
+
+class Lane:
+    """The batches of one partition under one identity.
+
+    A few may be under way at once. When one fails, those behind it are refused as out of order:
+    they go out again one by one, oldest first, and new ones wait until all is well. So "out of
+    order" is the log's last word only on a batch that was the oldest when it was sent.
+
+    A broker recognizes only a writer's last five batches when they come again. So a batch goes
+    out only when it is that close to the oldest one that may have to.
+
+    A batch may pass an older one that still waits, for its leader or for another partition. A log
+    that has batches of this identity refuses it then; one that has none takes any as the first, and
+    would refuse the older one for good. So the first goes out alone.
+    """
+
+    def __init__(self, in_flight_max: int) -> None:
+        self._in_flight_max = in_flight_max
+        self.next_sequence = 0
+        self._places = count()
+        self._in_flight: dict[int, None] = {}  # in the order of their sequences
+        self.is_begun = self.is_in_trouble = False
+        self._moved = asyncio.Event()
+
+    def enter(self, batch: Batch, identity: ProducerIdentity) -> "Passage":
+        seal(
+            batch.data,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=self.next_sequence,
+            is_transactional=True,
+        )
+        self.next_sequence = (self.next_sequence + batch.record_count) & SEQUENCE_MASK
+        place = next(self._places)
+        self._in_flight[place] = None
+        return Passage(self, place, memoryview(batch.data))
+
+    def leave(self, place: int) -> None:
+        del self._in_flight[place]
+        self.is_in_trouble = self.is_in_trouble and bool(self._in_flight)
+        self._moved.set()
+
+    def may_go(self, place: int) -> bool:
+        ahead = place - self.oldest
+        is_free = self.is_begun and not self.is_in_trouble
+        return ahead == 0 or (is_free and ahead < self._in_flight_max)
+
+    async def until_it_may_go(self, place: int) -> None:
+        while not self.may_go(place):
+            self._moved.clear()
+            await self._moved.wait()
+
+    @property
+    def oldest(self) -> int:
+        return next(iter(self._in_flight))
+
+
+class Passage(NamedTuple):
+    """One batch on its lane, from the sequence it was given to the log's answer."""
+
+    lane: Lane
+    place: int
+    data: memoryview
+
+    @property
+    def is_oldest(self) -> bool:
+        return self.place == self.lane.oldest
+
+    @property
+    def may_go(self) -> bool:
+        return self.lane.may_go(self.place)
+
+    async def until_it_may_go(self) -> None:
+        await self.lane.until_it_may_go(self.place)
+
+    def leave(self) -> None:
+        self.lane.leave(self.place)

@@ -1,0 +1,121 @@
+"""Patience: what is tried again, how often, and when it is given up."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+from core_log.client.settings import KafkaSettings
+from core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DISK_S = 3.0
+"""How long a disk that refuses may be a hiccup of which nobody need hear."""
+
+SAID_S = 2.0
+"""How long a whole cluster may be away before it is said, though it is tried again for longer."""
+
+
+class TryAgain(Exception):
+    """This attempt is over, but a later one may succeed."""
+
+    def __init__(self, reason: str, **facts: object) -> None:
+        super().__init__(reason)
+        self.reason, self.facts = reason, facts
+
+
+class NoBroker(TryAgain):
+    """None of the cluster's addresses answers."""
+
+    def __init__(self, *, tried: str, is_first: bool) -> None:
+        super().__init__("no broker of the cluster answers", tried=tried)
+        self.is_first = is_first
+        """Whether none has ever answered: an address is as likely to be wrong as a broker down."""
+
+
+class UnknownTopic(TryAgain):
+    """The cluster does not know the topic, or does not know it yet."""
+
+
+class DiskRefuses(TryAgain):
+    """The disk of the log takes nothing just now: whoever waits shall hear of it soon."""
+
+
+class Patience:
+    """Repeats an attempt, ever more slowly, until it succeeds or time is up."""
+
+    def __init__(
+        self, settings: KafkaSettings, random: Random, *, first_said_s: float = SAID_S
+    ) -> None:
+        """`first_said_s`: as `SAID_S`, of a cluster that has never answered."""
+        self._settings, self._random, self._first_said_s = settings, random, first_said_s
+        self.problem = ""
+        """Why the cluster cannot be reached just now; empty where it answers."""
+        self._is_told = False
+
+    async def until_done(
+        self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None
+    ) -> T:
+        """Raises LogUnavailable with the last reason once `for_ms` (a setting's worth) is over."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        started = loop.time()
+        patience_s = (settings.retry_for_ms if for_ms is None else for_ms) / 1000
+        topic_s = settings.unknown_topic_for_ms / 1000
+        delay_s = settings.retry_delay_ms / 1000
+        while True:
+            try:
+                done = await attempt()
+            except TryAgain as again:
+                bound_s = patience_s
+                if isinstance(again, UnknownTopic):
+                    bound_s = min(patience_s, topic_s)
+                elif isinstance(again, DiskRefuses):
+                    bound_s = min(patience_s, DISK_S)
+                elif isinstance(again, NoBroker):
+                    self._on_away(again, loop.time() - started)
+                    if again.is_first:
+                        bound_s = min(patience_s, settings.first_answer_ms_max / 1000)
+                if loop.time() - started + delay_s > bound_s:
+                    raise given_up(again, settings) from again
+            else:
+                self._on_answered()
+                return done
+            # Jitter keeps clients that lost the same broker from coming back all at once.
+            await asyncio.sleep(delay_s * (0.5 + self._random.random() / 2))
+            delay_s = min(delay_s * 2, settings.retry_delay_ms_max / 1000)
+
+    def _on_away(self, why: NoBroker, for_s: float) -> None:
+        self.problem = f"{why.reason}: {why.facts['tried']}"
+        said_s = self._first_said_s if why.is_first else SAID_S
+        if for_s >= said_s and not self._is_told:
+            self._is_told = True
+            cure = f"\n  hint: {_cure_of_away(self._settings)}" if why.is_first else ""
+            logger.warning("%s; it is tried again%s", self.problem, cure)
+
+    def _on_answered(self) -> None:
+        if self._is_told:
+            logger.info("the cluster answers again")
+        self.problem, self._is_told = "", False
+
+
+def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
+    if isinstance(again, UnknownTopic):
+        return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
+    if isinstance(again, DiskRefuses):
+        hint = "free some space on the disk of the log, or see to it; everything then goes on"
+        return LogUnavailable(again.reason, hint=hint, **again.facts)
+    if isinstance(again, NoBroker):
+        return LogUnavailable(again.reason, hint=_cure_of_away(settings), **again.facts)
+    hint = f"is the cluster at {', '.join(settings.bootstrap)} up?"
+    return LogUnavailable(again.reason, hint=hint, **again.facts)
+
+
+def _cure_of_away(settings: KafkaSettings) -> str:
+    hint = "start the cluster, or correct `bootstrap`"
+    if not settings.security.is_encrypted:
+        hint += "; for a cluster that speaks TLS set `security.protocol`"
+    return hint

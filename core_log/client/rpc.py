@@ -1,0 +1,121 @@
+"""A connection that has agreed on versions: declared messages in, declared messages out."""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+from core_log.client.connection import Channel, ConnectionLost
+from core_log.client.settings import KafkaSettings
+from core_log.foundation.errors import LogRejected, LogUnavailable
+from core_log.protocol.error_codes import ErrorCode
+from core_log.protocol.frames import read_response_header, request_frame
+from core_log.protocol.message import Request, decode, response_type
+from core_log.protocol.messages.api_versions import ApiVersionsRequest
+
+A = TypeVar("A")
+
+Dial = Callable[[str, int], Awaitable[Channel]]
+"""Opens a connection to HOST, PORT."""
+
+API_VERSIONS = ApiVersionsRequest.api_key
+FIRST_VERSION = 3  # of ApiVersions: the first that tells finalized features
+REFUSED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the broker at the other end serves."""
+
+    ranges: Mapping[int, tuple[int, int]]
+    features: Mapping[str, int]
+
+    def version_of(self, request: Request[Any], version_max: int | None) -> int:
+        """The newest version both sides speak; raises LogRejected when there is none."""
+        low, high = request.versions
+        served_low, served_high = self.ranges.get(request.api_key, (0, -1))
+        best = min(high, served_high, high if version_max is None else version_max)
+        if best < max(low, served_low):
+            raise LogRejected(
+                "the cluster does not serve what this needs",
+                hint="use a broker of ours, or Apache Kafka 4.0 or newer",
+                request=type(request).__name__,
+                served=f"{served_low}-{served_high}",
+            )
+        return best
+
+
+class Link:
+    """Numbers requests and bounds how many are unanswered and for how long."""
+
+    def __init__(self, channel: Channel, settings: KafkaSettings) -> None:
+        self._channel, self._settings = channel, settings
+        self._numbers = count()
+        self._places = asyncio.Semaphore(settings.requests_in_flight_max)
+        self._agreement = Agreement({}, {})
+
+    @property
+    def is_open(self) -> bool:
+        return self._channel.is_open
+
+    @property
+    def waiting(self) -> int:
+        """Requests not yet answered."""
+        return self._channel.in_flight
+
+    @property
+    def agreement(self) -> Agreement:
+        return self._agreement
+
+    def close(self) -> None:
+        self._channel.close()
+
+    async def ask(
+        self, request: Request[A], *, version_max: int | None = None, wait_ms: int = 0
+    ) -> A:
+        """`wait_ms` is how long the broker was asked to take at most before it answers."""
+        version = self._agreement.version_of(request, version_max)
+        async with self._places:
+            return await self._exchange(request, version, wait_ms)
+
+    def tell(self, request: Request[Any], *, version_max: int | None = None) -> None:
+        """Sends what is not answered: a Produce request with acks=0."""
+        version = self._agreement.version_of(request, version_max)
+        self._channel.tell(self._frame(request, version, next(self._numbers)))
+
+    async def agree(self) -> None:
+        """Asks for versions first of all; an older broker says in version 0 what it knows."""
+        request = ApiVersionsRequest(client_software_name="headwater", client_software_version="1")
+        said = await self._exchange(request, FIRST_VERSION, 0)
+        if said.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            said = await self._exchange(request, 0, 0)
+        if said.error_code != ErrorCode.NONE:
+            raise LogUnavailable("the broker does not tell its versions", error=said.error_code)
+        self._agreement = Agreement(
+            {key.api_key: (key.min_version, key.max_version) for key in said.api_keys},
+            {feature.name: feature.max_version_level for feature in said.finalized_features},
+        )
+
+    async def _exchange(self, request: Request[A], version: int, wait_ms: int) -> A:
+        number = next(self._numbers)
+        asked = self._channel.ask(self._frame(request, version, number), number)
+        frame = await self._answered(asked, wait_ms)
+        _, position = read_response_header(frame, request.api_key, version)
+        if request.api_key == API_VERSIONS and frame[position : position + 2] == REFUSED:
+            version = 0  # a broker refuses in the one version that everybody reads
+        return decode(response_type(type(request)), frame, version, position)
+
+    def _frame(self, request: Request[Any], version: int, number: int) -> bytearray:
+        return request_frame(request, version, number, self._settings.client_id)
+
+    async def _answered(self, asked: "Future[memoryview]", wait_ms: int) -> memoryview:
+        limit_s = (self._settings.request_wait_ms_max + wait_ms) / 1000
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asked
+        except TimeoutError as error:
+            # Answers come in order, so nothing behind a missing one can be had either.
+            self._channel.close()
+            raise ConnectionLost("the broker does not answer", waited_s=limit_s) from error

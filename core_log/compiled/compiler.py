@@ -1,0 +1,77 @@
+"""Compiles what `object_cache` has no code for, and is imported only then."""
+
+import ctypes
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any
+
+import numba
+from numba.core import types
+
+from core_log.compiled.object_cache import UNUSED, Late, Machine, Native
+
+INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}
+
+_numba: Any = numba  # which describes only a part of what it takes
+_jitted: dict[Native, Any] = {}
+_made: dict[str, Any] = {}
+
+
+def compiled(native: Native, arguments: Sequence[Any]) -> Machine:
+    """The object code with all that it calls in it."""
+    kinds = tuple(_numba.typeof(each) for each in arguments)
+    dispatcher = _jit(native)
+    dispatcher.compile(kinds)
+    result = dispatcher.overloads[kinds]
+    _check_stands_alone(result.library._final_module)
+    _, _, (code, _) = result.library.serialize_using_object_code()
+    returned = result.signature.return_type
+    is_tuple = isinstance(returned, types.BaseTuple)
+    parts = list(returned) if is_tuple else [] if returned == types.none else [returned]
+    letters = "".join(map(_letter, parts))
+    return Machine(result.fndesc.llvm_func_name, letters, is_tuple, bytes(code))
+
+
+def _check_stands_alone(module: Any) -> None:
+    """Raises where the code calls for more than the C library, which would end whoever loads it."""
+    here = ctypes.CDLL(None)
+    for each in (*module.functions, *module.global_variables):
+        if not each.is_declaration or each.name.startswith("llvm.") or each.name == UNUSED:
+            continue
+        if each.name.startswith(("Py", "_Py")) or not hasattr(here, each.name):
+            raise TypeError(f"compiled code asks for {each.name}, which not every process has")
+
+
+def _letter(kind: Any) -> str:
+    if isinstance(kind, types.Boolean):
+        return "?"
+    if isinstance(kind, types.Float):
+        return "d" if kind.bitwidth == 64 else "f"
+    letter = INTEGERS[kind.bitwidth]
+    return letter if kind.signed else letter.upper()
+
+
+def _jit(native: Native) -> Any:
+    """The same function over what the compiler knows in place of what we have for it."""
+    if native not in _jitted:
+        function = native.function
+        named = {
+            name: _known(function.__globals__[name])
+            for name in function.__code__.co_names
+            if name in function.__globals__
+        }
+        again = FunctionType(function.__code__, {**function.__globals__, **named})
+        again.__module__, again.__qualname__ = function.__module__, function.__qualname__
+        jit = _numba.njit(boundscheck=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        _jitted[native] = jit(again)
+    return _jitted[native]
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, Native):
+        return _jit(value)
+    if isinstance(value, Late):
+        if value.about not in _made:
+            _made[value.about] = value.make()
+        return _made[value.about]
+    return value

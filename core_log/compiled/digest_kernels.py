@@ -1,0 +1,45 @@
+"""The digests of columns of bytes, and the mixing of all of them, compiled: one pass each."""
+
+from typing import Any
+
+import numpy as np
+
+from core_log.compiled.object_cache import Native
+from core_log.records.varint import Bytes, Int64s, Words
+
+WORD = 8
+STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
+MIX_1, MIX_2 = np.uint64(0xBF58_476D_1CE4_E5B9), np.uint64(0x94D0_49BB_1331_11EB)
+
+
+@Native
+def _mix(bits: Any) -> Any:
+    bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
+    return bits ^ (bits >> np.uint64(31))
+
+
+@Native
+def mix(numbers: Words, found: Words) -> Any:
+    """Fills `found`."""
+    for row in range(len(numbers)):
+        found[row] = _mix(numbers[row])
+
+
+@Native
+def gather(data: Bytes, words: Words, offsets: Int64s, bytes_max: int, found: Words) -> Any:
+    """Word by word. `words` are the eight bytes from each byte on; of values that are longer than
+    `bytes_max` only the length counts."""
+    for row in range(len(found)):
+        at, end = offsets[row], offsets[row + 1]
+        total = np.uint64(end - at) * STEP
+        if end - at <= bytes_max:
+            while end - at >= WORD:
+                total = _mix(total * MIX_1 + words[at])
+                at += WORD
+            if at < end:
+                word = np.uint64(0)
+                for place in range(end - at):
+                    word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+                total = _mix(total * MIX_1 + word)
+        found[row] = total

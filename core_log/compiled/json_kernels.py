@@ -1,0 +1,383 @@
+"""The compiled way through Debezium's JSON events: one look at every byte that counts."""
+
+# What is handed on is single arrays and not tuples of them: taking a tuple apart counts references,
+# which for every value of every row would cost more than all the rest.
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from core_log.compiled.object_cache import Native
+from core_log.records.varint import Int64s, Words
+from core_log.rows.arrow_buffers import Bytes, Mask
+
+Matrix = npt.NDArray[Any]
+Room: TypeAlias = tuple[Matrix, Matrix, Matrix, Mask]
+"""Numbers, those of floats as their bits; bounds of texts and floats; which are null: all by column
+and row. Last, which columns have to be looked at again: texts with escapes, floats that one
+division does not give exactly."""
+Found: TypeAlias = tuple[Bytes, Mask, Int64s]
+"""The operations' letters, whether there is a row before an update, and times of commits."""
+
+INTEGER, BOOLEAN, STRING, FLOAT = range(4)
+NAME_FIRST, NAME_WORDS, NAME_BYTES, KIND, PLACE, LIMIT = range(6)
+"""What is said of a column: where the words of its name begin, and how many they are; how many
+bytes; what it is; where it is kept among those of its kind; the largest number it takes."""
+SOUND, ODD, HAS_IMAGES = range(3)
+"""What a scan finds: all as it should be; something else; rows before updates, and no room for
+them."""
+NOWHERE, UNKEPT = -1, -2
+
+OPENING = np.frombuffer(b'{"before":', np.uint8)
+AFTER = np.frombuffer(b',"after":', np.uint8)
+SOURCE = np.frombuffer(b',"source":{', np.uint8)
+TIME = np.frombuffer(b',"ts_us":', np.uint8)
+OPERATION = np.frombuffer(b',"op":"', np.uint8)
+TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
+NAN, INFINITY = np.frombuffer(b'NaN"', np.uint8), np.frombuffer(b'Infinity"', np.uint8)
+QUOTE, BACKSLASH, COMMA, MINUS, PLUS, POINT, CLOSING = b'"\\,-+.}'
+ZERO, SPACE, SMALL_D, SMALL_E, LARGE_E = b"0 deE"
+DIGITS_MAX, SMALLEST = 19, np.int64(-(2**63))
+WHOLE_MAX, POWER_MAX, EXPONENT_DIGITS_MAX = np.int64(2**53), 22, 4
+POWERS = np.array([10.0**power for power in range(POWER_MAX + 1)])
+"""All of them exact."""
+
+WORD_BYTES = 8
+NULL, NULL_BYTES = np.uint64(int.from_bytes(b"null", "little")), 4
+HALF, BYTE = np.uint64(0xFFFFFFFF), np.uint64(8)
+ONES, TOPS, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(0x80)
+QUOTES, BACKSLASHES = ONES * np.uint64(QUOTE), ONES * np.uint64(BACKSLASH)
+SPACES = ONES * np.uint64(SPACE)
+
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+
+
+@_compiled
+def scan_events(
+    data: Bytes,
+    words: Words,
+    starts: Int64s,
+    stops: Int64s,
+    names: Words,
+    columns: Int64s,
+    rows: Room,
+    images: Room,
+    found: Found,
+    hints: Int64s,
+) -> Any:
+    """Fills what stands behind `columns`. Of a delete the row is the one before it. `words` are
+    the eight bytes from every byte on, some way beyond the last value; `hints` has room for two
+    numbers, as what is compiled asks for no memory."""
+    letters, has_image, committed_us = found
+    numbers, bounds, is_null, have_escapes = rows
+    numbers_before, bounds_before, is_null_before, have_escapes_before = images
+    hints[:] = NOWHERE
+    for row in range(len(starts)):
+        start, stop = starts[row], stops[row]
+        at, is_deleted = _rows(
+            data, words, start, stop, names, columns, row, numbers, bounds, is_null, have_escapes,
+            numbers_before, bounds_before, is_null_before, have_escapes_before, has_image,
+        )  # fmt: skip
+        if at == UNKEPT:
+            return HAS_IMAGES
+        if at < 0 or not _is_at(data, at, stop, SOURCE) or data[stop - 1] != CLOSING:
+            return ODD
+        letter = _behind(data, at, stop, hints, committed_us, row)
+        if letter < 0 or (data[letter] == SMALL_D) != is_deleted:
+            return ODD
+        letters[row] = data[letter]
+    return SOUND
+
+
+@_compiled
+def scan_objects(
+    data: Bytes,
+    words: Words,
+    starts: Int64s,
+    stops: Int64s,
+    names: Words,
+    columns: Int64s,
+    rows: Room,
+) -> Any:
+    """The same for bare objects."""
+    numbers, bounds, is_null, have_escapes = rows
+    for row in range(len(starts)):
+        start, stop = starts[row], stops[row]
+        after = _object(
+            data, words, start, stop, names, columns, row, numbers, bounds, is_null, have_escapes
+        )
+        if after != stop:
+            return ODD
+    return SOUND
+
+
+@_compiled
+def _rows(
+    data: Bytes, words: Words, start: int, stop: int, names: Words, columns: Int64s, row: int,
+    numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: Mask,
+    numbers_before: Matrix, bounds_before: Matrix, is_null_before: Matrix,
+    have_escapes_before: Mask, has_image: Mask,
+) -> Any:  # fmt: skip
+    """Where the last row of an event ends, and whether the event is a delete."""
+    keeps_images = len(have_escapes_before) > 0
+    if not _is_at(data, start, stop, OPENING):
+        return NOWHERE, False
+    before, at = NOWHERE, start + len(OPENING)
+    if words[at] & HALF == NULL:
+        at += NULL_BYTES
+    else:
+        before = at
+        if keeps_images:
+            at = _object(
+                data, words, at, stop, names, columns, row,
+                numbers_before, bounds_before, is_null_before, have_escapes_before,
+            )  # fmt: skip
+        else:
+            at = _object(
+                data, words, at, stop, names, columns, row,
+                numbers, bounds, is_null, have_escapes,
+            )  # fmt: skip
+    if at < 0 or not _is_at(data, at, stop, AFTER):
+        return NOWHERE, False
+    at += len(AFTER)
+    is_deleted = words[at] & HALF == NULL
+    if is_deleted and before < 0:
+        return NOWHERE, False
+    if before >= 0 and not is_deleted and not keeps_images:
+        return UNKEPT, False
+    has_image[row] = before >= 0 and not is_deleted
+    if not is_deleted or keeps_images:
+        after = _object(
+            data, words, before if is_deleted else at, stop, names, columns, row,
+            numbers, bounds, is_null, have_escapes,
+        )  # fmt: skip
+        at = at if is_deleted else after
+    return at + NULL_BYTES if is_deleted else at, is_deleted
+
+
+@_compiled
+def _behind(data: Bytes, at: int, stop: int, hints: Int64s, committed_us: Int64s, row: int) -> Any:
+    """Reads the time of the commit; returns where the letter of the operation stands. The event
+    before, by `hints`, says where to look first."""
+    time = at + hints[0]
+    if hints[0] < 0 or not _is_at(data, time, stop, TIME):
+        time = _find(data, at, stop, TIME)
+        hints[0] = time - at
+    operation = stop - hints[1]
+    if hints[1] < 0 or not _is_at(data, operation, stop, OPERATION):
+        operation = _find_last(data, at, stop, OPERATION)
+        hints[1] = stop - operation
+    if time < 0 or operation < time:  # a time behind is when the event was made, not its commit
+        return NOWHERE
+    number, after = _integer(data, time + len(TIME))
+    if after < 0 or (data[after] != COMMA and data[after] != CLOSING):
+        return NOWHERE
+    committed_us[row] = number
+    letter = operation + len(OPERATION)
+    return letter if letter + 1 < stop and data[letter + 1] == QUOTE else NOWHERE
+
+
+@_compiled
+def _object(  # noqa: C901 - another call for every value would double the time
+    data: Bytes, words: Words, at: int, stop: int, names: Words, columns: Int64s, row: int,
+    numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: Mask,
+) -> Any:  # fmt: skip
+    """Where the object ends; negative unless it has all members in their order, of their kinds,
+    and no space between."""
+    for column in range(len(columns)):
+        name = columns[column, NAME_FIRST]
+        for word in range(columns[column, NAME_WORDS]):
+            if words[at + word * WORD_BYTES] & names[name + word, 1] != names[name + word, 0]:
+                return NOWHERE
+        at += columns[column, NAME_BYTES]
+        if at >= stop:
+            return NOWHERE
+        kind, place = columns[column, KIND], columns[column, PLACE]
+        if words[at] & HALF == NULL:
+            at += NULL_BYTES
+            is_null[column, row] = True
+            if kind >= STRING:
+                bounds[place, 2 * row] = bounds[place, 2 * row + 1] = at
+        elif kind == STRING:
+            at = _string(data, words, at, stop, bounds, place, row, have_escapes, column)
+        elif kind == FLOAT:
+            at, is_exact = _float(data, at, stop, bounds, place, numbers, column, row)
+            if not is_exact:
+                have_escapes[column] = True
+        else:
+            limit = columns[column, LIMIT]
+            number, at = _boolean(data, at, stop) if kind == BOOLEAN else _integer(data, at)
+            if number > limit or number < ~limit:
+                return NOWHERE
+            numbers[column, row] = number
+        if at < 0:
+            return NOWHERE
+    return at + 1 if at < stop and data[at] == CLOSING else NOWHERE
+
+
+@_compiled
+def _string(
+    data: Bytes, words: Words, at: int, stop: int, bounds: Matrix, place: int, row: int,
+    have_escapes: Mask, column: int,
+) -> Any:  # fmt: skip
+    """Eight bytes at a time; the lowest byte that a word is asked for is the first in the text."""
+    if data[at] != QUOTE:
+        return NOWHERE
+    at += 1
+    bounds[place, 2 * row] = at
+    while at < stop:
+        word = words[at]
+        quotes, backslashes = word ^ QUOTES, word ^ BACKSLASHES
+        found = (quotes - ONES) & ~quotes | (backslashes - ONES) & ~backslashes
+        found = (found | (word - SPACES) & ~word) & TOPS
+        if found == 0:
+            at += WORD_BYTES
+            continue
+        while not found & TOP:
+            found >>= BYTE
+            at += 1
+        if data[at] == QUOTE:
+            bounds[place, 2 * row + 1] = at
+            return at + 1
+        if data[at] != BACKSLASH:
+            return NOWHERE
+        have_escapes[column] = True
+        at += 2
+    return NOWHERE
+
+
+@_compiled
+def _integer(data: Bytes, at: int) -> Any:
+    """A number and where it ends; `-0` and zeros in front are for others to judge."""
+    is_negative = data[at] == MINUS
+    if is_negative:
+        at += 1
+    first, number, digit = at, np.int64(0), np.int64(data[at]) - ZERO
+    while 0 <= digit <= 9:
+        number = number * 10 + digit
+        at += 1
+        digit = np.int64(data[at]) - ZERO
+    count = at - first
+    if count == 0 or count > DIGITS_MAX or (data[first] == ZERO and (count > 1 or is_negative)):
+        return np.int64(0), NOWHERE
+    if number < 0 and not (is_negative and number == SMALLEST):  # it went over
+        return np.int64(0), NOWHERE
+    return -number if is_negative else number, at
+
+
+@_compiled
+def _boolean(data: Bytes, at: int, stop: int) -> Any:
+    if _is_at(data, at, stop, TRUE):
+        return np.int64(1), at + len(TRUE)
+    if _is_at(data, at, stop, FALSE):
+        return np.int64(0), at + len(FALSE)
+    return np.int64(0), NOWHERE
+
+
+@_compiled
+def _float(  # noqa: C901 - one grammar
+    data: Bytes, at: int, stop: int, bounds: Matrix, place: int, numbers: Matrix, column: int,
+    row: int,
+) -> Any:  # fmt: skip
+    """Checks the grammar, so that whoever else reads the digits need not; whether the number was
+    read exactly here: a whole number below 2^53 and a power of ten up to 22 are doubles without
+    loss, and the division, or the product, of two such is rounded as the decimal would be."""
+    first = at
+    if data[at] == QUOTE:
+        first, at = at + 1, _word(data, at + 1, stop)
+        bounds[place, 2 * row], bounds[place, 2 * row + 1] = first, at - 1
+        return at, False
+    is_negative = data[at] == MINUS
+    if is_negative:
+        at += 1
+    whole = at
+    number = np.int64(0)
+    power: Any = np.int64(0)
+    digit = np.int64(data[at]) - ZERO
+    while 0 <= digit <= 9:
+        number = number * 10 + digit
+        at += 1
+        digit = np.int64(data[at]) - ZERO
+    if at == whole or (data[whole] == ZERO and at > whole + 1):
+        return NOWHERE, False
+    count = at - whole
+    if data[at] == POINT:
+        at += 1
+        point = at
+        digit = np.int64(data[at]) - ZERO
+        while 0 <= digit <= 9:
+            number = number * 10 + digit
+            at += 1
+            digit = np.int64(data[at]) - ZERO
+        if at == point:
+            return NOWHERE, False
+        count += at - point
+        power = point - at
+    if data[at] in (SMALL_E, LARGE_E):
+        is_down = data[at + 1] == MINUS
+        digits = at + 2 if data[at + 1] in (MINUS, PLUS) else at + 1
+        at = _digits(data, digits)
+        if at == digits:
+            return NOWHERE, False
+        if at - digits > EXPONENT_DIGITS_MAX:
+            count = DIGITS_MAX
+        exponent = np.int64(0)
+        for digit_at in range(digits, min(at, digits + EXPONENT_DIGITS_MAX)):
+            exponent = exponent * 10 + np.int64(data[digit_at]) - ZERO
+        power += -exponent if is_down else exponent
+    bounds[place, 2 * row], bounds[place, 2 * row + 1] = first, at
+    is_exact = count < DIGITS_MAX and number <= WHOLE_MAX and -POWER_MAX <= power <= POWER_MAX
+    if is_exact:
+        found = np.float64(number)
+        found = found / POWERS[-power] if power < 0 else found * POWERS[power]
+        numbers.view(np.float64)[column, row] = -found if is_negative else found
+    return at, is_exact
+
+
+@_compiled
+def _word(data: Bytes, at: int, stop: int) -> Any:
+    """Where one of the words ends, with its quote, that Debezium writes for floats that JSON has
+    no numbers for."""
+    if _is_at(data, at, stop, NAN):
+        return at + len(NAN)
+    if data[at] == MINUS:
+        at += 1
+    return at + len(INFINITY) if _is_at(data, at, stop, INFINITY) else NOWHERE
+
+
+@_compiled
+def _digits(data: Bytes, at: int) -> Any:
+    while 0 <= np.int64(data[at]) - ZERO <= 9:
+        at += 1
+    return at
+
+
+@_compiled
+def _is_at(data: Bytes, at: int, stop: int, mark: Bytes) -> Any:
+    if at < 0 or at + len(mark) > stop:
+        return False
+    for place in range(len(mark)):  # noqa: SIM110 - a generator would not be compiled
+        if data[at + place] != mark[place]:
+            return False
+    return True
+
+
+@_compiled
+def _find(data: Bytes, at: int, stop: int, mark: Bytes) -> Any:
+    while at + len(mark) <= stop:
+        if _is_at(data, at, stop, mark):
+            return at
+        at += 1
+    return NOWHERE
+
+
+@_compiled
+def _find_last(data: Bytes, start: int, stop: int, mark: Bytes) -> Any:
+    at = stop - len(mark)
+    while at >= start:
+        if _is_at(data, at, stop, mark):
+            return at
+        at -= 1
+    return NOWHERE

@@ -1,0 +1,123 @@
+"""What the compiled join is told of its pieces: a row of numbers for each, addresses among them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.records.row_parts import Column, Kind, Piece, as_text
+from core_log.records.varint import Int64s
+from core_log.rows.text.float import PLAIN_MAX, PLAIN_MIN
+from core_log.rows.text.time import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
+
+KIND, DATA, OFFSETS, VALID, FIRST, SIZE, INDEXES, SCALE = range(8)
+"""Of a piece: what it is; addresses of its bytes or numbers, of its offsets, and of the bitmap of
+what is not null; the first value's place in bitmaps; how long it is, if all rows share it, or else
+the most that a value takes beside its text; where the places of a dictionary's values stand; and
+digits behind the point."""
+CONSTANT = max(Kind) + 1
+RAW, STRING, INTEGER, BOOLEAN, VARINT, DECIMAL, MOMENT, FLOAT = (int(each) for each in Kind)
+ROOM = {RAW: 4, STRING: 4, INTEGER: 20, BOOLEAN: 5, VARINT: 10, DECIMAL: 44, MOMENT: 32, FLOAT: 20}
+SCALES = (2, 4, 8)
+"""That are tried of floats, each of which has at most seven digits before the point."""
+WIDTHS = {BOOLEAN: 0, DECIMAL: 16}
+"""Bytes of a number where they are not eight; bits are found by their place."""
+
+
+def table_of(pieces: Sequence[Piece]) -> tuple[list[Any], Int64s]:
+    """What must be kept until all is written; and what each piece is."""
+    held: list[Any] = []
+    about = np.zeros((len(pieces), 8), np.int64)
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, bytes):
+            constant = np.frombuffer(piece + bytes(8), np.uint8)
+            held.append(constant)
+            about[place, :SIZE] = (CONSTANT, constant.ctypes.data, 0, 0, 0)
+            about[place, SIZE] = len(piece)
+            continue
+        if piece.kind == FLOAT and (numbers := _whole_numbers(piece.values)) is not None:
+            number, scale = numbers
+            held += [number, piece.values]
+            bitmap = piece.values.buffers()[0]
+            about[place] = (
+                FLOAT, number.ctypes.data, 0, bitmap.address if piece.values.null_count else 0,
+                piece.values.offset, ROOM[FLOAT], 0, scale,
+            )  # fmt: skip
+            continue
+        column, kind = _as_the_loop_has_it(piece)
+        about[place, KIND], about[place, SIZE] = kind, ROOM[kind]
+        if pa.types.is_dictionary(column.type):
+            places = column.indices.cast(pa.int64())
+            about[place, INDEXES] = places.buffers()[1].address + 8 * places.offset
+            column = column.dictionary
+            about[place, SIZE] = pc.max(pc.binary_length(column)).as_py() or 0
+            held.append(places)
+        held.append(column)
+        valid, *buffers = column.buffers()
+        first = column.offset
+        about[place, FIRST] = first
+        about[place, VALID] = valid.address if column.null_count else 0
+        if kind in (RAW, STRING):
+            about[place, OFFSETS] = buffers[0].address + 4 * first
+            about[place, DATA] = 0 if buffers[1] is None else buffers[1].address
+            continue
+        width = WIDTHS.get(kind, 8)
+        about[place, DATA] = buffers[0].address + width * first
+        if kind == DECIMAL:
+            about[place, SCALE] = column.type.scale
+        elif kind == MOMENT:
+            about[place, SCALE] = UNIT_DIGITS[column.type.unit]
+    return held, about
+
+
+def _as_the_loop_has_it(piece: Column) -> Column:
+    """Numbers of 64 bits, and as text what is beyond what the loop can write."""
+    values, kind = piece
+    if kind in (INTEGER, VARINT) and values.type != pa.int64():
+        return Column(values.cast(pa.int64()), kind)
+    if kind == FLOAT or (kind == DECIMAL and not _is_short(values)):
+        return as_text(piece)
+    if kind == MOMENT and not _has_four_digits(values):
+        return as_text(piece)
+    return piece
+
+
+def _whole_numbers(values: pa.Array) -> tuple[Int64s, int] | None:
+    """Floats as whole numbers of one scale, where no digit is lost by that: what fifteen digits
+    name is told apart from all else, so that these are the fewest. None for other floats."""
+    if values.type != pa.float64() or not len(values):
+        return None
+    floats = values.fill_null(0.0).to_numpy() if values.null_count else values.to_numpy()
+    sizes = np.abs(floats)
+    if not (((sizes >= PLAIN_MIN) | (sizes == 0)) & (sizes < PLAIN_MAX)).all():
+        return None
+    if (np.signbit(floats) & (sizes == 0)).any():  # a zero with a sign
+        return None
+    for scale in SCALES:
+        scaled = np.rint(floats * 10.0**scale)
+        if (scaled / 10.0**scale == floats).all():
+            return scaled.astype(np.int64), scale
+    return None
+
+
+def _is_short(values: pa.Array) -> bool:
+    """Whether every number stands in the lower half of its sixteen bytes."""
+    kind = values.type
+    if not pa.types.is_decimal128(kind) or kind.scale < 0 or not len(values):
+        return False
+    halves = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)
+    lower, upper = halves[values.offset : values.offset + len(values)].T
+    return bool((lower >> 63 == upper).all())
+
+
+def _has_four_digits(values: pa.Array) -> bool:
+    unit = values.type.unit
+    if unit not in ("ms", "us"):
+        return False
+    numbers = pc.min_max(values.view(pa.int64()))
+    least, most = numbers["min"].as_py(), numbers["max"].as_py()
+    if least is None:
+        return True
+    return bool(YEAR_0 * PER_SECOND[unit] <= least and most < YEAR_10000 * PER_SECOND[unit])

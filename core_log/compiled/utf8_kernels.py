@@ -1,0 +1,78 @@
+"""Compiled work on text that lies in one run of bytes: whether it is any, and cutting it out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core_log.compiled.object_cache import Native
+from core_log.records.varint import Bytes, Int64s, Words
+
+Int32s = npt.NDArray[np.int32]
+
+WORD_BYTES = 8
+TOPS = np.uint64(0x8080808080808080)
+
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+
+
+@_compiled
+def are_text(data: Bytes, words: Words, starts: Int64s, stops: Int64s) -> Any:
+    """Whether each of these stretches is UTF-8. `words` are the eight bytes from every byte on."""
+    for row in range(len(starts)):  # noqa: SIM110 - a generator would not be compiled
+        if not _is_text(data, words, starts[row], stops[row]):
+            return False
+    return True
+
+
+@_compiled
+def _is_text(  # noqa: C901 - one table of the standard
+    data: Bytes, words: Words, at: int, stop: int
+) -> Any:
+    """Whether these bytes are UTF-8."""
+    while at < stop:
+        while at + WORD_BYTES <= stop and words[at] & TOPS == 0:
+            at += WORD_BYTES
+        if at >= stop:
+            break
+        lead = np.int64(data[at])
+        if lead < 0x80:
+            at += 1
+            continue
+        low, high = np.int64(0x80), np.int64(0xBF)
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            if lead == 0xE0:
+                low = np.int64(0xA0)
+            elif lead == 0xED:
+                high = np.int64(0x9F)
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            if lead == 0xF0:
+                low = np.int64(0x90)
+            elif lead == 0xF4:
+                high = np.int64(0x8F)
+        else:
+            return False
+        if at + more >= stop or not low <= data[at + 1] <= high:
+            return False
+        for place in range(at + 2, at + more + 1):
+            if data[place] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
+@_compiled
+def gather(words: Words, bounds: Int32s, offsets: Int32s, texts: Words) -> Any:
+    """Puts what lies between the bounds where the offsets say. Each word is stored whole, and the
+    next one overwrites what is too much."""
+    for row in range(len(offsets) - 1):
+        at, place, end = bounds[2 * row], offsets[row], offsets[row + 1]
+        while place < end:
+            texts[place] = words[at]
+            place += WORD_BYTES
+            at += WORD_BYTES

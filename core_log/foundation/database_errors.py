@@ -1,0 +1,121 @@
+"""Why a database of SQLAlchemy lets nobody in, and what to do about it, without any password."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from core_log.foundation.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+
+class Refusal(NamedTuple):
+    """What stands in the way of a connection, and who can cure it."""
+
+    reason: str
+    hint: str
+    passes: bool
+    """Whether time may cure it."""
+
+
+REFUSALS: tuple[tuple[str, Refusal], ...] = (
+    (
+        r"connection refused",
+        Refusal("connection refused", "start it, or correct host and port in {url}", True),
+    ),
+    (
+        r"name or service not known|nodename nor servname|getaddrinfo|no address associated"
+        r"|failed to resolve host|could not translate host name|name resolution",
+        Refusal("unknown host", "correct the host in {url}", True),
+    ),
+    (
+        r"timed? ?out|timeout expired",
+        Refusal("timed out", "correct host and port in {url}, or let the firewall pass it", True),
+    ),
+    (
+        r"no route to host|network is unreachable",
+        Refusal("no route to the host", "correct the host in {url}", True),
+    ),
+    (
+        r"permission denied for database|access denied for user .* to database",
+        Refusal("no right to the database", "GRANT it to the user, or correct {url}", False),
+    ),
+    (
+        r"unknown database|database \S+ does not exist",
+        Refusal("unknown database", "create it, or correct its name in {url}", False),
+    ),
+    (
+        r"authentication failed|no password supplied|access denied for user|role \S+ does not exist"
+        r"|no pg_hba\.conf entry|login failed",
+        Refusal("authentication failed", "correct user or password in {url}", False),
+    ),
+    (
+        r"too many connections|too many clients|remaining connection slots",
+        Refusal("too many connections", "let the database have more of them", True),
+    ),
+    (
+        r"starting up|shutting down|not yet accepting",
+        Refusal("it starts or stops", "wait until it has started", True),
+    ),
+    (
+        r"no such file or directory",
+        Refusal("no server at that socket", "start it, or correct the host in {url}", True),
+    ),
+    (
+        r"file is not a database",
+        Refusal("the file is no SQLite database", "correct the path in {url}", False),
+    ),
+)
+"""What drivers and servers say in lower case, to what it means; the first that is found counts."""
+ELSE = "start it, or correct {url}"
+NOBODY = "the database cannot be reached"
+NOT_US = "the database refuses the connection"
+
+
+def refusal_of(error: BaseException) -> Refusal | None:
+    """None where its words are not known."""
+    said = str(getattr(error, "orig", None) or error).lower()
+    return next((known for words, known in REFUSALS if re.search(words, said)), None)
+
+
+def refused(
+    error: BaseException,
+    engine: "sa.Engine",
+    *,
+    part: str,
+    unavailable: type[HeadwaterError],
+    rejected: type[HeadwaterError],
+) -> HeadwaterError:
+    """What a connection that could not be made is told as. `part`: whose `url` it is."""
+    found = _of_file(engine.url) or refusal_of(error)
+    if found is None:
+        kind = type(getattr(error, "orig", None) or error).__name__
+        found = Refusal(kind, ELSE, passes=True)
+    problem, told = (NOBODY, unavailable) if found.passes else (NOT_US, rejected)
+    hint = found.hint.format(url=f"`url` of the {part}")
+    return told(problem, hint=hint, **place_of(engine.url), reason=found.reason)
+
+
+def place_of(url: "sa.URL") -> dict[str, Any]:
+    """Where it is, as facts of an error."""
+    if url.get_backend_name() == "sqlite":
+        return {"path": url.database}
+    facts = {"host": url.host, "port": url.port or PORTS.get(url.get_backend_name())}
+    return {name: value for name, value in facts.items() if value}
+
+
+PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
+
+
+def _of_file(url: "sa.URL") -> Refusal | None:
+    """SQLite says the same of all that keeps it from opening a file."""
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return None
+    file = Path(url.database)
+    if file.is_dir():
+        return Refusal("the path is a directory", "name a file in {url}", passes=False)
+    if not file.parent.is_dir():
+        hint = f"mkdir -p {file.parent}, or correct the path in {{url}}"
+        return Refusal("the directory is missing", hint, passes=True)
+    return None

@@ -1,0 +1,103 @@
+"""From the address of a database, as a pipeline file has it, to an engine of SQLAlchemy."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from core_log.foundation.addresses import NOT_SET
+from core_log.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+DRIVERS = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+}
+"""Which driver is meant where an address names none."""
+TIMEOUTS = {"psycopg": "connect_timeout", "pymysql": "connect_timeout", "pysqlite": "timeout"}
+"""How the drivers call, in seconds, the time they wait for a connection or a lock."""
+DIALECT = re.compile(r"[A-Za-z][\w.]*(\+\w+)?:/")
+CONNINFO = re.compile(r"\s*\w+\s*=")
+"""How a connection string of libpq begins that is no address."""
+POSTGRES = ("postgres://", "postgresql://")
+
+
+class Secret(Protocol):
+    def get_secret_value(self) -> str: ...
+
+
+S = TypeVar("S", bound=Secret)
+
+
+def check_address(url: S) -> S:
+    """Refuses what no dialect of SQLAlchemy can be meant by. It is not loaded for that."""
+    address = url.get_secret_value()
+    if NOT_SET in address:
+        return url
+    if address.startswith("jdbc:"):
+        raise ValueError("this is an address for Java: take `jdbc:` off, name user and password")
+    if not DIALECT.match(address):
+        raise ValueError("this is no address of a database: dialect://user:password@host/name")
+    return url
+
+
+def check_postgres_address(url: S) -> S:
+    """Refuses what libpq would take for something else, such as the name of a database."""
+    address = url.get_secret_value()
+    if NOT_SET in address:
+        return url
+    if not address.startswith(POSTGRES) and ("://" in address or not CONNINFO.match(address)):
+        raise ValueError(
+            "this is no address of a PostgreSQL: postgresql://user:password@host:port/name"
+        )
+    return url
+
+
+def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
+    """Touches nothing yet, and pools nothing. SQLite's relative files are meant from `directory`.
+    No error of this engine shows values of a row."""
+    import sqlalchemy as sa
+
+    url = url_of(address, directory=directory)
+    arguments: dict[str, Any] = {}
+    try:
+        if url.get_driver_name() in TIMEOUTS:
+            arguments[TIMEOUTS[url.get_driver_name()]] = max(1, timeout_ms // 1_000)
+        return sa.create_engine(
+            url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
+        )
+    except sa.exc.NoSuchModuleError:
+        # Never the name of a package: `postgre://` would have anybody's package installed.
+        raise ConfigError(
+            "SQLAlchemy knows no such database",
+            dialect=url.drivername,
+            hint="correct what stands before ://, such as sqlite, postgresql or mysql; other"
+            " databases want their SQLAlchemy dialect installed",
+        ) from None
+    except ImportError as error:
+        raise ConfigError(
+            "there is no driver for this database",
+            dialect=url.drivername,
+            hint=f"install it: pip install {error.name}",
+        ) from None
+
+
+def url_of(address: str, *, directory: Path) -> "sa.URL":
+    """With the driver that we use; an error never shows the address, as it holds a password."""
+    import sqlalchemy as sa
+
+    try:
+        url = sa.make_url(address)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigError(
+            "this is no address of a database",
+            hint="write it as dialect://user:password@host:port/database; in user and password "
+            "`@ : / %` are written %40 %3A %2F %25",
+        ) from None
+    url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return url.set(database=str(directory / str(url.database))) if is_file else url

@@ -1,0 +1,44 @@
+"""`endpoint.json`: how everyone else finds the one process that owns a data directory."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from core_log.foundation.errors import DecodeError
+
+FILE_NAME = "endpoint.json"
+MODE = 0o600  # the token in it is a secret of the user who runs the broker
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the owner listens. It may be gone all the same: then its pid is, or its port."""
+
+    pid: int
+    kafka: str
+    """HOST:PORT of the Kafka listener."""
+    http: str | None = None
+    """HOST:PORT of the console, where there is one; empty while it is still coming."""
+    token: str | None = None
+    """What the console wants to see from whoever asks it something."""
+    command: str | None = None
+    """The command that has the log only until it ends; None where somebody is there to stay."""
+
+
+def encode_endpoint(endpoint: Endpoint) -> bytes:
+    return json.dumps(asdict(endpoint), indent=2).encode() + b"\n"
+
+
+def decode_endpoint(content: bytes) -> Endpoint:
+    """Fields of a newer version are left out; one that is missing is an error."""
+    try:
+        found = json.loads(content)
+        return Endpoint(
+            pid=int(found["pid"]),
+            kafka=str(found["kafka"]),
+            http=found.get("http"),
+            token=found.get("token"),
+            command=found.get("command"),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        problem = f"{FILE_NAME} is not what a broker writes"
+        raise DecodeError(problem, found=type(error).__name__) from None

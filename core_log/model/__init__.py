@@ -1,0 +1,1 @@
+"""The contracts: tables, changes of rows, and the log."""

@@ -1,0 +1,82 @@
+"""What JSON escapes in strings, as Jackson writes it, and with it Debezium."""
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.records.varint import Int64s
+from core_log.rows.arrow_buffers import Bytes, column_of, stretches
+
+BACKSLASH, QUOTE, FIRST_PRINTABLE = ord("\\"), ord('"'), 0x20
+SHORT_ESCAPES = {QUOTE: '"', BACKSLASH: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}
+LONG_WIDTH = 6  # \u001F
+ESCAPES = {code: rf"\u{code:04X}" for code in range(FIRST_PRINTABLE)} | {
+    code: f"\\{letter}" for code, letter in SHORT_ESCAPES.items()
+}
+"""With hexadecimal digits in upper case."""
+
+
+def quote(text: str) -> str:
+    return f'"{text.translate(ESCAPES)}"'
+
+
+def escape(column: pa.Array) -> pa.Array:
+    """The column itself when it holds nothing that JSON escapes, which is found by one scan."""
+    if not len(column):
+        return column
+    data, offsets = stretches(column)
+    places = _escaped_places(data)
+    if not len(places):
+        return column
+    codes = data[places]
+    widths = WIDTHS[codes].astype(np.int64)
+    grown = np.concatenate(([0], np.cumsum(widths - 1)))
+    text = _spread(data, places, widths, codes, grown)
+    ends = offsets + grown[np.searchsorted(places, offsets)]
+    return column_of(pa.string(), text, ends, like=column)
+
+
+def _escaped_places(data: Bytes) -> Int64s:
+    is_escaped = data == QUOTE
+    is_escaped |= data == BACKSLASH
+    is_escaped |= data < FIRST_PRINTABLE
+    return np.flatnonzero(is_escaped)
+
+
+def _spread(data: Bytes, places: Int64s, widths: Int64s, codes: Bytes, grown: Int64s) -> Bytes:
+    """Makes room for every escape, and writes it there."""
+    text: Bytes = np.empty(len(data) + int(grown[-1]), np.uint8)
+    is_copied, starts = np.ones(len(text), np.bool_), places + grown[:-1]
+    for step in range(1, int(widths.max())):
+        longer = starts if step == 1 else starts[widths > step]
+        is_copied[longer + step] = False
+    text[is_copied] = data
+    text[starts] = BACKSLASH
+    is_short = widths == 2
+    if is_short.all():
+        text[starts + 1] = LETTERS[codes]
+        return text
+    text[starts[is_short] + 1] = LETTERS[codes[is_short]]
+    long_starts, long_codes = starts[~is_short], codes[~is_short]
+    for offset in range(1, LONG_WIDTH):
+        text[long_starts + offset] = LONG[long_codes, offset]
+    return text
+
+
+def _widths() -> Bytes:
+    widths = np.ones(256, np.uint8)
+    widths[:FIRST_PRINTABLE] = LONG_WIDTH
+    widths[list(SHORT_ESCAPES)] = 2
+    return widths
+
+
+def _letters() -> Bytes:
+    letters = np.zeros(256, np.uint8)
+    letters[list(SHORT_ESCAPES)] = [ord(letter) for letter in SHORT_ESCAPES.values()]
+    return letters
+
+
+WIDTHS, LETTERS = _widths(), _letters()
+LONG = np.array(
+    [list(rf"\u{code:04X}".encode()) for code in range(FIRST_PRINTABLE)], dtype=np.uint8
+)
+"""Per byte how many bytes JSON makes of it, the letter of a short escape, and the long ones."""

@@ -1,0 +1,186 @@
+"""Where every record and its fields lie within the record sections of many batches."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from core_log.foundation.errors import DecodeError
+from core_log.foundation.speed import chosen_speed
+from core_log.records.varint import Bytes, Int64s, read_pairs, read_varints
+
+RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
+_COMPILED_RECORDS_MIN = 2_000
+_LOCKSTEP_BATCHES_MIN = 48  # fewer than these are walked faster one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The records sections of batches, all within one buffer; one row per batch."""
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+    counts: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One row per record: its numbers, and the positions of its parts; length -1 is null."""
+
+    section: Int64s  # which batch the record belongs to
+    starts: Int64s  # of the record's own length
+    ends: Int64s
+    timestamp_deltas: Int64s
+    timestamp_ends: Int64s
+    offset_deltas: Int64s
+    key_starts: Int64s
+    key_lengths: Int64s
+    value_starts: Int64s
+    value_lengths: Int64s
+    header_starts: Int64s
+
+
+def read_fields(sections: Sections) -> Fields:
+    """Only the walk from length to length is serial; every field is read for all at once."""
+    starts, ends = record_bounds(sections)
+    section = np.repeat(np.arange(len(sections.counts)), sections.counts)
+    return read_fields_at(sections.data, section, starts, ends)
+
+
+def read_fields_at(data: Bytes, section: Int64s, starts: Int64s, ends: Int64s) -> Fields:
+    """The same where it is known already at which positions records begin and end."""
+    _, bodies = read_varints(data, starts)
+    timestamp_deltas, timestamp_ends = read_varints(data, bodies + 1)
+    offset_deltas, position = read_varints(data, timestamp_ends)
+    key_lengths, key_starts = read_varints(data, position)
+    check_lengths(key_lengths, key_starts, ends)
+    value_lengths, value_starts = read_varints(data, key_starts + key_lengths.clip(0))
+    check_lengths(value_lengths, value_starts, ends)
+    header_starts = value_starts + value_lengths.clip(0)
+    if (header_starts >= ends).any():
+        raise DecodeError("record ends before its headers")
+    return Fields(
+        section=section,
+        starts=starts,
+        ends=ends,
+        timestamp_deltas=timestamp_deltas,
+        timestamp_ends=timestamp_ends,
+        offset_deltas=offset_deltas,
+        key_starts=key_starts,
+        key_lengths=key_lengths,
+        value_starts=value_starts,
+        value_lengths=value_lengths,
+        header_starts=header_starts,
+    )
+
+
+def check_lengths(lengths: Int64s, starts: Int64s, ends: Int64s) -> None:
+    """What begins at `starts` must fit before `ends`; -1 stands for null."""
+    if ((lengths < -1) | (lengths > ends - starts)).any():
+        raise DecodeError("field is longer than its record")
+
+
+def record_bounds(sections: Sections) -> tuple[Int64s, Int64s]:
+    """Where each record begins and ends; batches must be exactly full."""
+    counts = sections.counts
+    if ((counts < 0) | (counts > (sections.ends - sections.starts) // RECORD_BYTES_MIN)).any():
+        raise DecodeError("batch cannot hold its records")
+    firsts = np.cumsum(counts) - counts
+    starts = np.empty(int(counts.sum()), dtype=np.int64)
+    walked, heads = _walk_in_lockstep(sections, firsts, starts)
+    walk_fast = _compiled_walk() if counts.sum() - walked.sum() >= _COMPILED_RECORDS_MIN else None
+    for row in np.flatnonzero(counts > walked).tolist():
+        begin, end = int(firsts[row] + walked[row]), int(firsts[row] + counts[row])
+        position, limit = int(heads[row]), int(sections.ends[row])
+        if walk_fast is not None and walk_fast(sections.data, position, limit, starts[begin:end]):
+            continue
+        walk = _walk(sections.data[position:limit].tobytes(), position)
+        try:
+            starts[begin:end] = np.fromiter(walk, np.int64, end - begin)
+        except ValueError as error:
+            raise DecodeError("batch ends before its last record") from error
+    return starts, _check_bounds(sections, firsts, starts)
+
+
+def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> Int64s:
+    """Ends, each of which must be the start of the next record or the end of the batch."""
+    lengths, bodies = read_varints(sections.data, starts)
+    if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(sections.data))).any():
+        raise DecodeError("record has an impossible length")
+    ends = bodies + lengths
+    filled = sections.counts > 0
+    expected = np.append(starts[1:], 0)
+    expected[(firsts + sections.counts - 1)[filled]] = sections.ends[filled]
+    if (ends != expected).any() or (sections.ends != sections.starts)[~filled].any():
+        raise DecodeError("records do not fill their batch exactly")
+    return ends
+
+
+def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
+    """Takes one step in every batch at a time, for as long as enough batches have one left.
+
+    Returns how many records of each batch are found, and where its next one begins.
+    """
+    order = np.argsort(-sections.counts, kind="stable")
+    remaining, places = sections.counts[order], firsts[order]
+    heads, last = sections.starts[order], len(sections.data) - 2
+    steps = int(remaining[_LOCKSTEP_BATCHES_MIN - 1]) if len(order) >= _LOCKSTEP_BATCHES_MIN else 0
+    active, position = len(order), np.minimum(heads, last)
+    for step in range(steps):
+        if remaining[active - 1] <= step:
+            still = int(np.searchsorted(-remaining, -step))
+            heads[:active], active = position, still
+            position = position[:active]
+        starts[places[:active]] = position
+        places += 1
+        stride = _STRIDES.take(read_pairs(sections.data, position))
+        if not stride.all():
+            length, body = read_varints(sections.data, position)
+            stride = body + length.clip(0, last) - position
+        position = np.minimum(position + stride, last)
+    heads[:active] = position
+    walked, positions = np.empty_like(order), np.empty_like(order)
+    walked[order], positions[order] = np.minimum(remaining, steps), heads
+    return walked, positions
+
+
+@cache
+def _compiled_walk() -> Callable[[Bytes, int, int, Int64s], bool] | None:
+    if chosen_speed() != "fast":
+        return None
+    from core_log.compiled.record_kernels import (
+        walk,  # late: loading it is worth it for many records only
+    )
+
+    return walk
+
+
+def _walk(section: bytes, position: int) -> Iterator[int]:
+    """Yields where each record begins. Lengths chain, so this walk cannot be a column."""
+    base, place, size, steps = position, 0, len(section) - 1, _STEPS
+    while place < size:
+        yield base + place
+        step = steps[section[place]][section[place + 1]]
+        place += step or _long_step(section, place)
+
+
+def _long_step(section: bytes, place: int) -> int:
+    data = np.frombuffer(section, np.uint8)
+    lengths, bodies = read_varints(data, np.array([place]))
+    if lengths[0] < 0:
+        raise DecodeError("record has an impossible length")
+    return int(bodies[0]) - place + int(lengths[0])  # which a column of numbers could not hold
+
+
+def _strides() -> Int64s:
+    """How far the next record is, by the first two bytes; 0 where its length takes more."""
+    pairs = np.arange(1 << 16, dtype=np.int64)
+    low, high = pairs & 0xFF, pairs >> 8
+    two = np.where(high < 0x80, ((low & 0x7F | high << 7) >> 1) + 2, 0)
+    return np.where(low < 0x80, (low >> 1) + 1, two)
+
+
+_STRIDES = _strides()
+_STEPS: list[list[int]] = _STRIDES.reshape(256, 256).T.tolist()

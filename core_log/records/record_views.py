@@ -1,0 +1,333 @@
+"""Records of fetched batches whose keys and values stay where they were decompressed."""
+
+# Cutting every cell out into a column of its own costs more than all the reading that follows.
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core_log.foundation.errors import DecodeError
+from core_log.foundation.speed import Warming, chosen_speed
+from core_log.model.log import TopicPartition
+from core_log.records.arrow_codec import COLUMN_BYTES_MAX, Columns
+from core_log.records.batch_header import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, check_batch
+from core_log.records.compression import Buffer, declared_bytes, decompress, decompress_into
+from core_log.records.record_codec import iterate_batches
+from core_log.records.record_fields import Sections, read_fields
+from core_log.records.record_headers import header_column
+from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
+from core_log.records.varint import Bytes, Int64s
+
+Mask = npt.NDArray[np.bool_]
+COMPILED_RECORDS_MIN = 500
+"""Fewer at a time are as well read the plain way."""
+WORTH_RECORDS = 20_000
+SLACK_BYTES = 512
+"""Zeros that stand behind everything, so that readers may look a little beyond a cell."""
+KEPT_BYTES_MAX = 32 << 20
+STEP_BYTES = 1 << 20
+TOO_MUCH = "fetched records expand beyond one column"
+OFFSET, TIME, KEY, KEY_BYTES, VALUE, VALUE_BYTES, HEADERS, END = range(8)
+"""Rows of what is found of records: two deltas, then where fields begin and how long they are."""
+NO_NUMBER = -1
+
+
+class Scratch:
+    """Memory for decompressed records, used again by whoever reads the next ones: fresh memory
+    of that size would come page by page from the kernel each time."""
+
+    def __init__(self) -> None:
+        self._memory: Bytes = np.zeros(0, np.uint8)
+
+    def room(self, size: int) -> Bytes:
+        """At least so many bytes, and zeros behind what can be used."""
+        wanted = size + SLACK_BYTES
+        if len(self._memory) >= wanted:
+            return self._memory
+        memory: Bytes = np.zeros(-(-wanted // STEP_BYTES) * STEP_BYTES, np.uint8)
+        if len(memory) <= KEPT_BYTES_MAX:
+            self._memory = memory
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One field of many records, each in its place within `data`; a length of -1 is null."""
+
+    data: Bytes
+    starts: Int64s
+    lengths: Int64s
+
+    @classmethod
+    def of(cls, column: pa.Array) -> "Cells":
+        """Of a column of bytes or text."""
+        bounds = np.zeros(1, np.int64)
+        data: Bytes = np.zeros(0, np.uint8)
+        if len(column):
+            _, offsets, buffer = column.buffers()
+            found = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1]
+            bounds = found.astype(np.int64)
+            data = data if buffer is None else np.frombuffer(buffer, np.uint8)
+        lengths = np.diff(bounds)
+        if column.null_count:
+            lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        return cls(data, bounds[:-1], lengths)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def ends(self) -> Int64s:
+        ends: Int64s = self.starts + self.lengths.clip(0)
+        return ends
+
+    @property
+    def size(self) -> int:
+        return int(self.lengths.clip(0).sum())
+
+    def pick(self, rows: slice | Mask | Int64s) -> "Cells":
+        return Cells(self.data, self.starts[rows], self.lengths[rows])
+
+    def column(self) -> pa.BinaryArray:
+        """A copy of its own."""
+        if not len(self):
+            return pa.array([], pa.binary())
+        marks = np.stack((self.starts, self.ends), axis=1).ravel()
+        bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
+        buffers = [None, bounds, pa.py_buffer(self.data)]
+        pieces = pa.Array.from_buffers(pa.binary(), len(marks), buffers)
+        is_null = self.lengths < 0
+        rows = np.arange(0, len(marks), 2)
+        found: pa.BinaryArray = pieces.take(
+            pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
+        )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Records of one partition in the order of their offsets, for as long as their `Scratch` is
+    not used again."""
+
+    offsets: Int64s
+    timestamps_ms: Int64s
+    keys: Cells
+    values: Cells
+    headers: Cells
+
+    @classmethod
+    def of(cls, columns: Columns) -> "Located":
+        cells = (columns.keys, columns.values, columns.headers)
+        return cls(columns.offsets, columns.timestamps_ms, *map(Cells.of, cells))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def columns(self) -> Columns:
+        """A copy of its own."""
+        cells = (each.column() for each in (self.keys, self.values, self.headers))
+        return Columns(self.offsets, self.timestamps_ms, *cells)
+
+    def pick(self, rows: slice | Mask | Int64s) -> "Located":
+        return Located(
+            self.offsets[rows],
+            self.timestamps_ms[rows],
+            self.keys.pick(rows),
+            self.values.pick(rows),
+            self.headers.pick(rows),
+        )
+
+    def header_numbers(self, name: str) -> Int64s:
+        """The numbers that this header has as text; `NO_NUMBER` where there is no such header."""
+        cells, encoded = self.headers, name.encode()
+        found = np.full(len(cells), NO_NUMBER, np.int64)
+        walk = _compiled(len(cells))
+        if walk is not None:
+            wanted = np.frombuffer(encoded, np.uint8)
+            if walk.header_numbers(cells.data, cells.starts, cells.ends, wanted, found):
+                return found
+        for text in (texts := header_column(cells.column(), name)).unique().to_pylist():
+            if text is not None:
+                is_it = pa.compute.equal(texts, pa.scalar(text, pa.binary())).fill_null(False)
+                found[is_it.to_numpy(zero_copy_only=False)] = int(text)
+        return found
+
+
+def locate(
+    data: Buffer,
+    scratch: Scratch,
+    *,
+    from_offset: int = 0,
+    partition: TopicPartition | None = None,
+) -> Located:
+    """All records at or above an offset; checksums are checked, control batches left out."""
+    [found] = locate_parts(
+        data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
+    )
+    return found
+
+
+def locate_parts(
+    data: Buffer,
+    scratch: Scratch,
+    *,
+    from_offset: int = 0,
+    bytes_max: int,
+    partition: TopicPartition | None = None,
+) -> Iterator[Located]:
+    """The same in parts that each hold at most `bytes_max`, or one batch; there is always one.
+    The next part takes the memory of the one before it."""
+    try:
+        yield from _parts(data, scratch, from_offset, bytes_max)
+    except UNREADABLE as error:
+        raise found_unreadable(
+            error, data, lambda batch: [*_parts(batch, scratch, from_offset, bytes_max)], partition
+        ) from error
+
+
+def _parts(data: Buffer, scratch: Scratch, from_offset: int, bytes_max: int) -> Iterator[Located]:
+    packed: list[_Packed] = []
+    size = 0
+    for batch in iterate_batches(data):
+        header = check_batch(batch)
+        if header.is_control or header.last_offset < from_offset:
+            continue
+        section = memoryview(batch)[HEADER_BYTES:]
+        declared = declared_bytes(header.compression, section)
+        whole = decompress(header.compression, section) if declared is None else None
+        each = _Packed(header, section, whole, declared or len(whole or b""))
+        if packed and size + each.size > bytes_max:
+            yield _located(packed, scratch, from_offset=from_offset)
+            packed, size = [], 0
+        packed.append(each)
+        size += each.size
+    yield _located(packed, scratch, from_offset=from_offset)
+
+
+class _Packed(NamedTuple):
+    """A batch, and its records where they had to be decompressed to know how large they are."""
+
+    header: BatchHeader
+    section: memoryview
+    whole: Buffer | None
+    size: int
+
+
+def _located(packed: Sequence[_Packed], scratch: Scratch, *, from_offset: int) -> Located:
+    memory, ends = _decompressed(packed, scratch)
+    starts = np.append(0, ends[:-1]) if len(ends) else ends
+    counts = np.array([each.header.record_count for each in packed], dtype=np.int64)
+    found, section = _found(memory, Sections(memory, starts, ends, counts))
+    heads = [_numbers_of(each.header) for each in packed]
+    numbers = np.array(heads, dtype=np.int64).reshape(-1, 4).T
+    base_offsets, last_deltas, base_times, append_times = numbers
+    offsets = base_offsets[section] + found[OFFSET]
+    beyond = (found[OFFSET] > last_deltas[section]) | (found[OFFSET] < 0)
+    if beyond.any() or (np.diff(offsets) <= 0).any():
+        raise DecodeError("records are not in the order of their offsets")
+    times = base_times[section] + found[TIME]
+    given = append_times[section]
+    located = Located(
+        offsets,
+        np.where(given >= 0, given, times),
+        Cells(memory, found[KEY], found[KEY_BYTES]),
+        Cells(memory, found[VALUE], found[VALUE_BYTES]),
+        Cells(memory, found[HEADERS], found[END] - found[HEADERS]),
+    )
+    first = int(np.searchsorted(offsets, from_offset))
+    return located.pick(slice(first, None)) if first else located
+
+
+def _decompressed(packed: Sequence[_Packed], scratch: Scratch) -> tuple[Bytes, Int64s]:
+    """All records sections behind each other, and where each ends."""
+    while True:
+        sizes = np.array([each.size for each in packed], dtype=np.int64)
+        ends: Int64s = np.cumsum(sizes)
+        if len(ends) and ends[-1] > COLUMN_BYTES_MAX:
+            raise DecodeError(TOO_MUCH, hint="fetch fewer bytes")
+        memory = scratch.room(int(ends[-1]) if len(ends) else 0)
+        bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+        rooms = [memory.data[start:end] for start, end in bounds]
+        if all(_put(each, room) for each, room in zip(packed, rooms, strict=True)):
+            return memory, ends
+        packed = [_unpacked(each) for each in packed]
+
+
+def _put(packed: _Packed, room: memoryview) -> bool:
+    if packed.whole is None:
+        return decompress_into(packed.header.compression, packed.section, room)
+    room[:] = packed.whole
+    return True
+
+
+def _unpacked(packed: _Packed) -> _Packed:
+    whole = decompress(packed.header.compression, packed.section)
+    return packed._replace(whole=whole, size=len(whole))
+
+
+def _found(data: Bytes, sections: Sections) -> tuple[Int64s, Int64s]:
+    """The numbers of all records, and which section each belongs to."""
+    room = (sections.ends - sections.starts) // 7
+    if ((sections.counts < 0) | (sections.counts > room)).any():
+        raise DecodeError("batch cannot hold its records")
+    total = int(sections.counts.sum())
+    section = np.repeat(np.arange(len(sections.counts)), sections.counts)
+    walk = _compiled(total)
+    if walk is not None:
+        found: Int64s = np.empty((8, total), np.int64)
+        if walk.locate(data, sections.starts, sections.ends, sections.counts, found):
+            return found, section
+    fields = read_fields(sections)
+    found = np.stack(
+        (
+            fields.offset_deltas,
+            fields.timestamp_deltas,
+            fields.key_starts,
+            fields.key_lengths,
+            fields.value_starts,
+            fields.value_lengths,
+            fields.header_starts,
+            fields.ends,
+        )
+    )
+    return found, fields.section
+
+
+def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int]:
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+    return header.base_offset, header.last_offset_delta, header.base_timestamp, append_time
+
+
+def hurry() -> None:
+    """Waits for the compiled walk, where there is one."""
+    _walk().hurry()
+
+
+def _compiled(records: int) -> ModuleType | None:
+    if records < COMPILED_RECORDS_MIN:
+        return None
+    _walk().count(records)
+    walk: ModuleType | None = _walk().now
+    return walk
+
+
+@cache
+def _walk() -> Warming[Any]:
+    return Warming(None, _loaded if chosen_speed() == "fast" else None, WORTH_RECORDS)
+
+
+def _loaded() -> Any:
+    from core_log.compiled import record_kernels
+
+    # Compiled when first called, for arrays of the kind that comes.
+    memory, nowhere = Scratch().room(0), np.zeros(0, np.int64)
+    record_kernels.locate(memory, nowhere, nowhere, nowhere, np.empty((8, 0), np.int64))
+    name = np.frombuffer(b"name", np.uint8)
+    record_kernels.header_numbers(memory, nowhere, nowhere, name, nowhere.copy())
+    return record_kernels

@@ -1,0 +1,81 @@
+"""Columns of bytes as numpy sees them: one run of bytes, and where each value begins."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core_log.records.varint import Int64s
+
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+COLUMN_BYTES_MAX = 2**31 - 1
+"""Offsets of such columns count in 31 bits."""
+
+
+def stretches(column: pa.Array) -> tuple[Bytes, Int64s]:
+    """All bytes in a row, and n + 1 offsets into them from 0 on; a null is empty."""
+    if not len(column):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    if column.null_count:
+        column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
+    _, offset_buffer, data = column.buffers()
+    first = column.offset
+    offsets = np.frombuffer(offset_buffer, np.int32)[first : first + len(column) + 1]
+    found = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return found[offsets[0] : offsets[-1]], offsets.astype(np.int64) - offsets[0]
+
+
+def column_of(kind: pa.DataType, data: Bytes, offsets: Int64s, *, like: pa.Array) -> pa.Array:
+    """A column of these bytes that is null where `like` is."""
+    assert offsets[-1] <= COLUMN_BYTES_MAX, "a batch of rows stays below 2 GiB a column"
+    buffers = [
+        validity(like),
+        pa.py_buffer(offsets.astype(np.int32)),
+        pa.py_buffer(np.ascontiguousarray(data)),
+    ]
+    return pa.Array.from_buffers(kind, len(like), buffers)
+
+
+def fixed_width_column(kind: pa.DataType, data: Bytes, *, like: pa.Array) -> pa.Array:
+    """The same for text of which every value has the width of `data`'s rows."""
+    offsets = np.arange(len(like) + 1, dtype=np.int64) * data.shape[1]
+    return column_of(kind, data.reshape(-1), offsets, like=like)
+
+
+def pieces_of(data: Bytes, starts: Int64s, ends: Int64s) -> pa.StringArray:
+    """Stretches of one run of text, in order and apart from each other."""
+    if not len(starts):
+        return pa.array([], pa.string())
+    marks = np.stack((starts, ends), axis=1).reshape(-1)
+    bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
+    buffers = [None, bounds, pa.py_buffer(np.ascontiguousarray(data))]
+    pieces = pa.Array.from_buffers(pa.string(), len(marks), buffers)
+    return pieces.take(pa.array(np.arange(0, len(marks), 2)))
+
+
+def numbers_column(kind: pa.DataType, data: npt.NDArray[np.generic], *, like: pa.Array) -> pa.Array:
+    """Numbers, or what is stored as such, that are null where `like` is."""
+    buffer = pa.py_buffer(np.ascontiguousarray(data))
+    return pa.Array.from_buffers(kind, len(like), [validity(like), buffer])
+
+
+def validity(column: pa.Array) -> pa.Buffer | None:
+    """The bitmap of what is not null, beginning at its first bit."""
+    if not column.null_count:
+        return None
+    return pa.py_buffer(np.packbits(is_valid(column), bitorder="little"))
+
+
+def is_valid(column: pa.Array) -> Mask:
+    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def integers(column: pa.Array) -> Int64s:
+    """The stored 64-bit numbers of a column; 0 where it is null."""
+    numbers = column.view(pa.int64())
+    if numbers.null_count:
+        numbers = numbers.fill_null(0)
+    found: Int64s = numbers.to_numpy()
+    return found

@@ -1,0 +1,1 @@
+"""Rows and events in Avro, against a schema registry."""

@@ -1,0 +1,85 @@
+"""Debezium's envelope as an Avro record."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.changes import Cell, Operation, TableChanges
+from core_log.rows.avro.writer import (
+    FIRST_BRANCH,
+    NOTHING,
+    SECOND_BRANCH,
+    Piece,
+    constant,
+    value_pieces,
+)
+from core_log.rows.connect_schema import FLAG, NUMBER, source_schema, transaction_schema
+from core_log.rows.json.debezium_writer import LETTERS
+
+KINDS = {NUMBER: pa.int64(), FLAG: pa.bool_()}
+ONE_LETTER = b"\x02"
+
+
+def envelope_pieces(
+    changes: TableChanges, row: Sequence[Piece], before: pa.Array | None, *, now_us: int
+) -> list[Piece]:
+    """`before` holds encoded rows before updates, null where there is none."""
+    return [
+        *_images(changes, row, before),
+        *_cells(changes.source, source_schema(changes.source)),
+        *_transaction(changes.transaction),
+        ONE_LETTER,
+        pa.array(LETTERS, pa.string()).cast(pa.binary()).take(changes.operations),
+        *(constant(pa.int64(), time, is_optional=True)
+          for time in (now_us // 1_000, now_us, now_us * 1_000)),
+    ]  # fmt: skip
+
+
+def _images(changes: TableChanges, row: Sequence[Piece], before: pa.Array | None) -> list[Piece]:
+    if changes.is_truncate:
+        return [FIRST_BRANCH * 2]
+    operations = changes.operations
+    if before is None and len(pc.unique(operations)) == 1:
+        if operations[0].as_py() == Operation.DELETE:
+            return [SECOND_BRANCH, *row, FIRST_BRANCH]
+        return [FIRST_BRANCH + SECOND_BRANCH, *row]
+    none, some = (pa.scalar(each, pa.binary()) for each in (FIRST_BRANCH, SECOND_BRANCH))
+    nothing = pa.scalar(b"", pa.binary())
+    is_deleted = pc.equal(operations, int(Operation.DELETE))
+    opening: Any = none
+    if before is not None:
+        known = pc.binary_join_element_wise(some, before.fill_null(b""), NOTHING)
+        opening = pc.if_else(before.is_valid(), known, none)
+    opening = pc.if_else(is_deleted, nothing, opening)
+    return [opening, SECOND_BRANCH, *row, pc.if_else(is_deleted, none, nothing)]
+
+
+def _cells(block: Mapping[str, Cell], schema: Mapping[str, Any]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for (_, cell), field in zip(block.items(), schema["fields"], strict=True):
+        kind = KINDS.get(field["type"], pa.string())
+        if "default" in field:  # its own type is the union's first branch then
+            pieces += _defaulted(cell, kind)
+        elif isinstance(cell, pa.Array):
+            pieces += value_pieces(cell.cast(kind), is_optional=field["optional"])
+        else:
+            pieces.append(constant(kind, cell, is_optional=field["optional"]))
+    return pieces
+
+
+def _defaulted(cell: Cell, kind: pa.DataType) -> list[Piece]:
+    if cell is None:
+        return [SECOND_BRANCH]
+    if not isinstance(cell, pa.Array):
+        return [FIRST_BRANCH, constant(kind, cell, is_optional=False)]
+    return [FIRST_BRANCH, *value_pieces(cell.cast(kind).fill_null("false"), is_optional=False)]
+
+
+def _transaction(block: Mapping[str, Cell] | None) -> list[Piece]:
+    if block is None:
+        return [FIRST_BRANCH]
+    schema = transaction_schema()
+    ordered = {field["field"]: block[field["field"]] for field in schema["fields"]}
+    return [SECOND_BRANCH, *_cells(ordered, schema)]

@@ -1,0 +1,99 @@
+"""A schema registry, as Confluent's is asked over HTTP: schemas by number, numbers by schema."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from core_log.foundation.errors import RegistryRejected, RegistryUnavailable
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 16 << 20
+SERVER_ERROR, TOO_MANY_REQUESTS, REQUEST_TIMEOUT = 500, 429, 408
+
+
+@dataclass(slots=True)
+class Registry:
+    """Asks once for each schema and each number: neither ever changes its meaning."""
+
+    address: str
+    """URL; a user and a password in it are sent as basic authentication, and never shown."""
+    _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    _schemas: dict[int, Any] = field(default_factory=dict)
+
+    def number_of(self, subject: str, schema: Any) -> int:
+        """Registers the schema unless it is; raises `RegistryRejected` if it is not compatible."""
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        if (subject, text) not in self._numbers:
+            path = f"/subjects/{quote(subject, safe='')}/versions"
+            answer = self._ask(path, {"schema": text}, subject=subject)
+            self._numbers[subject, text] = int(answer["id"])
+        return self._numbers[subject, text]
+
+    def schema_of(self, number: int) -> Any:
+        if number not in self._schemas:
+            answer = self._ask(f"/schemas/ids/{number}", None, schema=number)
+            if answer.get("schemaType", "AVRO") != "AVRO":
+                raise RegistryRejected("this schema is none of Avro", schema=number)
+            self._schemas[number] = json.loads(answer["schema"])
+        return self._schemas[number]
+
+    def _ask(self, path: str, body: dict[str, Any] | None, **facts: str | int) -> dict[str, Any]:
+        request = self._request(path, body)
+        try:
+            with urlopen(request, timeout=TIMEOUT_S) as response:
+                answer = json.loads(response.read(ANSWER_BYTES_MAX))
+        except HTTPError as error:
+            error.close()
+            raise self._refusal(error.code, facts) from None
+        except (OSError, HTTPException, ValueError) as error:
+            cause = getattr(error, "reason", error)
+            raise RegistryUnavailable(
+                "the schema registry does not answer",
+                registry=self.host,
+                reason=(getattr(cause, "strerror", None) or type(cause).__name__).lower(),
+                hint="start it, or correct `log.registry`",
+            ) from error
+        if not isinstance(answer, dict) or not {"id", "schema"} & answer.keys():
+            raise RegistryUnavailable("this is no schema registry", registry=self.host)
+        return answer
+
+    def _refusal(
+        self, status: int, facts: Mapping[str, str | int]
+    ) -> RegistryRejected | RegistryUnavailable:
+        if status >= SERVER_ERROR or status in (TOO_MANY_REQUESTS, REQUEST_TIMEOUT):
+            problem = "the schema registry cannot answer now"
+            return RegistryUnavailable(problem, registry=self.host, status=status)
+        hints = {
+            401: "check the user and the password in `log.registry`",
+            404: "check `log.registry`; the registry may have lost its schemas",
+            409: "set the subject's compatibility to NONE, or route the table to a new topic",
+        }
+        return RegistryRejected(
+            "the schema registry refuses the request",
+            registry=self.host,
+            status=status,
+            hint=hints.get(status, ""),
+            **dict[str, Any](facts),
+        )
+
+    def _request(self, path: str, body: dict[str, Any] | None) -> Request:
+        parts = urlsplit(self.address)
+        port = f":{parts.port}" if parts.port else ""
+        url = f"{parts.scheme}://{parts.hostname}{port}{parts.path.rstrip('/')}{path}"
+        headers = {"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE}
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return Request(url, None if body is None else json.dumps(body).encode(), headers)
+
+    @property
+    def host(self) -> str:
+        """With its port, and without a user."""
+        return urlsplit(self.address).netloc.rpartition("@")[2]

@@ -1,0 +1,112 @@
+"""Columns as Avro's binary encoding, put together in C++ like the JSON text."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.records.varint import write_varints
+from core_log.rows.arrow_buffers import column_of, stretches
+from core_log.rows.map_columns import pairs_of
+
+Piece: TypeAlias = bytes | pa.Array
+"""Bytes that every row has, or a column of bytes without nulls."""
+
+NOTHING = pa.scalar(b"", pa.binary())
+FIRST_BRANCH, SECOND_BRANCH = b"\x00", b"\x02"
+"""Numbers of a union's branches; ours are null and something, in this order."""
+
+
+def value_pieces(column: pa.Array, *, is_optional: bool) -> list[Piece]:
+    if not is_optional:
+        assert not column.null_count, "what cannot be null is not"
+        return _required(column)
+    if not column.null_count:
+        return [SECOND_BRANCH, *_required(column)]
+    is_there = column.is_valid()
+    present = column.filter(is_there)
+    known = join([SECOND_BRANCH, *_required(present)], len(present))
+    return [spread(known, is_there).fill_null(FIRST_BRANCH)]
+
+
+def spread(present: pa.Array, is_there: pa.BooleanArray) -> pa.Array:
+    """Values at the places where something is, null elsewhere."""
+    mask = is_there.to_numpy(zero_copy_only=False)
+    places = np.zeros(len(mask), np.int64)
+    places[mask] = np.arange(len(present))
+    return present.take(pa.array(places, mask=~mask))
+
+
+def join(pieces: Sequence[Piece], row_count: int) -> pa.BinaryArray:
+    merged: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    if all(isinstance(piece, bytes) for piece in merged):
+        return pa.repeat(pa.scalar(b"".join(merged), pa.binary()), row_count)
+    return pc.binary_join_element_wise(
+        *(pa.scalar(each, pa.binary()) if isinstance(each, bytes) else each for each in merged),
+        NOTHING,
+    )
+
+
+def constant(kind: pa.DataType, value: Any, *, is_optional: bool) -> bytes:
+    """A value that all rows share."""
+    column = pa.array([value], kind)
+    encoded: bytes = join(value_pieces(column, is_optional=is_optional), 1)[0].as_py()
+    return encoded
+
+
+def _required(column: pa.Array) -> list[Piece]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return [
+            piece
+            for field, member in zip(kind, column.flatten(), strict=True)
+            for piece in value_pieces(member, is_optional=field.nullable)
+        ]
+    if pa.types.is_list(kind):
+        items = column.flatten()
+        return _blocks(column, value_pieces(items, is_optional=True), len(items))
+    if pa.types.is_map(kind):
+        keys, values, _ = pairs_of(column)
+        pairs = [*value_pieces(keys, is_optional=False), *value_pieces(values, is_optional=True)]
+        return _blocks(column, pairs, len(keys))
+    if kind in (pa.string(), pa.binary()):
+        return _text_pieces(column)
+    if kind == pa.bool_():
+        return [pa.array([b"\x00", b"\x01"], pa.binary()).take(column.cast(pa.int8()))]
+    if pa.types.is_floating(kind):
+        return [_float_bytes(column)]
+    return [_numbers(column.cast(pa.int64()).to_numpy())]
+
+
+def _numbers(numbers: Any) -> pa.BinaryArray:
+    return write_varints(numbers) if len(numbers) else pa.array([], pa.binary())
+
+
+def _text_pieces(column: pa.Array) -> list[Piece]:
+    data, offsets = stretches(column)
+    return [_numbers(np.diff(offsets)), column_of(pa.binary(), data, offsets, like=column)]
+
+
+def _float_bytes(column: pa.Array) -> pa.BinaryArray:
+    width = column.type.bit_width // 8
+    data = column.to_numpy().astype(f"<f{width}").view(np.uint8)
+    offsets = np.arange(len(column) + 1, dtype=np.int64) * width
+    return column_of(pa.binary(), data, offsets, like=column)
+
+
+def _blocks(column: pa.Array, items: Sequence[Piece], item_count: int) -> list[Piece]:
+    """One block of a list's items, or a map's pairs, if there are any, and the empty block that
+    ends every array."""
+    data, offsets = stretches(join(items, item_count))
+    counts = np.diff(column.offsets.to_numpy()).astype(np.int64)
+    bounds = offsets[np.concatenate(([0], np.cumsum(counts)))]
+    blocks = column_of(pa.binary(), data, bounds, like=column)
+    heads = pc.if_else(pa.array(counts > 0), _numbers(counts), pa.scalar(b"", pa.binary()))
+    return [heads, blocks, b"\x00"]

@@ -1,0 +1,1 @@
+"""How the values of each column type look on the wire."""

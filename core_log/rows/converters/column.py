@@ -1,0 +1,184 @@
+"""How the columns of a table look on the wire: Debezium's types, names and modes."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import DecodeError
+from core_log.model.table_schema import Column
+from core_log.rows import map_columns
+from core_log.rows.converters.converter import CONNECT_NAMES, DECIMAL, Conversion, WireForm
+from core_log.rows.converters.decimal import VARIABLE_SCALE, decimal_form, long_decimal_form
+from core_log.rows.converters.time import temporal_form
+from core_log.rows.settings import WireSettings
+from core_log.rows.text import bytes
+
+BITS = "io.debezium.data.Bits"
+VECTORS = ("io.debezium.data.DoubleVector", "io.debezium.data.FloatVector")
+WIDENED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+"""Java has no unsigned numbers: the next wider type carries them."""
+
+GEOMETRIES = "io.debezium.data.geometry"
+SHAPES: Mapping[str, tuple[str, frozenset[str]]] = {
+    f"{GEOMETRIES}.Point": ("Geometry (POINT)", frozenset(("x", "y"))),
+    f"{GEOMETRIES}.Geometry": ("Geometry", frozenset(("wkb",))),
+    f"{GEOMETRIES}.Geography": ("Geography", frozenset(("wkb",))),
+}
+"""What Debezium's schemas of shapes say, and which of their fields are never null."""
+
+
+def form_of(column: Column, wire: WireSettings) -> WireForm:
+    return _form(column.type, column.semantic, column.parameters, wire)
+
+
+def _form(
+    kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
+) -> WireForm:
+    if pa.types.is_list(kind):
+        return _list_form(kind, semantic, parameters, wire)
+    if pa.types.is_struct(kind):
+        return _struct_form(kind, semantic, parameters, wire)
+    if pa.types.is_decimal(kind):
+        return decimal_form(kind, parameters, wire)
+    if kind == pa.uint64():
+        return _through(pa.decimal128(20, 0), kind, wire)
+    if kind in WIDENED:
+        wide = WIDENED[kind]
+        return WireForm(
+            wide,
+            semantic,
+            parameters,
+            lambda column: column.cast(wide),
+            lambda column: column.cast(kind),
+        )
+    if kind == pa.binary():
+        return _binary_form(semantic, parameters, wire)
+    if kind == pa.string():
+        return _text_form(semantic, parameters, wire)
+    if pa.types.is_temporal(kind):
+        return temporal_form(kind, parameters, wire)
+    if kind not in CONNECT_NAMES:
+        raise DecodeError("a column of this type has no place in the log", type=str(kind))
+    return WireForm(kind, semantic, parameters)
+
+
+def _text_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> WireForm:
+    """Text, and what is kept as text for want of a type that holds all of it."""
+    if parameters.get(map_columns.FORM) == map_columns.AS_MAP:
+        return WireForm(
+            map_columns.MAP, to_wire=map_columns.to_maps, from_wire=map_columns.from_maps
+        )
+    if semantic in (VARIABLE_SCALE, DECIMAL):
+        return long_decimal_form(semantic, parameters, wire)
+    return WireForm(pa.string(), semantic, parameters)
+
+
+def _through(middle: pa.DataType, kind: pa.DataType, wire: WireSettings) -> WireForm:
+    form = _form(middle, "", {}, wire)
+    return WireForm(
+        form.type,
+        form.name,
+        form.parameters,
+        lambda column: form.written(column.cast(middle)),
+        lambda column: form.read(column).cast(kind),
+    )
+
+
+def _list_form(
+    kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
+) -> WireForm:
+    is_vector = semantic in VECTORS
+    item = _form(kind.value_type, "" if is_vector else semantic, parameters, wire)
+    wire_type, name = pa.list_(item.type), semantic if is_vector else ""
+    if item.to_wire is None:
+        return WireForm(wire_type, name, parts=(item,))
+    return WireForm(
+        wire_type,
+        name,
+        to_wire=lambda column: _with_items(column, item.written),
+        from_wire=lambda column: _with_items(column, item.read),
+        parts=(item,),
+    )
+
+
+def _with_items(column: pa.Array, convert: Conversion) -> pa.Array:
+    items = convert(column.flatten())
+    counts = pc.list_value_length(column).fill_null(0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+    mask = column.is_null() if column.null_count else None
+    return pa.ListArray.from_arrays(offsets, items, mask=mask)
+
+
+def _struct_form(
+    kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
+) -> WireForm:
+    names = [member.name for member in kind]
+    doc, required = SHAPES.get(semantic, ("", frozenset()))
+    if semantic in SHAPES:  # their bytes have one form, whatever other bytes have
+        wire = wire.model_copy(update={"binary": "bytes"})
+    parts = tuple(_form(member.type, "", {}, wire) for member in kind)
+    wire_type = pa.struct(
+        [pa.field(name, part.type) for name, part in zip(names, parts, strict=True)]
+    )
+    if required:
+        return WireForm(
+            wire_type,
+            semantic,
+            parameters,
+            lambda column: with_required(column, required),
+            parts=parts,
+            required=required,
+            doc=doc,
+        )
+    if all(part.to_wire is None for part in parts):
+        return WireForm(wire_type, semantic, parameters, parts=parts)
+    return WireForm(
+        wire_type,
+        semantic,
+        parameters,
+        lambda column: _with_members(column, [part.written for part in parts]),
+        lambda column: _with_members(column, [part.read for part in parts]),
+        parts,
+    )
+
+
+def with_required(column: pa.StructArray, required: frozenset[str]) -> pa.StructArray:
+    """The same with fields that are declared never to be null; they are not, where the whole is
+    there."""
+    fields = [member.with_nullable(member.name not in required) for member in column.type]
+    members = [
+        values if field.nullable else _filled(values)
+        for field, values in zip(fields, column.flatten(), strict=True)
+    ]
+    return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null())
+
+
+def _filled(values: pa.Array) -> pa.Array:
+    return values.fill_null(b"" if pa.types.is_binary(values.type) else 0)
+
+
+def _with_members(column: pa.Array, conversions: list[Conversion]) -> pa.Array:
+    members = [
+        convert(member) for convert, member in zip(conversions, column.flatten(), strict=True)
+    ]
+    fields = [
+        pa.field(old.name, member.type) for old, member in zip(column.type, members, strict=True)
+    ]
+    return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null())
+
+
+def _binary_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> WireForm:
+    if wire.binary == "bytes" or semantic == BITS:
+        return WireForm(pa.binary(), semantic, parameters)
+    if wire.binary == "hex":
+        return WireForm(pa.string(), semantic, parameters, bytes.to_hex, bytes.from_hex)
+    is_safe = wire.binary == "base64-url-safe"
+    alphabet = bytes.URL_SAFE if is_safe else bytes.STANDARD
+    return WireForm(
+        pa.string(),
+        semantic,
+        parameters,
+        lambda column: bytes.to_base64(column, alphabet=alphabet),
+        lambda column: bytes.from_base64(column, alphabet=alphabet),
+    )

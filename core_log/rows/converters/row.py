@@ -1,0 +1,152 @@
+"""A table's rows on the wire and back: every column in its form, and the rows that have none."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import RowsRejected
+from core_log.model.table_schema import Column as SchemaColumn
+from core_log.model.table_schema import TableSchema
+from core_log.records.row_parts import Column, Kind
+from core_log.rows.column_types import type_text
+from core_log.rows.converters.column import form_of
+from core_log.rows.converters.converter import WireForm
+from core_log.rows.json.writer import json_text
+from core_log.rows.rejects import UNFIT, whole_or_rejected
+from core_log.rows.settings import WireSettings
+from core_log.rows.text.time import check_moments
+from core_log.rows.value_classes import misfit, scalar_class
+
+Made = TypeVar("Made")
+Unpack = Callable[[pa.Array, pa.DataType], pa.Array]
+"""Takes a column as a format carries it to its wire type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowForms:
+    """The forms of all columns of one schema, made once."""
+
+    schema: TableSchema
+    forms: Mapping[str, WireForm]
+    _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
+        """What belongs to this schema and is dear to make: texts of schemas, registered numbers."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: Made = self._made[name]
+        return made
+
+    @classmethod
+    def of(cls, schema: TableSchema, wire: WireSettings) -> "RowForms":
+        return cls(schema, {column.name: form_of(column, wire) for column in schema.columns})
+
+    @property
+    def wire_type(self) -> pa.StructType:
+        return pa.struct([pa.field(name, form.type) for name, form in self.forms.items()])
+
+    def to_wire(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        """Raises `RowsRejected` for rows that the chosen modes cannot express."""
+        return self._expressed(rows, WireForm.written)
+
+    def to_json(self, rows: pa.RecordBatch) -> Mapping[str, Column]:
+        """The same for JSON, which takes some columns as they are."""
+        return self._expressed(rows, _json)
+
+    def _expressed(
+        self, rows: pa.RecordBatch, express: Callable[[WireForm, pa.Array], Made]
+    ) -> Mapping[str, Made]:
+        def expressed(columns: Sequence[pa.Array]) -> dict[str, Made]:
+            return {
+                name: express(form, column)
+                for (name, form), column in zip(self.forms.items(), columns, strict=True)
+            }
+
+        return whole_or_rejected(
+            rows.num_rows,
+            lambda start, end: expressed(rows.slice(start, end - start).columns),
+            lambda row: self._misfits(
+                rows.slice(row, 1).columns, lambda form, column: form.written(column)
+            ),
+            "rows hold values that the chosen wire form cannot express",
+        )
+
+    def from_wire(
+        self, columns: Sequence[pa.Array], row_count: int, *, unpack: Unpack
+    ) -> pa.RecordBatch:
+        """Raises `RowsRejected` for rows that do not fit their columns."""
+
+        def read(form: WireForm, column: pa.Array) -> pa.Array:
+            return form.read(unpack(column, form.type))
+
+        def convert(start: int, end: int) -> list[pa.Array]:
+            return [
+                read(form, column.slice(start, end - start))
+                for form, column in zip(self.forms.values(), columns, strict=True)
+            ]
+
+        read_columns = whole_or_rejected(
+            row_count,
+            convert,
+            lambda row: self._misfits([column.slice(row, 1) for column in columns], read),
+            "rows do not fit their schema",
+        )
+        if not read_columns:
+            empty = pa.array([{}] * row_count, pa.struct([]))
+            return pa.RecordBatch.from_struct_array(empty)
+        return pa.RecordBatch.from_arrays(read_columns, schema=self.schema.arrow)
+
+    def _misfits(
+        self, columns: Sequence[pa.Array], convert: Callable[[WireForm, pa.Array], pa.Array]
+    ) -> str:
+        bad = []
+        for column, values in zip(self.schema.columns, columns, strict=True):
+            try:
+                convert(self.forms[column.name], values)
+            except UNFIT:
+                bad.append(_misfit(column, self.forms[column.name], values[0]))
+        return "; ".join(bad)
+
+    def refuse_nulls(self, rows: pa.RecordBatch, is_deleted: pa.BooleanArray) -> None:
+        """Of a row that went only its key has to be known."""
+        problems = {}
+        for column, values in zip(self.schema.columns, rows.columns, strict=True):
+            if not values.null_count or (column.is_nullable and column.name not in self.schema.key):
+                continue
+            is_bad = values.is_null()
+            if column.name not in self.schema.key:
+                is_bad = pc.and_not(is_bad, is_deleted)
+            problems[f"column {column.name!r} is null"] = is_bad
+        refuse(problems)
+
+
+def _misfit(column: SchemaColumn, form: WireForm, scalar: pa.Scalar) -> str:
+    where = f"column {column.name}"
+    if not isinstance(scalar, pa.StringScalar):
+        told = scalar_class(scalar, column.type)
+        return f"{where} is {type_text(column.type)} and the value is {told}"
+    if pa.types.is_decimal(column.type) and pa.types.is_binary(form.type):
+        return f"{where} is {type_text(column.type)} and the bytes are no such number"
+    return misfit(where, column.type, scalar.as_py())
+
+
+def _json(form: WireForm, column: pa.Array) -> Column:
+    if form.direct is None:
+        return json_text(form.written(column))
+    if form.direct is Kind.MOMENT:
+        check_moments(column)
+    return Column(column, form.direct)
+
+
+def refuse(problems: Mapping[str, pa.BooleanArray]) -> None:
+    """Raises `RowsRejected` if one of these problems is true of a row."""
+    reasons: dict[int, str] = {}
+    for problem, is_bad in problems.items():
+        if pc.any(is_bad).as_py():
+            for row in pc.indices_nonzero(is_bad).to_pylist():
+                reasons.setdefault(row, problem)
+    if reasons:
+        raise RowsRejected("rows do not fit their schema", reasons=dict(sorted(reasons.items())))

@@ -1,0 +1,44 @@
+"""Decimals among which there is a NaN: text on their way to the wire, which has a word for it."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from core_log.model.table_schema import Column, TableSchema
+from core_log.rows.column_types import parse_type, type_text
+from core_log.rows.converters.converter import DECIMAL
+
+DECLARED = "headwater.declared"
+"""Parameter of a column that is text for a while: the type that the log knows it by."""
+
+
+def as_text(column: Column) -> Column:
+    """A column of decimals, or of lists of them, as text. In the modes `string` and `double` its
+    records look as those of the column itself do, word for what is no number apart."""
+    declared = {DECLARED: type_text(column.type)}
+    return replace(
+        column,
+        type=text_type(column.type),
+        semantic=DECIMAL,
+        parameters={**column.parameters, **declared},
+    )
+
+
+def text_type(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(text_type(kind.value_type)) if pa.types.is_list(kind) else pa.string()
+
+
+def declared(schema: TableSchema) -> TableSchema:
+    """What such records are written under, so that a table's schema stays the same and nobody
+    reads a NaN as a number: a reader whose column is a decimal refuses the record."""
+    if not any(DECLARED in column.parameters for column in schema.columns):
+        return schema
+    return replace(schema, columns=tuple(map(_declared, schema.columns)))
+
+
+def _declared(column: Column) -> Column:
+    if DECLARED not in column.parameters:
+        return column
+    others = {name: text for name, text in column.parameters.items() if name != DECLARED}
+    kind = parse_type(column.parameters[DECLARED])
+    return replace(column, type=kind, semantic="", parameters=others)

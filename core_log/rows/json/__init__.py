@@ -1,0 +1,1 @@
+"""Rows and events in JSON."""

@@ -1,0 +1,130 @@
+"""Reads Debezium's JSON events back into changes, strictly."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import RowsRejected
+from core_log.model.changes import Operation, TableChanges
+from core_log.records.record_views import Cells
+from core_log.records.varint import Int64s
+from core_log.rows.converters.row import RowForms, refuse
+from core_log.rows.json import layout_reader
+from core_log.rows.json.debezium_writer import LETTERS
+from core_log.rows.json.envelope_splitter import as_text, cut_events
+from core_log.rows.json.layout_reader import Layout
+from core_log.rows.json.object_reader import names_in, read_objects, without_carrier
+from core_log.rows.json.scanner import Scanned, is_ready_for, scanner_for
+from core_log.rows.json.strict_reader import carrier
+
+OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
+NO_OPERATION = 255
+LETTER_OPERATIONS = np.full(256, NO_OPERATION, np.uint8)
+LETTER_OPERATIONS[[ord(letter) for letter in LETTERS[: Operation.TRUNCATE]]] = range(4)
+UNKNOWN = "`op` is none of r, c, u and d"
+
+
+def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
+    found = None if has_schemas else scan_events(Cells.of(values), forms)
+    if found is not None:
+        return found
+    texts = as_text(values)
+    if not has_schemas and "source" not in names_in(forms.wire_type):
+        layout = layout_reader.cut(texts)
+        if layout is not None:
+            return _read_layout(layout, forms)
+    return _read_parsed(texts, forms, has_schemas=has_schemas)
+
+
+def scan_events(values: Cells, forms: RowForms) -> TableChanges | None:
+    """None where there is no compiled code for it, or something is out of the ordinary."""
+    if not is_ready_for(len(values)):
+        return None
+    scanner = forms.once("scanner", lambda: scanner_for(carrier(forms.wire_type)))
+    scanned = None if scanner is None else scanner.events(values)
+    return None if scanned is None else _read_scanned(scanned, forms)
+
+
+def _read_scanned(scanned: Scanned, forms: RowForms) -> TableChanges:
+    """What our own encoder wrote, which is nearly everything that is ever read."""
+    operations = LETTER_OPERATIONS[scanned.letters]
+    refuse({UNKNOWN: pa.array(operations == NO_OPERATION)})
+    rows = forms.from_wire(scanned.rows, len(operations), unpack=without_carrier)
+    forms.refuse_nulls(rows, pa.array(operations == Operation.DELETE))
+    source = {"ts_us": pa.array(scanned.committed_us)}
+    before = None
+    if scanned.images:
+        places = np.flatnonzero(scanned.has_image)
+        with _about_images(places):
+            images = forms.from_wire(scanned.images, len(places), unpack=without_carrier)
+        before = _spread(images, places, len(operations))
+    return TableChanges(forms.schema, rows, pa.array(operations), source, before=before)
+
+
+def _read_layout(layout: Layout, forms: RowForms) -> TableChanges:
+    """The same, where nothing is compiled or rows have parts of their own."""
+    operations = LETTER_OPERATIONS[layout.letters]
+    is_unknown = (operations == NO_OPERATION) | (
+        (operations == Operation.DELETE) != layout.is_deleted
+    )
+    refuse({UNKNOWN: pa.array(is_unknown)})
+    rows = read_rows(layout.row, forms)
+    forms.refuse_nulls(rows, pa.array(layout.is_deleted))
+    source = {"ts_us": pa.array(layout.committed_us)}
+    return TableChanges(forms.schema, rows, pa.array(operations), source)
+
+
+def _read_parsed(texts: pa.StringArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
+    event = cut_events(texts, has_schemas=has_schemas)
+    operations = pc.index_in(event.op, OPERATIONS).cast(pa.uint8())
+    is_deleted = pc.equal(operations, int(Operation.DELETE))
+    row_texts = pc.if_else(is_deleted, event.before, event.after)
+    refuse(
+        {
+            UNKNOWN: operations.is_null(),
+            "the row is missing": row_texts.is_null(),
+            "the time of the commit is missing": event.committed_us.is_null(),
+        }
+    )
+    rows = read_rows(row_texts, forms)
+    forms.refuse_nulls(rows, is_deleted)
+    source = {"ts_us": event.committed_us}
+    images = pc.if_else(is_deleted, None, event.before)
+    return TableChanges(forms.schema, rows, operations, source, before=_read_images(images, forms))
+
+
+def read_rows(texts: pa.StringArray, forms: RowForms) -> pa.RecordBatch:
+    """Raises `RowsRejected`."""
+    columns = read_objects(texts, carrier(forms.wire_type))
+    return forms.from_wire(columns, len(texts), unpack=without_carrier)
+
+
+def _read_images(texts: pa.StringArray, forms: RowForms) -> pa.StructArray | None:
+    """Rows before updates where there are any, null elsewhere."""
+    is_there = texts.is_valid()
+    if not pc.any(is_there).as_py():
+        return None
+    places = pc.indices_nonzero(is_there).to_numpy()
+    with _about_images(places):
+        images = read_rows(texts.filter(is_there), forms)
+    return _spread(images, places, len(texts))
+
+
+@contextmanager
+def _about_images(places: Int64s) -> Iterator[None]:
+    """Says of rejected rows which events they belong to."""
+    try:
+        yield
+    except RowsRejected as error:
+        reasons = {int(places[row]): f"before: {why}" for row, why in error.reasons.items()}
+        raise RowsRejected(error.problem, reasons=reasons) from None
+
+
+def _spread(images: pa.RecordBatch, places: Int64s, row_count: int) -> pa.StructArray:
+    """Each in its place among all rows, null elsewhere."""
+    indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
+    indices[places], is_missing[places] = np.arange(len(places)), False
+    return images.to_struct_array().take(pa.array(indices, mask=is_missing))

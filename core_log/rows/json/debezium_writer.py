@@ -1,0 +1,139 @@
+"""Debezium's envelope in pieces: what a batch shares is one fragment between varying columns."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.changes import Cell, Operation, TableChanges
+from core_log.records.json_escapes import quote
+from core_log.rows.arrow_buffers import Mask
+from core_log.rows.json.writer import NULL, Piece, constant, join, json_text
+
+CALM_MAX = 0.5
+"""A column that changes in fewer of its rows than this is worth writing once for each run."""
+LETTERS = ("r", "c", "u", "d", "t")
+"""What `op` says, by the number of the `Operation`."""
+NOT_BEFORE = f'{NULL},"after":'
+
+
+def envelope(
+    changes: TableChanges,
+    row: Sequence[Piece],
+    before: Sequence[Piece] | None,
+    *,
+    now_us: int,
+) -> list[Piece]:
+    """`row` is the row as an object; `before` is one, or null, for updates, where it is known."""
+    operations = changes.operations
+    opening: list[Piece] = [*(before or [NULL]), ',"after":']
+    closing: Piece = ""
+    if len(pc.unique(operations)) == 1:
+        operation = operations[0].as_py()
+        letter: Piece = LETTERS[operation]
+        if operation == Operation.DELETE:
+            opening, closing = [], ',"after":null'
+    else:
+        is_deleted = pc.equal(operations, int(Operation.DELETE))
+        letter = pa.array(LETTERS, pa.string()).take(operations)
+        if pc.any(is_deleted).as_py():
+            known = NOT_BEFORE if before is None else join(opening, len(changes))
+            opening = [pc.if_else(is_deleted, "", known)]
+            closing = pc.if_else(is_deleted, ',"after":null', "")
+    return [
+        '{"before":', *opening, *row, closing,
+        ',"source":', *cells(changes.source),
+        ',"transaction":', *cells(changes.transaction),
+        ',"op":"', letter, f'",{_times(now_us)}}}',
+    ]  # fmt: skip
+
+
+def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[Piece]:
+    return [
+        '{"before":null,"after":null,"source":', *cells(changes.source),
+        ',"transaction":', *cells(changes.transaction),
+        f',"op":"t",{_times(now_us)}}}',
+    ]  # fmt: skip
+
+
+def _times(now_us: int) -> str:
+    return f'"ts_ms":{now_us // 1_000},"ts_us":{now_us},"ts_ns":{now_us * 1_000}'
+
+
+def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
+    """An object whose members are columns or constants."""
+    if block is None:
+        return [NULL]
+    block = {name: _of_one(cell) for name, cell in block.items()}
+    runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
+    pieces: list[Piece] = []
+    shared: list[Piece] = ["{"]
+    for place, (name, cell) in enumerate(block.items()):
+        shared.append(_named(name) if not place else f",{_named(name)}")
+        if not isinstance(cell, pa.Array):
+            shared.append(constant(cell))
+        elif runs.has(cell):
+            shared.append(json_text(runs.firsts(cell)))
+        else:
+            pieces += [*runs.spread(shared), json_text(cell)]
+            shared = []
+    return [*pieces, *runs.spread([*shared, "}"])]
+
+
+def _of_one(cell: Cell) -> Cell:
+    """What a single row has is what all rows have."""
+    return cell[0].as_py() if isinstance(cell, pa.Array) and len(cell) == 1 else cell
+
+
+@cache
+def _named(member: str) -> str:
+    """Blocks have few, always the same."""
+    return f"{quote(member)}:"
+
+
+class _Runs(NamedTuple):
+    """Stretches of rows that share much of their `source` block, as the rows of one commit do:
+    what they share is written once for each stretch."""
+
+    columns: tuple[pa.Array, ...]
+    starts: pa.Array
+    """The first row of each stretch."""
+    numbers: pa.Array
+    """The stretch of each row."""
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array]) -> "_Runs":
+        changes = [_changes(column) for column in columns]
+        calm = [
+            place for place, change in enumerate(changes) if change.sum() <= CALM_MAX * len(change)
+        ]
+        if not calm:
+            return cls((), None, None)
+        is_start = np.logical_or.reduce([changes[place] for place in calm])
+        numbers = np.cumsum(is_start) - 1
+        chosen = tuple(columns[place] for place in calm)
+        return cls(chosen, pa.array(np.flatnonzero(is_start)), pa.array(numbers))
+
+    def has(self, column: pa.Array) -> bool:
+        return any(column is each for each in self.columns)
+
+    def firsts(self, column: pa.Array) -> pa.Array:
+        return column.take(self.starts)
+
+    def spread(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Pieces of stretches as pieces of rows."""
+        if all(isinstance(piece, str) for piece in pieces):
+            return list(pieces)
+        return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
+
+
+def _changes(column: pa.Array) -> Mask:
+    """Where a column has another value than the row before; a null is always another."""
+    found = np.ones(len(column), np.bool_)
+    if len(column) > 1:
+        different = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+        found[1:] = different.fill_null(True).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,130 @@
+"""The value format `flat-json`: rows as Debezium's ExtractNewRecordState leaves them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import ConfigError
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import TableSchema
+from core_log.records.record_views import Cells
+from core_log.rows.codec import TRUNCATE_KEY, Encoded
+from core_log.rows.connect_schema import plain, row_fields, struct, text_of
+from core_log.rows.converters.row import RowForms, refuse
+from core_log.rows.json.debezium_writer import LETTERS
+from core_log.rows.json.envelope_splitter import as_text, payloads
+from core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
+from core_log.rows.json.object_reader import read_objects, without_carrier
+from core_log.rows.json.scanner import is_ready_for, scanner_for
+from core_log.rows.json.strict_reader import carrier
+from core_log.rows.json.writer import join, json_text, object_pieces
+from core_log.rows.settings import WireSettings
+from core_log.rows.tombstones import with_tombstones
+
+DELETED, OPERATION, TIME_MS, TIME_US = "__deleted", "__op", "__source_ts_ms", "__source_ts_us"
+ADDED = {DELETED: pa.string(), OPERATION: pa.string(), TIME_MS: pa.int64(), TIME_US: pa.int64()}
+
+
+class FlatJson:
+    """Deletes are rewritten: what is known of the row that went, `__deleted` true, a tombstone."""
+
+    def __init__(self, wire: WireSettings, *, topic: str) -> None:
+        self._wire, self._topic = wire, topic
+        self._forms: RowForms | None = None
+
+    def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
+        forms = self._forms_of(changes.schema)
+        texts = forms.to_json(changes.rows)
+        names = [*changes.schema.names, *ADDED]
+        pieces = object_pieces(names, [*texts.values(), *map(json_text, added(changes))])
+        opening, closing = self._value_frame(forms)
+        values = join([opening, *pieces, closing], len(changes), kind=pa.binary())
+        if changes.is_truncate:
+            return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
+        frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)
+        keys = encode_keys(forms, texts, len(changes), frame)
+        return with_tombstones(keys, values, changes.operations)
+
+    def decode(
+        self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
+    ) -> TableChanges:
+        forms = self._forms_of(schema)
+        texts = as_text(values)
+        texts = payloads(texts) if self._wire.has_schemas else texts
+        return _read(read_objects(texts, _kind(forms)), len(texts), forms)
+
+    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+        if self._wire.has_schemas or not is_ready_for(len(values)):
+            return None
+        forms = self._forms_of(schema)
+        scanner = forms.once("scanner", lambda: scanner_for(_kind(forms)))
+        columns = None if scanner is None else scanner.objects(values)
+        return None if columns is None else _read(columns, len(values), forms)
+
+    def _forms_of(self, schema: TableSchema) -> RowForms:
+        forms = self._forms  # another thread may put others in their place meanwhile
+        if forms is None or forms.schema != schema:
+            refuse_taken_names(schema)
+            forms = self._forms = RowForms.of(schema, self._wire)
+        return forms
+
+    def _value_frame(self, forms: RowForms) -> Frame:
+        if not self._wire.has_schemas:
+            return NO_FRAME
+        return forms.once("value", lambda: frame_of(text_of(flat_schema(forms, self._topic))))
+
+
+def _kind(forms: RowForms) -> pa.StructType:
+    return carrier(pa.struct([*forms.wire_type, *(pa.field(*field) for field in ADDED.items())]))
+
+
+def _read(columns: Sequence[pa.Array], row_count: int, forms: RowForms) -> TableChanges:
+    added_columns = dict(zip(ADDED, columns[-len(ADDED) :], strict=True))
+    operations = pc.index_in(added_columns[OPERATION], pa.array(LETTERS[: Operation.TRUNCATE]))
+    refuse(
+        {
+            "`__op` is none of r, c, u and d": operations.is_null(),
+            "the time of the commit is missing": added_columns[TIME_US].is_null(),
+        }
+    )
+    rows = forms.from_wire(columns[: -len(ADDED)], row_count, unpack=without_carrier)
+    forms.refuse_nulls(rows, pc.equal(operations, int(Operation.DELETE)))
+    source = {"ts_us": added_columns[TIME_US]}
+    return TableChanges(forms.schema, rows, operations.cast(pa.uint8()), source)
+
+
+def added(changes: TableChanges) -> list[pa.Array]:
+    """The columns that stand behind those of the row."""
+    is_deleted = pc.equal(changes.operations, int(Operation.DELETE))
+    committed_us = changes.committed_us
+    return [
+        is_deleted.cast(pa.string()),
+        pa.array(LETTERS, pa.string()).take(changes.operations),
+        pc.divide(committed_us, 1_000),
+        committed_us,
+    ]
+
+
+def flat_schema(forms: RowForms, topic: str) -> dict[str, Any]:
+    fields = [*row_fields(forms.schema, forms.forms), *added_fields()]
+    return struct(fields, is_optional=False, name=f"{topic}.Value")
+
+
+def added_fields() -> list[dict[str, Any]]:
+    return [
+        plain("string" if kind == pa.string() else "int64", name, is_optional=True)
+        for name, kind in ADDED.items()
+    ]
+
+
+def refuse_taken_names(schema: TableSchema) -> None:
+    taken = sorted(set(ADDED) & set(schema.names))
+    if taken:
+        raise ConfigError(
+            "flat rows keep these names for themselves",
+            table=str(schema.table),
+            columns=taken,
+            hint="choose `value: debezium-json`, or drop the columns",
+        )

@@ -1,0 +1,248 @@
+"""Reads Debezium's JSON events by the compiled scan, where they are plain enough for it."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.speed import Warming, chosen_speed
+from core_log.records.json_escapes import quote
+from core_log.records.record_views import Cells
+from core_log.records.varint import Int64s, Words
+from core_log.rows.arrow_buffers import Bytes, Mask
+from core_log.rows.column_types import numpy_type
+from core_log.rows.json.strict_reader import INTEGER_BITS
+from core_log.rows.rejects import UNFIT
+
+ROWS_MIN, WORTH_ROWS = 500, 20_000
+"""Fewer at a time are as well read the plain way, and fewer in all."""
+WORD_BYTES = 8
+SLACK_BYTES = 64
+"""At the least so far beyond a value the scan may look."""
+INTEGER, BOOLEAN, STRING, FLOAT = range(4)
+"""As `json_kernels` has them, which is not imported before it is needed."""
+
+
+Room: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_], Mask]
+"""What the scan fills: numbers; begin and end of every text by turns; nulls; and which columns have
+to be looked at again: texts for escapes, floats that are read by Arrow."""
+
+
+class Scanned(NamedTuple):
+    """Columns of events; `images` are the rows before updates, of those events that have one."""
+
+    rows: Sequence[pa.Array]
+    letters: Bytes
+    committed_us: Int64s
+    images: Sequence[pa.Array]
+    has_image: Mask
+
+
+class Scanner:
+    """For rows of one type, which has neither lists nor structs. Strict: whatever is not exactly
+    what our encoder or Debezium's would write is left to those who read it slowly."""
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._types = [member.type for member in kind]
+        self._kinds = np.array([_kind_of(each) for each in self._types], np.uint8)
+        is_text = (self._kinds == STRING) | (self._kinds == FLOAT)
+        self._places = np.where(is_text, np.cumsum(is_text) - 1, 0)
+        self._text_count = int(is_text.sum())
+        names = [
+            f"{',' if number else '{'}{quote(member.name)}:".encode()
+            for number, member in enumerate(kind)
+        ]
+        words = [_words_of(name) for name in names]
+        counts = [len(each) for each in words]
+        lengths = [len(name) for name in names]
+        limits = [(1 << INTEGER_BITS.get(each, 64) - 1) - 1 for each in self._types]
+        self._names = np.array([word for each in words for word in each], np.uint64)
+        self._about = np.array(
+            [np.cumsum(counts) - counts, counts, lengths, self._kinds, self._places, limits],
+            np.int64,
+        ).T.copy()
+        self._slack = max(lengths) + SLACK_BYTES
+
+    def events(self, values: Cells) -> Scanned | None:
+        """None where something is out of the ordinary."""
+        from core_log.compiled import json_kernels, utf8_kernels
+
+        count = len(values)
+        data, words = _readable(values, self._slack)
+        bytes_of = (data, words, values.starts, values.ends)
+        if not utf8_kernels.are_text(*bytes_of):
+            return None
+        shape = (*bytes_of, self._names, self._about)
+        rows, images = self._room(count), self._room(0)
+        letters, times = np.empty(count, np.uint8), np.empty(count, np.int64)
+        has_image = np.zeros(count, np.bool_)
+        into, hints = (letters, has_image, times), np.empty(2, np.int64)
+        found = json_kernels.scan_events(*shape, rows, images, into, hints)
+        if found == json_kernels.HAS_IMAGES:
+            images = self._room(count)
+            found = json_kernels.scan_events(*shape, rows, images, into, hints)
+        if found != json_kernels.SOUND:
+            return None
+        try:
+            return Scanned(
+                self._columns(rows, words, None),
+                letters,
+                times,
+                self._columns(images, words, has_image) if has_image.any() else [],
+                has_image,
+            )
+        except UNFIT:
+            return None
+
+    def objects(self, values: Cells) -> list[pa.Array] | None:
+        """The same for bare objects."""
+        from core_log.compiled import json_kernels, utf8_kernels
+
+        data, words = _readable(values, self._slack)
+        bytes_of = (data, words, values.starts, values.ends)
+        if not utf8_kernels.are_text(*bytes_of):
+            return None
+        rows = self._room(len(values))
+        shape = (*bytes_of, self._names, self._about)
+        if json_kernels.scan_objects(*shape, rows) != json_kernels.SOUND:
+            return None
+        try:
+            return self._columns(rows, words, None)
+        except UNFIT:
+            return None
+
+    def _room(self, count: int) -> Room:
+        columns = len(self._kinds)
+        return (
+            np.zeros((columns, count), np.int64),
+            np.zeros((self._text_count, 2 * count), np.int32),
+            np.zeros((columns, count), np.bool_),
+            np.array([kind == pa.float32() for kind in self._types] if count else [], np.bool_),
+        )
+
+    def _columns(self, room: Room, words: Words, chosen: Mask | None) -> list[pa.Array]:
+        """Of all rows, or of the chosen ones."""
+        rows = None if chosen is None else np.flatnonzero(chosen)
+        return [self._column(room, number, words, rows) for number in range(len(self._kinds))]
+
+    def _column(self, room: Room, number: int, words: Words, rows: Int64s | None) -> pa.Array:
+        numbers, bounds, are_null, are_open = room
+        kind, place, is_null = self._types[number], self._places[number], are_null[number]
+        if rows is not None:
+            is_null = is_null[rows]
+        mask = is_null if is_null.any() else None
+        is_text = self._kinds[number] == STRING
+        if is_text or (self._kinds[number] == FLOAT and are_open[number]):
+            between = bounds[place]
+            if rows is not None:
+                between = np.ascontiguousarray(between.reshape(-1, 2)[rows]).reshape(-1)
+            text = _texts(between, words, mask)
+            if is_text:
+                return _unescaped(text) if are_open[number] else text
+            return _finite(text.cast(kind), text)
+        found = numbers[number] if rows is None else numbers[number][rows]
+        if self._kinds[number] == FLOAT:
+            return pa.array(found.view(np.float64), kind, mask=mask)
+        return pa.array(found.astype(numpy_type(kind), copy=False), kind, mask=mask)
+
+
+def is_ready_for(rows: int) -> bool:
+    """Whether the compiled scan is loaded, and so many rows worth it."""
+    if rows < ROWS_MIN:
+        return False
+    _scan().count(rows)
+    return _scan().now
+
+
+def hurry() -> None:
+    """Waits for the compiled scan, where there is one."""
+    _scan().hurry()
+
+
+@cache
+def _scan() -> Warming[bool]:
+    """Whether it is loaded."""
+    return Warming(False, _loaded if chosen_speed() == "fast" else None, WORTH_ROWS)
+
+
+def _loaded() -> bool:
+    scanner = Scanner(pa.struct([("a", pa.string())]))
+    some = Cells.of(pa.array(['{"a":"b"}']))
+    scanner.objects(some)  # compiled when first called
+    scanner.events(some)
+    return True
+
+
+def scanner_for(kind: pa.StructType) -> Scanner | None:
+    """None where the compiled scan cannot help."""
+    is_plain = all(_kind_of(member.type) is not None for member in kind)
+    is_told_apart = len({member.name for member in kind}) == kind.num_fields
+    if not (kind.num_fields and is_plain and is_told_apart):
+        return None
+    return Scanner(kind) if chosen_speed() == "fast" else None
+
+
+def _kind_of(kind: pa.DataType) -> int | None:
+    if kind in INTEGER_BITS:
+        return INTEGER
+    if kind == pa.bool_():
+        return BOOLEAN
+    if kind == pa.string():
+        return STRING
+    return FLOAT if pa.types.is_floating(kind) else None
+
+
+def _words_of(name: bytes) -> list[tuple[int, int]]:
+    """Eight bytes at a time as one number, and which bits of it count."""
+    parts = [name[place : place + WORD_BYTES] for place in range(0, len(name), WORD_BYTES)]
+    return [(int.from_bytes(part, "little"), (1 << 8 * len(part)) - 1) for part in parts]
+
+
+def _readable(values: Cells, slack: int) -> tuple[Bytes, Words]:
+    """The bytes, and the eight bytes from each on. The scan looks a little beyond the last."""
+    data = values.data
+    end = int(values.ends.max(initial=0))
+    if len(data) < end + slack:
+        data = np.concatenate((data[:end], np.zeros(slack, np.uint8)))
+    words: Words = np.ndarray((len(data) - WORD_BYTES + 1,), "<u8", buffer=data, strides=(1,))
+    # One kind of array is compiled for, whosever memory it is.
+    data, words = data.view(), words.view()
+    data.flags.writeable = words.flags.writeable = False
+    return data, words
+
+
+def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: Mask | None) -> pa.StringArray:
+    """What lies between the bounds, each with its end behind it."""
+    from core_log.compiled import utf8_kernels
+
+    offsets = np.zeros(len(bounds) // 2 + 1, np.int32)
+    np.cumsum(bounds[1::2] - bounds[::2], out=offsets[1:])
+    texts = np.empty(int(offsets[-1]) + WORD_BYTES, np.uint8)
+    room: Words = np.ndarray((len(texts) - WORD_BYTES + 1,), "<u8", buffer=texts, strides=(1,))
+    utf8_kernels.gather(words, bounds, offsets, room)
+    validity = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
+    found: pa.StringArray = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+    return found
+
+
+def _unescaped(column: pa.StringArray) -> pa.StringArray:
+    """Only where there is something to do; raises `ValueError` for an escape that is none."""
+    is_escaped = pc.match_substring(column, "\\").fill_null(False)
+    texts = pc.filter(column, is_escaped)
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), '","')[0].as_py()
+    values: Any = orjson.loads(f'["{joined}"]')
+    return pc.replace_with_mask(column, is_escaped, pa.array(values, pa.string()))
+
+
+def _finite(column: pa.Array, text: pa.StringArray) -> pa.Array:
+    """Digits that no float of this width can hold have become infinite."""
+    is_large = pc.and_(pc.is_inf(column), pc.invert(pc.match_substring(text, "Inf")))
+    if pc.any(is_large).as_py():
+        raise ValueError("a number is too large")
+    return column

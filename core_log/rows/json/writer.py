@@ -1,0 +1,109 @@
+"""Columns as JSON text, put together in C++: no Python object per value."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.records import row_parts, row_writer
+from core_log.records.json_escapes import quote
+from core_log.records.row_parts import Column, Kind
+from core_log.rows.map_columns import pairs_of
+from core_log.rows.text.bytes import to_base64
+
+Piece: TypeAlias = str | pa.Array | Column
+"""Text that every row has, a column of text as it is, or one whose values become JSON; nulls of
+either are written as JSON's null."""
+
+EMPTY = pa.scalar("", pa.string())
+TEXT = pa.string()
+NULL, NULL_BYTES = "null", b"null"
+
+
+def constant(value: Any) -> str:
+    """A value that all rows share."""
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return quote(value) if isinstance(value, str) else str(value)
+
+
+def json_text(column: pa.Array) -> Column:
+    """How a column in its wire form becomes JSON."""
+    kind = column.type
+    if kind == pa.string():
+        return Column(column, Kind.STRING)
+    if kind == pa.binary():
+        return Column(to_base64(column), Kind.STRING)
+    if kind == pa.bool_():
+        return Column(column, Kind.BOOLEAN)
+    if pa.types.is_floating(kind):
+        return Column(column, Kind.FLOAT)
+    if pa.types.is_list(kind):
+        return Column(_list_text(column), Kind.RAW)
+    if pa.types.is_struct(kind):
+        return Column(_struct_text(column), Kind.RAW)
+    if pa.types.is_map(kind):
+        return Column(_map_text(column), Kind.RAW)
+    return Column(column, Kind.INTEGER)
+
+
+def object_pieces(names: Sequence[str], texts: Iterable[Column]) -> list[Piece]:
+    """`{"a":`, a column, `,"b":`, another column, `}`."""
+    pieces: list[Piece] = ["{"]
+    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
+        pieces += [f"{',' if place else ''}{quote(name)}:", text]
+    return [*pieces, "}"]
+
+
+def join(
+    pieces: Sequence[Piece], row_count: int, *, kind: pa.DataType = TEXT
+) -> pa.StringArray | pa.BinaryArray:
+    """All pieces of a row behind each other, row for row."""
+    return row_writer.join(list(_joined(pieces)), row_count, kind=kind, null=NULL_BYTES)
+
+
+def _joined(pieces: Sequence[Piece]) -> Iterator[row_parts.Piece]:
+    """What all rows have as one piece, where it stands side by side."""
+    shared = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            shared += piece
+            continue
+        if shared:
+            yield shared.encode()
+            shared = ""
+        yield piece if isinstance(piece, Column) else Column(piece, Kind.RAW)
+    if shared:
+        yield shared.encode()
+
+
+def _list_text(column: pa.Array) -> pa.Array:
+    items = join([json_text(column.flatten())], len(column.flatten()))
+    counts = pc.list_value_length(column).fill_null(0)
+    return _enclosed("[", items, "]", counts, column)
+
+
+def _map_text(column: pa.MapArray) -> pa.Array:
+    keys, values, counts = pairs_of(column)
+    members = join([json_text(keys), ":", json_text(values)], len(keys))
+    return _enclosed("{", members, "}", counts, column)
+
+
+def _enclosed(
+    opening: str, items: pa.Array, closing: str, counts: pa.Array, column: pa.Array
+) -> pa.Array:
+    """With commas between so many items each time; null where the column is."""
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
+    text = pc.binary_join_element_wise(opening, joined, closing, EMPTY)
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+
+
+def _struct_text(column: pa.Array) -> pa.Array:
+    names = [member.name for member in column.type]
+    texts = [json_text(member) for member in column.flatten()]
+    text = join(object_pieces(names, texts), len(column))
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text

@@ -1,0 +1,54 @@
+"""Finds the few rows that spoil a batch, by halving it."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from core_log.foundation.errors import RowsRejected
+
+Found = TypeVar("Found")
+NAMED_MAX = 1_000
+"""A batch in which everything is bad is not taken apart to its last row."""
+
+UNFIT = (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
+"""What conversions raise for values that do not fit; `RowsRejected` is made of it."""
+
+
+def whole_or_rejected(
+    row_count: int,
+    convert: Callable[[int, int], Found],
+    reason: Callable[[int], str],
+    problem: str,
+) -> Found:
+    """What `convert` makes of all rows; else `RowsRejected` with the reason for each bad one."""
+    try:
+        return convert(0, row_count)
+    except UNFIT as error:
+        bad = spoilers(row_count, convert)
+        if not bad:
+            raise RowsRejected(
+                "rows fit one by one and not together", reasons={0: problem}
+            ) from error
+        reasons = {row: reason(row) for row in bad}
+        # No `from`: Arrow's words quote the values.
+        raise RowsRejected(problem, reasons=reasons) from None
+
+
+def spoilers(row_count: int, convert: Callable[[int, int], object]) -> Sequence[int]:
+    """The first rows that `convert` refuses alone."""
+    found: list[int] = []
+    waiting = [(0, row_count)]
+    while waiting and len(found) < NAMED_MAX:
+        start, end = waiting.pop()
+        if start == end:
+            continue
+        try:
+            convert(start, end)
+        except UNFIT:
+            if end - start == 1:
+                found.append(start)
+                continue
+            middle = (start + end) // 2
+            waiting += [(middle, end), (start, middle)]
+    return found

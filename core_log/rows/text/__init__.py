@@ -1,0 +1,1 @@
+"""Columns of values as text, and back."""

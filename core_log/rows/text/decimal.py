@@ -1,0 +1,202 @@
+"""Columns of decimals as plain text, as two's complement bytes, and back."""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.rows.arrow_buffers import Bytes, column_of, is_valid, numbers_column, stretches
+
+SCALE_ALWAYS_PLAIN_MAX = 6
+"""Arrow writes an exponent where the first digit lies further behind the point."""
+
+
+def decimal_to_text(column: pa.Array) -> pa.Array:
+    """Every digit of the scale, never an exponent."""
+    kind = column.type
+    if kind.scale < 0:
+        kind = pa.decimal256(kind.precision - kind.scale, 0)
+        return column.cast(kind).cast(pa.string())
+    text = column.cast(pa.string())
+    if kind.scale > SCALE_ALWAYS_PLAIN_MAX and (stretches(text)[0] == ord("E")).any():
+        return _plain_text(column)
+    return text
+
+
+def _plain_text(column: pa.Array) -> pa.Array:
+    scale = column.type.scale
+    maker = pa.decimal128 if pa.types.is_decimal128(column.type) else pa.decimal256
+    kind = maker(column.type.precision, 0)
+    whole = pa.Array.from_buffers(kind, len(column), column.buffers(), offset=column.offset)
+    text = whole.cast(pa.string())
+    digits = pc.utf8_lpad(pc.utf8_ltrim(text, characters="-"), width=scale + 1, padding="0")
+    pointed = pc.utf8_replace_slice(digits, start=-scale, stop=-scale, replacement=".")
+    sign = pc.if_else(pc.starts_with(text, "-"), "-", "")
+    return pc.binary_join_element_wise(sign, pointed, "")
+
+
+def text_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises `ValueError` where digits would be lost or the text is no number."""
+    if kind.scale >= 0:
+        return column.cast(kind)
+    return column.cast(pa.decimal256(kind.precision - kind.scale, 0)).cast(kind)
+
+
+def decimal_to_bytes(column: pa.Array) -> pa.Array:
+    """The unscaled number as the fewest big-endian bytes of two's complement."""
+    numbers = _fixed_bytes(column)
+    width = numbers.shape[1]
+    signs = np.where(numbers[:, 0] & 0x80, np.uint8(0xFF), np.uint8(0))
+    differs = numbers != signs[:, None]
+    first = np.where(differs.any(axis=1), differs.argmax(axis=1), width - 1)
+    # The first byte kept must carry the sign in its top bit.
+    leads = numbers[np.arange(len(numbers)), first]
+    starts = first - (((leads ^ signs) & 0x80) != 0)
+    is_kept = np.arange(width)[None, :] >= starts[:, None]
+    if column.null_count:
+        is_kept &= is_valid(column)[:, None]
+    offsets = np.concatenate(([0], np.cumsum(is_kept.sum(axis=1))))
+    return column_of(pa.binary(), numbers[is_kept], offsets, like=column)
+
+
+def _fixed_bytes(column: pa.Array) -> Bytes:
+    """Big-endian, a row of bytes for each number; what stands where it is null is arbitrary."""
+    width = column.type.byte_width
+    data = np.frombuffer(column.buffers()[1], np.uint8)
+    data = data[column.offset * width : (column.offset + len(column)) * width]
+    return data.reshape(-1, width)[:, ::-1]
+
+
+def bytes_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises `ValueError` where a number has more digits than `kind`."""
+    data, offsets = stretches(column)
+    lengths, width = np.diff(offsets), kind.byte_width
+    is_empty = lengths == 0
+    if (is_empty & is_valid(column)).any() or (lengths > width).any():
+        raise ValueError("these bytes are no number of this type")
+    numbers = np.zeros((len(column), width), np.uint8)
+    firsts = np.zeros(len(column), np.uint8)
+    firsts[~is_empty] = data[offsets[:-1][~is_empty]]
+    numbers[(firsts & 0x80) != 0] = 0xFF
+    numbers[np.arange(width)[None, :] >= (width - lengths)[:, None]] = data
+    decimals = numbers_column(kind, numbers[:, ::-1].reshape(-1), like=column)
+    decimals.validate(full=True)
+    return decimals
+
+
+JAVA_WORDS = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
+"""What Debezium writes in place of numbers that are none; the words are those of a Java enum."""
+
+
+def to_java_words(column: pa.Array) -> pa.Array:
+    return _replaced(column, JAVA_WORDS, "[Ny]$")
+
+
+def from_java_words(column: pa.Array) -> pa.Array:
+    return _replaced(column, {word: text for text, word in JAVA_WORDS.items()}, "[NY]$")
+
+
+def _replaced(column: pa.Array, words: Mapping[str, str], endings: str) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(column, endings)).as_py():
+        return column
+    for text, word in words.items():
+        column = pc.if_else(pc.equal(column, text), word, column)
+    return column
+
+
+def double_to_text(column: pa.Array) -> pa.Array:
+    """The words for what is no number are the database's, not Arrow's."""
+    text = column.cast(pa.string())
+    for spelled, word in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        text = pc.if_else(pc.equal(text, spelled), word, text)
+    return text
+
+
+EXPONENT_MAX = 200_000
+VARIABLE_SCALE = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
+"""Debezium's form of a number whose column fixes no scale."""
+_WHOLE = pa.struct([field.with_nullable(False) for field in VARIABLE_SCALE])
+
+
+def text_to_variable_scale(column: pa.Array) -> pa.Array:
+    """Value by value, since no column type holds numbers of any length."""
+    return pa.array([_variable_scale(text) for text in column.to_pylist()], _WHOLE)
+
+
+def _variable_scale(text: str | None) -> dict[str, object] | None:
+    if text is None:
+        return None
+    sign, number, exponent = _parts(text)
+    scale = -exponent
+    while scale > 0 and number % 10 == 0:
+        number, scale = number // 10, scale - 1
+    if scale < 0:
+        number, scale = number * 10**-scale, 0
+    return {"scale": scale, "value": unscaled_bytes(-number if sign else number)}
+
+
+def _parts(text: str) -> tuple[int, int, int]:
+    """Sign, digits and exponent, by way of `Decimal`: `int` refuses text of many digits."""
+    try:
+        sign, digits, exponent = Decimal(text).as_tuple()
+    except InvalidOperation as error:
+        raise ValueError("this text is no number") from error
+    if not isinstance(exponent, int):
+        raise ValueError("this number is not finite")
+    if abs(exponent) > EXPONENT_MAX:
+        raise ValueError("this number is longer than any database keeps")
+    return sign, int(Decimal((0, digits, 0))), exponent
+
+
+def variable_scale_to_text(column: pa.Array) -> pa.Array:
+    return pa.array([_variable_text(number) for number in column.to_pylist()], pa.string())
+
+
+def _variable_text(number: dict[str, object] | None) -> str | None:
+    if number is None:
+        return None
+    scale, value = number["scale"], number["value"]
+    if not isinstance(scale, int) or not isinstance(value, bytes) or not value:
+        raise ValueError("this is no number with its scale")
+    return unscaled_text(int.from_bytes(value, signed=True), scale=scale)
+
+
+def text_to_scaled(column: pa.Array, *, scale: int) -> pa.Array:
+    """Numbers too long for Arrow's decimals, as Connect's `Decimal` of a fixed scale."""
+    return pa.array([_scaled(text, scale=scale) for text in column.to_pylist()], pa.binary())
+
+
+def _scaled(text: str | None, *, scale: int) -> bytes | None:
+    if text is None:
+        return None
+    sign, number, exponent = _parts(text)
+    shift = exponent + scale
+    if shift < 0 and number % 10**-shift:
+        raise ValueError("this number has more digits than its column")
+    number = number * 10**shift if shift >= 0 else number // 10**-shift
+    return unscaled_bytes(-number if sign else number)
+
+
+def scaled_to_text(column: pa.Array, *, scale: int) -> pa.Array:
+    return pa.array(
+        [
+            None
+            if value is None
+            else unscaled_text(int.from_bytes(value, signed=True), scale=scale)
+            for value in column.to_pylist()
+        ],
+        pa.string(),
+    )
+
+
+def unscaled_bytes(number: int) -> bytes:
+    """The fewest bytes of two's complement, as Java's BigInteger writes them."""
+    bits = (number if number >= 0 else ~number).bit_length() + 1
+    return number.to_bytes((bits + 7) // 8, signed=True)
+
+
+def unscaled_text(number: int, *, scale: int) -> str:
+    digits = Decimal(abs(number)).as_tuple().digits
+    return format(Decimal((int(number < 0), digits, -scale)), "f")

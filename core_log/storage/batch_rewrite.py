@@ -1,0 +1,126 @@
+"""Writes batches anew without some of their records, offsets and order as they were."""
+
+from collections.abc import Iterator
+from struct import Struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from core_log.records.batch_header import (
+    CHECKED_FROM,
+    COMPRESSION_MASK,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    BatchHeader,
+)
+from core_log.records.compression import Buffer, compress
+from core_log.records.record_headers import NOTHING, pack_stretches
+from core_log.records.varint import Int64s, varint_lengths, write_varints
+from core_log.storage.batch_filter import Flags, Verdict
+from core_log.storage.segment_chunks import Chunk, Rows, Stretch
+
+_CHECKSUM = Struct(">I")
+_NO_TIMESTAMP = -1
+
+
+def rewritten_batches(
+    chunk: Chunk, verdict: Verdict, *, horizon_ms: int
+) -> Iterator[tuple[int, BatchHeader, Buffer]]:
+    """Row, head and bytes of every batch that loses records or gets a delete horizon."""
+    for stretch, keep in verdict.stretches:
+        for with_horizon in (False, True):
+            chosen = verdict.is_rewritten & (verdict.gets_horizon == with_horizon)
+            places = np.flatnonzero(chosen[stretch.rows])
+            if not len(places):
+                continue
+            horizon = horizon_ms if with_horizon else None
+            taken = keep & chosen[stretch.rows][stretch.fields.section]
+            sections = _cut_sections(chunk, stretch, taken, places, horizon)
+            newest = _newest_times(chunk, stretch, taken, places)
+            for place, section, newest_ms in zip(places.tolist(), sections, newest, strict=True):
+                row = int(stretch.rows[place])
+                count = int(verdict.kept_counts[row])
+                head = _head(chunk.header(row), count, newest_ms, horizon)
+                yield row, *_seal(head, section)
+
+
+def emptied_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
+    """Only the head, which says which offsets and sequences there were, and whose."""
+    head = header._replace(
+        attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON),
+        base_timestamp=_NO_TIMESTAMP,
+        record_count=0,
+    )
+    return _seal(head, b"")
+
+
+def _cut_sections(
+    chunk: Chunk, stretch: Stretch, taken: Flags, places: Rows, horizon_ms: int | None
+) -> Iterator[memoryview]:
+    """The kept records of each of these batches, one behind the other."""
+    rows = np.flatnonzero(taken)
+    fields = stretch.fields
+    data = pa.py_buffer(stretch.data)
+    if horizon_ms is None:
+        kept = _slices(data, fields.starts[rows], fields.ends[rows])
+    else:
+        kept = _retimed(chunk, stretch, rows, data, horizon_ms)
+    bounds = np.frombuffer(kept.buffers()[1], np.int32)
+    joined = memoryview(kept.buffers()[2])
+    counts = np.bincount(fields.section[rows], minlength=len(stretch.rows))[places]
+    ends = np.cumsum(counts)
+    for begin, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
+        yield joined[bounds[begin] : bounds[end]]
+
+
+def _slices(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
+    stretches = pack_stretches(np.stack((starts, ends), axis=1).ravel(), data)
+    return stretches.take(pa.array(np.arange(0, len(stretches), 2)))
+
+
+def _retimed(
+    chunk: Chunk, stretch: Stretch, rows: Rows, data: pa.Buffer, horizon_ms: int
+) -> pa.BinaryArray:
+    """Records whose timestamps count from the delete horizon, which takes the base's place."""
+    fields = stretch.fields
+    base = chunk.column("base_timestamp")[stretch.rows][fields.section[rows]]
+    deltas = base + fields.timestamp_deltas[rows] - horizon_ms
+    rest = fields.ends[rows] - fields.timestamp_ends[rows]
+    attributes: Int64s = np.zeros_like(deltas)
+    heads = write_varints(1 + varint_lengths(deltas) + rest, attributes, deltas)
+    tails = _slices(data, fields.timestamp_ends[rows], fields.ends[rows])
+    return pc.binary_join_element_wise(heads, tails, NOTHING)
+
+
+def _newest_times(chunk: Chunk, stretch: Stretch, taken: Flags, places: Rows) -> list[int]:
+    rows = np.flatnonzero(taken)
+    section = stretch.fields.section[rows]
+    base = chunk.column("base_timestamp")[stretch.rows]
+    times = base[section] + stretch.fields.timestamp_deltas[rows]
+    first = np.searchsorted(section, places)
+    newest: list[int] = np.maximum.reduceat(times, first).tolist()
+    return newest
+
+
+def _head(
+    header: BatchHeader, record_count: int, newest_ms: int, horizon_ms: int | None
+) -> BatchHeader:
+    if not header.attributes & LOG_APPEND_TIME:
+        header = header._replace(max_timestamp=newest_ms)
+    if horizon_ms is not None:
+        attributes = header.attributes | DELETE_HORIZON
+        header = header._replace(attributes=attributes, base_timestamp=horizon_ms)
+    return header._replace(record_count=record_count)
+
+
+def _seal(head: BatchHeader, section: Buffer) -> tuple[BatchHeader, Buffer]:
+    payload = compress(head.compression, section)
+    head = head._replace(length=HEADER_BYTES - LENGTH_END + len(payload))
+    batch = bytearray().join((head.pack(), payload))
+    checksum = crc32c(memoryview(batch)[CHECKED_FROM:])
+    _CHECKSUM.pack_into(batch, CHECKED_FROM - _CHECKSUM.size, checksum)
+    return head._replace(checksum=checksum), batch

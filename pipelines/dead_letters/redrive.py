@@ -1,0 +1,183 @@
+"""Puts dead letters back into their topics, but never an old value over a newer row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from core_log.foundation.errors import LogUnavailable
+from core_log.model.log import Log, TopicPartition, Transaction, Writer
+from core_log.records.batch_header import Batch
+from core_log.records.compression import Compression
+from core_log.records.record_codec import Header, PlainRecord, encode_batch
+from core_log.rows.codec import TRUNCATE_KEY
+from pipelines.dead_letters.dead_letter import (
+    DeadLetter,
+    StoredLetter,
+    dead_letter_home,
+    encode_removals,
+)
+from pipelines.dead_letters.newer_key_check import is_overtaken, records_of
+from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.generations import Generations
+from pipelines.journal.positions import load_positions
+from pipelines.journal.read_to_end import read_decided
+
+REDRIVEN_HEADER = "headwater.redriven"
+"""The offset at which the record stood first."""
+ATTEMPTS_MAX = 5
+"""The source may append to the same keys while we look; then we look again."""
+
+
+class Fate(Enum):
+    """What became of a letter."""
+
+    REDRIVEN = "redriven"
+    OVERTAKEN = "left: a newer record of its key exists"
+    FORMER = (
+        "left: its topic is a former generation: headwater rebuild PIPELINE/TABLE --swap brings it"
+    )
+    ANEW = "left: its topic was deleted and made anew, so that rows of the new one are newer"
+    NO_RECORD = "left: it never was a record, so only its source can bring it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    stored: StoredLetter
+    fate: Fate
+
+
+async def redrive(
+    log: Log, pipeline: str, letters: Sequence[StoredLetter], *, now_ms: int
+) -> list[Redriven]:
+    """Appends each record again, takes its letter away, and marks the commit boundary that lets
+    sinks see it, in one transaction per partition."""
+    fates = {each.number: Fate.NO_RECORD for each in letters}
+    former = Generations.of(await load_positions(log, pipeline)).former if letters else {}
+    topics = {each.letter.topic for each in letters if each.letter.topic_id}
+    ids = {topic: await log.topic_id(topic) for topic in topics - former.keys()}
+    by_partition: dict[TopicPartition, list[StoredLetter]] = {}
+    for each in letters:
+        if each.letter.topic in former:
+            fates[each.number] = Fate.FORMER  # sinks that have crossed over read nothing there
+        elif each.letter.topic_id and each.letter.topic_id != ids[each.letter.topic]:
+            fates[each.number] = Fate.ANEW
+        elif each.letter.is_record:
+            place = TopicPartition(each.letter.topic, each.letter.partition)
+            by_partition.setdefault(place, []).append(each)
+    # A name of its own: the source's writer must not be fenced.
+    writer = await log.writer(f"headwater.{pipeline}.dlq") if by_partition else None
+    for partition, group in by_partition.items():
+        assert writer is not None, "there is a writer where there is something to write"
+        back = await _redrive_partition(log, writer, pipeline, partition, group, now_ms=now_ms)
+        for each in group:
+            fates[each.number] = Fate.REDRIVEN if each.number in back else Fate.OVERTAKEN
+    return [Redriven(each, fates[each.number]) for each in letters]
+
+
+class _Overtaken(Exception):
+    """Somebody appended a newer record of one of the keys before ours."""
+
+
+async def _redrive_partition(
+    log: Log,
+    writer: Writer,
+    pipeline: str,
+    partition: TopicPartition,
+    group: Sequence[StoredLetter],
+    *,
+    now_ms: int,
+) -> set[int]:
+    """The numbers of the letters that went back."""
+    group = sorted(group, key=lambda each: each.letter.offset)
+    for _ in range(ATTEMPTS_MAX):
+        seen = await _look(log, partition, [each.letter for each in group])
+        going = [each for each in group if not seen.overtakes(each.letter)]
+        if not going:
+            return set()
+        try:
+            async with writer.transaction() as transaction:
+                first, batch = await _append(transaction, partition, going, seen, now_ms)
+                keys = {each.letter.key for each in going}
+                if await is_overtaken(log, partition, keys, start=seen.end, end=first):
+                    raise _Overtaken
+                for removal in encode_removals([each.letter for each in going], now_ms=now_ms):
+                    await transaction.append(dead_letter_home(pipeline), removal)
+                count = batch.record_count
+                stretch = Stretch(first, first + count, count, len(batch.data))
+                # Without a boundary behind them the records would wait for the next commit.
+                ids = {partition.topic: await log.topic_id(partition.topic)}
+                commit = Commit(pipeline, NO_TIME, {}, {partition: stretch}, ids)
+                await transaction.append(
+                    commits_home(pipeline), encode_commit(commit, now_ms=now_ms)
+                )
+        except _Overtaken:
+            continue
+        return {each.number for each in going}
+    raise LogUnavailable(
+        "the source keeps changing the rows that are to be redriven",
+        hint="try again, or pause the source",
+        topic=partition.topic,
+        partition=partition.partition,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The newest record of each key, as far as the partition was looked through."""
+
+    end: int
+    newest: Mapping[bytes | None, int]
+    newest_change: Mapping[bytes | None, int]
+    """Tombstones left out: a tombstone belongs to the delete right before it."""
+    truncated_at: int
+
+    def overtakes(self, letter: DeadLetter) -> bool:
+        if self.truncated_at > letter.offset:
+            return True
+        if letter.key is None:
+            return False  # rows without a key are never newer or older than each other
+        return (
+            self.newest_change.get(letter.key, -1) > letter.offset
+            or self.newest.get(letter.key, -1) > letter.offset + 1
+        )
+
+    def is_delete(self, letter: DeadLetter) -> bool:
+        """Whether its own tombstone follows it."""
+        is_followed = self.newest.get(letter.key, -1) == letter.offset + 1
+        return letter.key is not None and is_followed and not self.overtakes(letter)
+
+
+async def _look(log: Log, partition: TopicPartition, letters: Sequence[DeadLetter]) -> _Seen:
+    keys = {letter.key for letter in letters if letter.key is not None}
+    wanted = pa.array([*keys, TRUNCATE_KEY], pa.binary())
+    newest: dict[bytes | None, int] = {}
+    newest_change: dict[bytes | None, int] = {}
+    end = (await log.bounds([partition]))[partition].end
+    start = min(letter.offset for letter in letters) + 1
+    async for columns in read_decided(log, partition, from_offset=start):
+        for key, offset, is_change in records_of(columns, wanted):
+            newest[key] = offset
+            if is_change:
+                newest_change[key] = offset
+    return _Seen(end, newest, newest_change, newest.get(TRUNCATE_KEY, -1))
+
+
+async def _append(
+    transaction: Transaction,
+    partition: TopicPartition,
+    going: Sequence[StoredLetter],
+    seen: _Seen,
+    now_ms: int,
+) -> tuple[int, Batch]:
+    again: list[PlainRecord] = []
+    for each in going:
+        letter = each.letter
+        mark: Header = (REDRIVEN_HEADER, str(letter.offset).encode())
+        headers = (*(one for one in letter.headers if one[0] != REDRIVEN_HEADER), mark)
+        again.append(PlainRecord(letter.key, letter.value, headers, now_ms))
+        if seen.is_delete(letter):
+            again.append(PlainRecord(letter.key, None, headers, now_ms))
+    batch = Batch(encode_batch(again, compression=Compression.ZSTD), len(again), now_ms)
+    return await transaction.append(partition, batch), batch

@@ -1,0 +1,276 @@
+"""From a pipeline file, or a directory of them, to settings that are checked and components that
+are found; every mistake of every file is told at once."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from config.document import ListNode, MappingNode, Node, plain, read_document
+from config.excerpts import illustrated
+from config.mistake_codes import Code
+from config.mistakes import MISTAKES_SHOWN_MAX, Keys, Mistake, MistakesFound, did_you_mean
+from config.model_keys import fields_of
+from config.redaction import Redaction
+from config.substitution import Substituted, substitute
+from config.validation import Validator
+from core_log.foundation.settings import SecuritySettings
+from pipelines.file.checks import problems_between, problems_within, remarks_between, remarks_within
+from pipelines.file.loaded_parts import SOURCE, load_part, named_parts, part_again, without
+from pipelines.file.loaded_parts import LoadedPart as LoadedPart
+from pipelines.file.pipeline_paths import files_at
+from pipelines.file.spec import PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipeline:
+    """One pipeline, as a file says it, with every reference resolved: it holds secrets."""
+
+    name: str
+    path: Path
+    directory: Path
+    """Relative paths are meant from here."""
+    spec: PipelineSpec
+    source: LoadedPart
+    sinks: tuple[LoadedPart, ...]
+    content: Mapping[str, Any] = field(repr=False)
+    """The file without its source and sinks, resolved."""
+    redaction: Redaction = field(default_factory=Redaction, repr=False)
+    """Takes the secrets of this file out of whatever is said."""
+
+    @property
+    def log_path(self) -> Path:
+        """The embedded log's directory."""
+        return (self.directory / self.spec.log.path).resolve()
+
+    @property
+    def log_security(self) -> SecuritySettings:
+        """How the log's brokers are spoken to; our own openly, since it listens on loopback."""
+        log = self.spec.log
+        if log.type == "embedded":
+            return SecuritySettings()
+        return log.security.beside(self.directory)
+
+    def to_wire(self) -> bytes:
+        """For a worker process, over a pipe; secrets included, so never for a file or a topic."""
+        content = {
+            "path": str(self.path),
+            "directory": str(self.directory),
+            "content": self.content,
+            "source": self.source.content,
+            "sinks": [sink.content for sink in self.sinks],
+            "names": [sink.name for sink in self.sinks],
+            "secrets": sorted(self.redaction.secrets),
+        }
+        return json.dumps(content).encode()
+
+    @staticmethod
+    def from_wire(content: bytes) -> "LoadedPipeline":
+        """Made again from what was checked before; nothing is read from files or variables."""
+        parts = json.loads(content)
+        spec = PipelineSpec.model_validate(parts["content"], by_alias=True, by_name=False)
+        return LoadedPipeline(
+            name=spec.name,
+            path=Path(parts["path"]),
+            directory=Path(parts["directory"]),
+            spec=spec,
+            source=part_again(SOURCE, parts["source"], is_source=True),
+            sinks=tuple(
+                part_again(name, sink, is_source=False)
+                for name, sink in zip(parts["names"], parts["sinks"], strict=True)
+            ),
+            content=parts["content"],
+            redaction=Redaction(parts["secrets"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a path holds: its pipelines, and what a run would still need."""
+
+    pipelines: tuple[LoadedPipeline, ...]
+    """Without those that hold references to what is not there."""
+    unset: tuple[Mistake, ...]
+    """References to variables and files that are not there, here and now."""
+    remarks: tuple[Mistake, ...]
+    """What is no mistake, but worth a thought."""
+    files: tuple[Path, ...]
+    names: tuple[str, ...]
+    """Of all pipelines, as far as they can be told."""
+
+
+def load(path: Path, *, environment: Mapping[str, str]) -> list[LoadedPipeline]:
+    """The pipelines of one file, or of every `*.yaml` and `*.yml` straight below a directory."""
+    return list(check(path, environment=environment).pipelines)
+
+
+def check(
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    may_be_unset: bool = False,
+    reads_expressions: bool = False,
+) -> Checked:
+    """Everything that can be known of the files at `path` without any system; raises
+    `MistakesFound` with all that is wrong. References to what is not there are mistakes too,
+    unless they may be unset. Reading SQL expressions loads DuckDB, which no broker does."""
+    readings = [_Reading.of(each, environment, reads_expressions) for each in files_at(path)]
+    mistakes = [mistake for each in readings for mistake in each.mistakes]
+    unset = [mistake for each in readings for mistake in each.unset]
+    pipelines = [each.pipeline for each in readings if each.pipeline is not None]
+    for left, problem, hint in problems_between(pipelines):
+        mistakes.append(Mistake(left.path, None, problem, hint, code=Code.NEIGHBOURS))
+    wrong = mistakes if may_be_unset else mistakes + unset
+    if wrong:
+        redaction = Redaction().joined(each.redaction for each in readings)
+        raise MistakesFound([_scrubbed(mistake, redaction) for mistake in _ordered(wrong)])
+    remarks = [remark for each in readings for remark in each.remarks]
+    for left, problem, hint in remarks_between(pipelines):
+        remarks.append(Mistake(left.path, None, problem, hint, code=Code.REMARK))
+    return Checked(
+        pipelines=tuple(pipelines),
+        unset=tuple(unset),
+        remarks=tuple(remarks),
+        files=tuple(each.path for each in readings),
+        names=tuple(each.name for each in readings if each.name),
+    )
+
+
+def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:
+    """Takes the secrets of all of them out of whatever is said."""
+    return Redaction().joined(each.redaction for each in pipelines)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One file on its way to a pipeline."""
+
+    path: Path
+    name: str = ""
+    pipeline: LoadedPipeline | None = None
+    mistakes: list[Mistake] = field(default_factory=list)
+    unset: list[Mistake] = field(default_factory=list)
+    remarks: list[Mistake] = field(default_factory=list)
+    redaction: Redaction = field(default_factory=Redaction)
+    reads_expressions: bool = False
+
+    @staticmethod
+    def of(path: Path, environment: Mapping[str, str], reads_expressions: bool) -> "_Reading":
+        reading = _Reading(path, reads_expressions=reads_expressions)
+        try:
+            document = read_document(path)
+        except MistakesFound as found:
+            reading.mistakes += found.mistakes
+            return reading
+        reading._read(substitute(document, environment))
+        for told in (reading.mistakes, reading.unset, reading.remarks):
+            told[:] = [
+                illustrated(each, document, reading.redaction) if at < MISTAKES_SHOWN_MAX else each
+                for at, each in enumerate(_ordered(told))
+            ]
+        return reading
+
+    def _read(self, substituted: Substituted) -> None:
+        document, self.redaction = substituted.document, substituted.redaction
+        self.mistakes += substituted.mistakes
+        self.unset += substituted.unset
+        root = document.root
+        if not isinstance(root, MappingNode):
+            problem = "a pipeline file is made of keys and values"
+            self.mistakes.append(Mistake(self.path, root.place, problem, code=Code.WRONG_KIND))
+            return
+        validator = Validator(document, self.mistakes)
+        head = without(root, SOURCE, "sink")
+        known = fields_of(PipelineSpec)
+        unknown = [key for key in head.values if key not in known]
+        for key in unknown[:MISTAKES_SHOWN_MAX]:
+            guess = did_you_mean(key, [*known, SOURCE, "sink"])
+            place, problem = head.key_places[key], f"there is no key {key!r}"
+            validator.tell(Code.UNKNOWN_KEY, place, problem, guess, keys=(key,))
+        head = without(head, *unknown)
+        spec = validator.validate(PipelineSpec, head, ())
+        source, sinks = self._source(validator, root), self._sinks(validator, root)
+        if spec is not None:
+            self.name = spec.name
+        if spec is None or source is None or sinks is None or self.unset or self.mistakes:
+            return
+        self.pipeline = LoadedPipeline(
+            name=spec.name,
+            path=self.path,
+            directory=self.path.resolve().parent,
+            spec=spec,
+            source=source,
+            sinks=sinks,
+            content=plain(head),
+            redaction=self.redaction.joined(
+                Redaction(_secrets_of(each))
+                for each in (spec, source.settings, *(sink.settings for sink in sinks))
+            ),
+        )
+        for keys, problem, hint in problems_within(self.pipeline):
+            validator.tell_at(Code.CONTRADICTION, keys, problem, hint)
+        if self.reads_expressions:
+            from pipelines.transforms.mistakes import mistakes_in
+
+            for keys, problem, hint in mistakes_in(
+                spec.transform, directory=self.pipeline.directory
+            ):
+                validator.tell_at(Code.BAD_EXPRESSION, keys, problem, hint)
+        remarks = Validator(document, self.remarks)
+        for keys, problem, hint in remarks_within(self.pipeline):
+            remarks.tell_at(Code.REMARK, keys, problem, hint)
+
+    def _source(self, validator: Validator, root: MappingNode) -> LoadedPart | None:
+        if SOURCE not in root.values:
+            problem = f"the key {SOURCE!r} is missing"
+            validator.tell(Code.MISSING_KEY, root.place, problem, "headwater init", keys=(SOURCE,))
+            return None
+        return load_part(validator, root.values[SOURCE], (SOURCE,), is_source=True)
+
+    def _sinks(self, validator: Validator, root: MappingNode) -> tuple[LoadedPart, ...] | None:
+        if "sink" not in root.values:
+            problem = "the key 'sink' is missing"
+            validator.tell(Code.MISSING_KEY, root.place, problem, "headwater init", keys=("sink",))
+            return None
+        given = root.values["sink"]
+        if isinstance(given, ListNode) and not given.items:
+            problem = "should have at least 1 of them"
+            validator.tell(Code.WRONG_VALUE, given.place, problem, keys=("sink",))
+            return None
+        nodes: list[tuple[Node, Keys]] = (
+            [(node, ("sink", at)) for at, node in enumerate(given.items)]
+            if isinstance(given, ListNode)
+            else [(given, ("sink",))]
+        )
+        parts = [load_part(validator, node, at, is_source=False) for node, at in nodes]
+        named = [part for part in parts if part is not None]
+        if len(named) < len(parts):
+            return None
+        return named_parts(validator, named, [at for _, at in nodes])
+
+
+def _secrets_of(value: Any) -> set[str]:
+    """What the component itself declares to be secret, wherever it came from."""
+    from pydantic import BaseModel, SecretStr
+
+    if isinstance(value, SecretStr):
+        return {value.get_secret_value()} - {""}
+    if isinstance(value, BaseModel):
+        value = [getattr(value, name) for name in type(value).model_fields]
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return {secret for each in value for secret in _secrets_of(each)}
+    return set()
+
+
+def _ordered(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    distinct = dict.fromkeys(mistakes)
+    return sorted(distinct, key=lambda each: (str(each.path), each.place or (0, 0)))
+
+
+def _scrubbed(mistake: Mistake, redaction: Redaction) -> Mistake:
+    return replace(
+        mistake, problem=redaction.scrub(mistake.problem), hint=redaction.scrub(mistake.hint)
+    )

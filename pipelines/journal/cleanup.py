@@ -1,0 +1,161 @@
+"""Takes out of a log what a pipeline has left there, so that another of its name starts afresh."""
+
+from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING
+
+import orjson
+import pyarrow as pa
+
+from core_log.foundation.errors import ConfigError, LogRejected
+from core_log.model.log import TopicPartition
+from core_log.records import arrow_codec
+from pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals, read_letters
+from pipelines.journal.commits import commits_home
+from pipelines.journal.control import COMMITS_FROM, DROPPED, Wish, forget_control, write_control
+from pipelines.journal.generations import (
+    FILLING,
+    GENERATION,
+    Generations,
+    load_generations,
+)
+from pipelines.journal.inventory import GROUP_PREFIX, Leavings, every_schema_of, leavings_of
+from pipelines.journal.positions import encode_positions, load_positions, positions_home
+from pipelines.journal.schemas import read_schemas, schemas_home
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+
+
+async def drop_from_log(
+    log: "KafkaLog", pipeline: str, left: Leavings, *, now_ms: int
+) -> AsyncIterator[str]:
+    """Says what is gone, as it goes. Repeating it after a failure does the rest.
+
+    The position goes first: without it nothing can go on where topics are missing already. The
+    schemas go last, since they are what the topics are found by.
+    """
+    writer = await log.writer(f"headwater.{pipeline}")  # fences one that runs all the same
+    positions = await load_positions(log, pipeline)
+    if positions:
+        async with writer.transaction() as transaction:
+            gone = dict.fromkeys(positions)
+            await transaction.append(
+                positions_home(pipeline), encode_positions(pipeline, gone, now_ms=now_ms)
+            )
+        yield f"position of the source, {len(positions)} parts"
+    if count := await forget_control(log, pipeline, now_ms=now_ms):
+        yield f"wishes, {count} of them"
+    home = commits_home(pipeline)
+    end = (await log.bounds([home]))[home].end
+    mark = Wish(DROPPED, "", f"{DROPPED}-{end}", {COMMITS_FROM: str(end)})
+    await write_control(log, pipeline, [mark], now_ms=now_ms)
+    for group in left.groups:
+        await log.groups.delete(group)
+        yield f"group {group}"
+    for topic in left.topics:
+        await log.topics.delete(topic)
+        yield f"topic {topic}"
+    for topic in await every_schema_of(log, pipeline):
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+
+
+async def drop_table_from_log(
+    log: "KafkaLog", pipeline: str, table: str, *, parts: Collection[str], now_ms: int
+) -> AsyncIterator[str]:
+    """The same for one table, in the same order; the pipeline's next run reads it anew. `parts`
+    are those of the source's position that are its own."""
+    every = await every_schema_of(log, pipeline)
+    topics = [topic for topic, stored in every.items() if str(stored.schema.table) == table]
+    writer = await log.writer(f"headwater.{pipeline}")  # fences one that runs all the same
+    positions = await load_positions(log, pipeline)
+    generations = Generations.of(positions)
+    firsts = {generations.first(topic) for topic in topics}
+    own = {*parts, *(f"{kind}{first}" for kind in (GENERATION, FILLING) for first in firsts)}
+    gone = dict.fromkeys(sorted(own & positions.keys()))
+    if gone:
+        async with writer.transaction() as transaction:
+            await transaction.append(
+                positions_home(pipeline), encode_positions(pipeline, gone, now_ms=now_ms)
+            )
+        yield f"position of {table}, {len(gone)} parts"
+    if count := await forget_control(log, pipeline, now_ms=now_ms, table=table):
+        yield f"wishes, {count} of them"
+    if count := await _forget_letters(log, pipeline, topics, table, now_ms=now_ms):
+        yield f"dead letters, {count} of them"
+    left = await leavings_of(log, pipeline)
+    for group in left.groups:
+        offsets = await log.committed_offsets(group)
+        if mine := [each for each in offsets if each.topic in topics]:
+            await log.groups.forget(group, mine)
+    for topic in topics:
+        if topic in left.topics:
+            await log.topics.delete(topic)
+            yield f"topic {topic}"
+    for topic in topics:
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+
+
+async def _forget_letters(
+    log: "KafkaLog", pipeline: str, topics: Collection[str], table: str, *, now_ms: int
+) -> int:
+    try:
+        stored = await read_letters(log, pipeline)
+    except LogRejected:
+        return 0  # there is no topic of dead letters
+    letters = [each.letter for each in stored]
+    mine = [each for each in letters if each.topic in topics or each.table == table]
+    for batch in encode_removals(mine, now_ms=now_ms) if mine else ():
+        await log.append(dead_letter_home(pipeline), batch)
+    return len(mine)
+
+
+async def drop_former(
+    log: "KafkaLog", pipeline: str, *, with_unread: bool, now_ms: int
+) -> AsyncIterator[str]:
+    """Topics that another one has taken the place of; says what is gone, as it goes. The pipeline
+    may be running: who has come to the end of a topic does not ask for it again."""
+    every = await every_schema_of(log, pipeline)
+    generations = await load_generations(log, pipeline, every)
+    existing = {topic.name for topic in await log.topics.all()}
+    if not with_unread:
+        await _check_read(log, pipeline, generations, existing)
+    for topic in sorted(generations.former):
+        if topic in existing:
+            await log.topics.delete(topic)
+            yield f"topic {topic}"
+        if count := await _forget_schemas(log, pipeline, topic, now_ms=now_ms):
+            yield f"schemas of {topic}, {count} of them"
+
+
+async def _check_read(
+    log: "KafkaLog", pipeline: str, generations: Generations, existing: Collection[str]
+) -> None:
+    """Raises ConfigError where a sink has begun a topic and not come to its end."""
+    for group in (await leavings_of(log, pipeline)).groups:
+        offsets = await log.committed_offsets(group)
+        for switch in generations.switches:
+            theirs = {part.partition: at for part, at in offsets.items()
+                      if part.topic == switch.former}  # fmt: skip
+            is_behind = any(theirs.get(at, 0) < end for at, end in switch.former_ends.items())
+            if theirs and is_behind and switch.former in existing:
+                raise ConfigError(
+                    "a sink has not come to the end of a former topic",
+                    hint="let it catch up, or drop with --unread and rebuild its table then",
+                    sink=group.removeprefix(f"{GROUP_PREFIX}{pipeline}."),
+                    topic=switch.former,
+                )
+
+
+async def _forget_schemas(log: "KafkaLog", pipeline: str, topic: str, *, now_ms: int) -> int:
+    home: TopicPartition = schemas_home(topic)
+    keys = [
+        orjson.dumps([stored.topic, stored.id])
+        async for stored in read_schemas(log, home)
+        if stored.topic == topic and stored.pipeline == pipeline
+    ]
+    nothing = pa.nulls(len(keys), pa.binary())
+    for batch in arrow_codec.encode(pa.array(keys, pa.binary()), nothing, timestamps_ms=now_ms):
+        await log.append(home, batch)
+    return len(keys)

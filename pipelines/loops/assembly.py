@@ -1,0 +1,359 @@
+"""From a loaded pipeline to its running parts: what `ingest` and `deliver` are given."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from connectors.source import (
+    Estimating,
+    FormCheck,
+    Gauge,
+    Remark,
+    Source,
+    SourceContext,
+    SourceReport,
+    anything_goes,
+)
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError
+from core_log.foundation.preload import Preparing
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.records.compression import Compression
+from core_log.rows.settings import WireSettings
+from pipelines.dead_letters.dead_letter import dead_letter_topic
+from pipelines.file.loader import LoadedPart, LoadedPipeline
+from pipelines.file.log_settings import LogSettings
+from pipelines.journal.control import Desired
+from pipelines.journal.generations import NONE, Generations
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.loops.deliver.dead_letters import SetAsideRecords
+from pipelines.loops.deliver.deliver import Delivery, deliver
+from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
+from pipelines.loops.deliver.slice_reader import Skipped, SliceReader
+from pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from pipelines.loops.deliver.split_reader import LogSplitReader
+from pipelines.loops.free_space import free_space
+from pipelines.loops.ingest.encoder import Encoder
+from pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
+from pipelines.loops.ingest.pause import unless_paused
+from pipelines.loops.ingest.table_topics import TopicRules
+from pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
+from pipelines.reports import Gauged, Read, Remarked, Reporter
+from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.before_log import BeforeLog, salt_of
+from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
+
+
+async def run_unit(
+    loaded: LoadedPipeline,
+    unit: str,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool = False,
+    has_topics: bool = False,
+    rebuilds: RebuildsNeeded | None = None,
+    beginnings: Mapping[TopicPartition, int] | None = None,
+) -> None:
+    """One life of a unit: the source, or the sink of that name. `has_topics`: somebody has just
+    seen that the log's own are there. `beginnings`: where a new table begins, if not at offset
+    0."""
+    if unit == UNIT:
+        if not has_topics:
+            await ensure_topics(loaded, log)
+        await unless_paused(
+            lambda: _run_source(
+                loaded, log, desired=desired, clock=clock, report=report, until_end=until_end
+            ),
+            pipeline=loaded.name,
+            unit=UNIT,
+            desired=desired,
+            report=report,
+        )
+        return
+    part = next(part for part in loaded.sinks if part.name == unit)
+    sink = make_sink(loaded, part, clock=clock, report=_health_told(loaded, part, report))
+    try:
+        if isinstance(sink, Preparing):
+            sink.prepare()
+        await ensure_topics(loaded, log)
+        delivery = delivery_of(
+            loaded,
+            part,
+            sink,
+            log,
+            desired=desired,
+            clock=clock,
+            report=report,
+            beginnings=beginnings,
+            rebuilds=rebuilds,
+        )
+        await deliver(delivery, until_end=until_end)
+    finally:
+        await sink.close()
+
+
+async def ensure_topics(loaded: LoadedPipeline, log: Log) -> None:
+    """The log's own topics, which every unit needs."""
+    topics = internal_topics(history_ms=loaded.spec.log.history_ms)
+    await log.ensure_topic(*topics, dead_letter_topic(loaded.name))
+
+
+def make_source(
+    loaded: LoadedPipeline,
+    *,
+    clock: Clock,
+    report: Callable[[SourceReport], None] = lambda _: None,
+    until_end: bool = False,
+    refusal: FormCheck = anything_goes,
+) -> Source:
+    changes = loaded.spec.schema_changes
+    context = SourceContext(
+        loaded.name,
+        loaded.directory,
+        clock,
+        report,
+        schema_changes=changes.policies,
+        settle_ms=changes.settle_ms,
+        free_space=partial(free_space, loaded),
+        until_end=until_end,
+        refusal=refusal,
+    )
+    source: Source = loaded.source.component(loaded.source.settings, context)
+    return source
+
+
+def make_sink(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    *,
+    clock: Clock,
+    report: Callable[[TableHealth], None] = lambda _: None,
+) -> Sink:
+    policies = loaded.spec.schema_changes.policies
+    context = SinkContext(
+        loaded.name, loaded.directory, policies, clock, name=part.name, report=report
+    )
+    sink: Sink = part.component(part.settings, context)
+    return sink
+
+
+def _health_told(
+    loaded: LoadedPipeline, part: LoadedPart, report: Reporter
+) -> Callable[[TableHealth], None]:
+    def tell(health: TableHealth) -> None:
+        name = f"small_files {health.table}"
+        report(Gauged(loaded.name, part.name, name, health.small_files, health.files))
+
+    return tell
+
+
+def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> TopicRules:
+    """What topics the pipeline's tables get, and have now."""
+    log = loaded.spec.log
+    return TopicRules(
+        pipeline=loaded.name,
+        template=log.topic,
+        partitions=None if log.partitions == "auto" else log.partitions,
+        config=topic_config(log),
+        generations=generations,
+    )
+
+
+async def row_estimates(source: Source) -> Mapping[TableId, int]:
+    """About how many rows the source's tables have; nothing of a source that cannot say so."""
+    return await source.row_estimates() if isinstance(source, Estimating) else {}
+
+
+def topic_config(log: LogSettings) -> dict[str, str]:
+    """`log:` in Kafka's words."""
+    retention = log.retention
+    return {
+        "cleanup.policy": log.cleanup,
+        "max.message.bytes": str(RECORD_BYTES_MAX),
+        "min.compaction.lag.ms": str(log.history_ms),
+        "delete.retention.ms": str(log.delete_retention_ms),
+        "retention.ms": str(-1 if retention.time_ms is None else retention.time_ms),
+        "retention.bytes": str(-1 if retention.size_bytes is None else retention.size_bytes),
+    }
+
+
+def wire_of(loaded: LoadedPipeline) -> WireSettings:
+    """How rows look in the log; a source may declare how it wants some types written."""
+    log, source = loaded.spec.log, loaded.source.settings
+    choices = {
+        name: getattr(source, name)
+        for name in ("decimal", "time", "binary")
+        if hasattr(source, name)
+    }
+    return WireSettings(
+        value=log.value, has_schemas=log.has_schemas, registry=log.registry, **choices
+    )
+
+
+async def _run_source(
+    loaded: LoadedPipeline,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool,
+) -> None:
+    def tell(progress: SourceReport) -> None:
+        if isinstance(progress, Gauge):
+            report(Gauged(loaded.name, UNIT, progress.name, progress.value, progress.limit))
+            return
+        if isinstance(progress, Remark):
+            said = progress.finding
+            report(
+                Remarked(loaded.name, UNIT, progress.name, "", "")
+                if said is None
+                else Remarked(
+                    loaded.name, UNIT, progress.name, said.problem, said.cure, said.left_out
+                )
+            )
+            return
+        report(
+            Read(
+                loaded.name,
+                UNIT,
+                str(progress.table),
+                progress.rows,
+                progress.rows_expected,
+                progress.bytes,
+                progress.bytes_expected,
+                progress.is_done,
+            )
+        )
+
+    encoders = list[Encoder]()
+
+    async def refusal(schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
+        return await encoders[-1].refusal(schema, is_next=is_next)
+
+    source = make_source(loaded, clock=clock, report=tell, until_end=until_end, refusal=refusal)
+
+    def new_encoder(generations: Generations) -> Encoder:
+        encoder = Encoder(
+            log,
+            topics=topic_rules(loaded, generations),
+            wire=wire_of(loaded),
+            before_log=BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline)),
+            compression=Compression[loaded.spec.log.compression.upper()],
+            row_estimates=partial(row_estimates, source),
+        )
+        encoders.append(encoder)
+        return encoder
+
+    await ingest(
+        loaded.name,
+        source,
+        log,
+        new_encoder=new_encoder,
+        limits=IngestLimits(
+            batch_wait_ms=loaded.source.unit_setting("batch_wait_ms"),
+            transaction_bytes_max=loaded.spec.limits.transaction_size_bytes,
+        ),
+        clock=clock,
+        report=report,
+        controls=lambda: desired().controls(),
+        stop_after=loaded.spec.errors.dead_letter.stop_after,
+    )
+
+
+def delivery_of(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    sink: Sink,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    topics: Collection[str] | None = None,
+    beginnings: Mapping[TopicPartition, int] | None = None,
+    rebuilds: RebuildsNeeded | None = None,
+) -> Delivery:
+    """What brings a sink everything that the pipeline has, or only some topics. `beginnings`: where
+    a new table begins, if not at offset 0. `rebuilds`: hears of tables that need one."""
+    limits = loaded.spec.limits
+    set_aside = SetAsideRecords(
+        log,
+        loaded.name,
+        part.name,
+        stop_after=loaded.spec.errors.dead_letter.stop_after,
+        clock=clock,
+        report=report,
+    )
+    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    reader = SliceReader(
+        log,
+        after_log=after_log,
+        fetch_bytes=limits.fetch_size_bytes,
+        skipped=set_aside.skipped,
+    )
+    slicer = Slicer(
+        log,
+        loaded.name,
+        limits=SliceLimits(
+            records=getattr(part.settings, "slice_rows", limits.slice_rows),
+            bytes=getattr(part.settings, "slice_size_bytes", limits.slice_size_bytes),
+            wait_ms=part.unit_setting("commit_every_ms"),
+        ),
+        read=reader.read,
+        clock=clock,
+        topics=topics,
+        split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped),
+        beginnings=beginnings,
+        tells_moments=getattr(part.settings, "consistent_cut", False),
+    )
+    return Delivery(
+        pipeline=loaded.name,
+        unit=part.name,
+        sink=sink,
+        log=log,
+        slicer=slicer,
+        reader=reader,
+        set_aside=set_aside,
+        topic_of=topic_rules(loaded).first_name_of,
+        desired=desired,
+        isolates_tables=topics is None and loaded.spec.errors.isolate == "table",
+        keeps_group=topics is None,
+        clock=clock,
+        report=report,
+        keeps_rows=lambda schema: keeps_rows(part, after_log.schema(schema)),
+        rebuilds=rebuilds or RebuildsNeeded(),
+    )
+
+
+def keeps_rows(part: LoadedPart, target: TableSchema) -> bool:
+    """Whether a table of the target can be made anew from the log as it is now: it keeps rows, and
+    not every version of them. Without a key every change is kept."""
+    settings = part.settings
+    if not (target.key and hasattr(settings, "of")):
+        return False
+    return settings.of(str(target.table)).mode in ("mirror", "soft_delete")
+
+
+def split_reader_of(
+    loaded: LoadedPipeline, log: Log, *, skipped: Callable[[], Skipped]
+) -> SplitReader | None:
+    """None where the log is one that only this process can reach."""
+    if not isinstance(log, KafkaLog):
+        return None
+    return LogSplitReader(
+        settings=KafkaSettings(
+            bootstrap=list(log.bootstrap),
+            security=loaded.log_security,
+            client_id=f"headwater-{loaded.name}",
+        ),
+        rules=loaded.spec.transform,
+        routes=loaded.spec.route,
+        directory=loaded.directory,
+        fetch_bytes=loaded.spec.limits.fetch_size_bytes,
+        skipped=skipped,
+    )

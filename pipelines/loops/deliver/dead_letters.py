@@ -1,0 +1,99 @@
+"""Takes records that can never be applied out of a sink's way, into the dead-letter topic."""
+
+from collections.abc import Mapping
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import RecordsRejected
+from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.record_headers import header_lists
+from core_log.rows.codec import AT_HEADER
+from pipelines.dead_letters.dead_letter import DeadLetter, Stage, append_letters
+from pipelines.dead_letters.failure_budget import DeadLetterBudget
+from pipelines.file.spec import StopAfter
+from pipelines.reports import Reporter, SetAside
+
+ONE_BATCH = FetchLimit(bytes_max=1)
+"""However small the limit, a fetch brings at least one batch."""
+
+
+class SetAsideRecords:
+    """Remembers what was set aside, so that the slice can be read again without it.
+
+    The letters are appended before the slice is applied, and once more when a crash comes in
+    between: a letter is keyed by its record's place, so that the second replaces the first.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        pipeline: str,
+        unit: str,
+        *,
+        stop_after: StopAfter,
+        clock: Clock,
+        report: Reporter,
+    ) -> None:
+        self._log, self._pipeline, self._unit = log, pipeline, unit
+        self._stop_after, self._clock, self._report = stop_after, clock, report
+        self._skipped: dict[TopicPartition, set[int]] = {}
+        self._budgets: dict[TopicPartition, tuple[DeadLetterBudget, int]] = {}
+
+    def skipped(self) -> Mapping[TopicPartition, set[int]]:
+        return self._skipped
+
+    async def take(self, error: RecordsRejected, *, table: str) -> bool:
+        """False when too many of too few records failed: then the table, not they, is wrong."""
+        partition = TopicPartition(error.topic, error.partition)
+        if self._is_exhausted(partition, sorted(error.reasons)):
+            return False
+        letters = [
+            await self._letter(partition, offset, error, table=table)
+            for offset in sorted(error.reasons)
+        ]
+        await append_letters(self._log, self._pipeline, letters, now_ms=self._clock.now_ms())
+        self._skipped.setdefault(partition, set()).update(error.reasons)
+        newest = letters[-1].error
+        self._report(SetAside(self._pipeline, self._unit, table, len(letters), newest))
+        return True
+
+    def _is_exhausted(self, partition: TopicPartition, offsets: list[int]) -> bool:
+        """Offsets tell how many records went by in between."""
+        budget, seen_to = self._budgets.get(
+            partition,
+            (
+                DeadLetterBudget(
+                    failures=self._stop_after.failures, of_last=self._stop_after.of_last
+                ),
+                offsets[0],
+            ),
+        )
+        budget.add(max(offsets[-1] + 1 - seen_to, 0), failed=len(offsets))
+        self._budgets[partition] = budget, max(seen_to, offsets[-1] + 1)
+        return budget.is_exhausted
+
+    async def _letter(
+        self, partition: TopicPartition, offset: int, error: RecordsRejected, *, table: str
+    ) -> DeadLetter:
+        fetched = await self._log.fetch(
+            {partition: offset}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
+        )
+        columns = arrow_codec.decode(fetched[0].data, from_offset=offset, partition=partition)
+        assert columns.offsets[0] == offset, "a record that was just read is still there"
+        pairs = header_lists(columns.headers[:1])[0].as_py()
+        headers = tuple((pair["key"].decode(), pair["value"]) for pair in pairs)
+        return DeadLetter(
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset,
+            key=columns.keys[0].as_py(),
+            value=columns.values[0].as_py(),
+            headers=headers,
+            stage=Stage.of(error),
+            kind=type(error).__name__,
+            error=error.reasons[offset],
+            at=(dict(headers).get(AT_HEADER) or b"").decode(),
+            table=table,
+            unit=self._unit,
+            topic_id=await self._log.topic_id(partition.topic),
+        )

@@ -1,0 +1,259 @@
+"""Records back into changes of tables, each by the schema that it was written under, with the
+columns that its table has now."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from core_log.foundation.errors import DecodeError, RecordsRejected, RowsRejected, UnreadableBatch
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import Fetched, Log, TopicPartition
+from core_log.records.arrow_codec import Columns
+from core_log.records.record_headers import header_column
+from core_log.records.record_views import NO_NUMBER, Located, Scratch, locate_parts
+from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
+from core_log.rows.codec_table import codec_for
+from core_log.rows.json.flat_codec import TIME_US
+from pipelines.journal.schemas import SchemaReader, StoredSchema
+from pipelines.loops.thread_offload import beside, pieces_of
+
+Int64s = npt.NDArray[np.int64]
+PART_BYTES = 8 << 20
+"""Records that are decompressed, and decoded, at a time: some compress to a fiftieth."""
+REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table anew"
+"""What helps a table of whose records some are lost: the log has them nowhere else."""
+Stretch = tuple[Located, StoredSchema]
+"""Records that follow one another under one schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Changes, and how large their records were."""
+
+    changes: TableChanges
+    bytes: int
+
+
+class Decoder:
+    """Keeps a codec for every schema that it has met, and the memory that records are decompressed
+    into: for one fetch at a time."""
+
+    def __init__(
+        self, log: Log, *, is_alone: bool = True, schemas: SchemaReader | None = None
+    ) -> None:
+        """`is_alone`: whether the machine's other cores are free to help."""
+        self._schemas, self._is_alone = schemas or SchemaReader(log), is_alone
+        self._codecs: dict[tuple[str, int], RowCodec] = {}
+        self._scratch = Scratch()
+
+    async def look(self, topics: Iterable[str]) -> None:
+        """What is decoded from here on has the columns that these tables have by now."""
+        await self._schemas.look(topics)
+
+    async def decode(
+        self, fetched: Fetched, *, from_offset: int, end: int, skipped: Set[int]
+    ) -> Sequence[Decoded]:
+        """What stands from an offset on and before `end`, without tombstones; truncates alone.
+        Raises RecordsRejected for single records that do not hold what their schema says."""
+        parts = locate_parts(
+            fetched.data,
+            self._scratch,
+            from_offset=from_offset,
+            bytes_max=PART_BYTES,
+            partition=fetched.partition,
+        )
+        size = len(fetched.data) if self._is_alone else 0
+        made: list[Decoded] = []
+        while (part := await beside(partial(_next, parts), size)) is not None:
+            found = _wanted(part, end=end, skipped=skipped)
+            if len(found):
+                made += await self._decode_located(fetched.partition, found)
+        return made
+
+    async def _decode_located(self, partition: TopicPartition, found: Located) -> Sequence[Decoded]:
+        size = found.values.size if self._is_alone else 0
+        pieces = [
+            piece
+            for stretch in await self._stretches(partition, found)
+            for piece in (_divided(*stretch) if self._is_alone else [stretch])
+        ]
+        made = await asyncio.gather(
+            *(beside(partial(self._decode_piece, partition, *piece), size) for piece in pieces)
+        )
+        return [decoded for each in made for decoded in each]
+
+    async def decode_records(
+        self, partition: TopicPartition, columns: Columns
+    ) -> Sequence[Decoded]:
+        """Of records that were chosen before."""
+        return [
+            decoded
+            for stretch in await self._stretches(partition, Located.of(columns))
+            for decoded in self._decode_piece(partition, *stretch)
+        ]
+
+    async def _stretches(self, partition: TopicPartition, found: Located) -> list[Stretch]:
+        ids = found.header_numbers(SCHEMA_HEADER)
+        stretches = []
+        for first, end in _runs(ids):
+            if ids[first] == NO_NUMBER:
+                raise DecodeError(
+                    "a record has no schema, so it was not written by a pipeline",
+                    hint="only pipelines may write to their topics",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=int(found.offsets[first]),
+                )
+            stored = await self._schemas.find(partition.topic, int(ids[first]))
+            stretches.append((found.pick(slice(first, end)), stored))
+        return stretches
+
+    def _decode_piece(
+        self, partition: TopicPartition, piece: Located, stored: StoredSchema
+    ) -> Sequence[Decoded]:
+        return [
+            Decoded(changes, part.values.size)
+            for part in _between_truncates(piece)
+            if (changes := self._viewed(partition, part, stored)) is not None
+        ]
+
+    def _viewed(
+        self, partition: TopicPartition, found: Located, stored: StoredSchema
+    ) -> TableChanges | None:
+        changes = self._decode_one(partition, found, stored)
+        if changes is None:
+            return None
+        return self._schemas.view(partition.topic, stored.id).apply(changes)
+
+    def _decode_one(
+        self, partition: TopicPartition, found: Located, stored: StoredSchema
+    ) -> TableChanges | None:
+        if len(found) == 1:
+            columns = found.columns()
+            if header_column(columns.headers, OPERATION_HEADER)[0].as_py() == b"truncate":
+                return truncate_of(partition, columns, stored)
+        if (found.values.lengths < 0).any():
+            found = found.pick(found.values.lengths >= 0)
+        if not len(found):
+            return None
+        codec = self._codec(partition.topic, stored)
+        try:
+            changes = codec.scan(found.values, stored.schema)
+            if changes is None:
+                keys, values = found.keys.column(), found.values.column()
+                changes = codec.decode(keys, values, stored.schema)
+        except RowsRejected as error:
+            raise RecordsRejected(
+                "records do not hold what their schema says",
+                topic=partition.topic,
+                partition=partition.partition,
+                reasons={int(found.offsets[row]): why for row, why in error.reasons.items()},
+            ) from error
+        return replace(
+            changes, log_partition=partition, log_offsets=pa.array(found.offsets, pa.int64())
+        )
+
+    def _codec(self, topic: str, stored: StoredSchema) -> RowCodec:
+        found = self._codecs.get((topic, stored.id))
+        if found is None:
+            found = self._codecs[topic, stored.id] = codec_for(stored.wire, topic=topic)
+        return found
+
+
+def neighbours(pieces: Sequence[Decoded], *, bytes_max: int) -> Iterator[Sequence[Decoded]]:
+    """Pieces that can be worked on as one, in their order."""
+    together: list[Decoded] = []
+    for piece in pieces:
+        if together and not _belong_together(together, piece, bytes_max):
+            yield together
+            together = []
+        together.append(piece)
+    if together:
+        yield together
+
+
+def _belong_together(pieces: Sequence[Decoded], last: Decoded, bytes_max: int) -> bool:
+    return (
+        pieces[0].changes.schema is last.changes.schema
+        and not (pieces[0].changes.is_truncate or last.changes.is_truncate)
+        and sum(each.bytes for each in (*pieces, last)) <= bytes_max
+    )
+
+
+def _next(parts: Iterator[Located]) -> Located | None:
+    try:
+        return next(parts, None)
+    except UnreadableBatch as error:
+        error.hint = REPLACED
+        raise
+
+
+def _wanted(found: Located, *, end: int, skipped: Set[int]) -> Located:
+    if len(found) and found.offsets[-1] >= end:
+        found = found.pick(slice(0, int(np.searchsorted(found.offsets, end))))
+    if skipped:
+        found = found.pick(~np.isin(found.offsets, list(skipped)))
+    return found
+
+
+def _divided(found: Located, stored: StoredSchema) -> Iterator[Stretch]:
+    """As many pieces as there are cores to decode them side by side."""
+    size = -(-len(found) // pieces_of(len(found)))
+    for start in range(0, len(found), size):
+        yield found.pick(slice(start, start + size)), stored
+
+
+def _runs(ids: Int64s) -> Iterator[tuple[int, int]]:
+    """Stretches of records under one schema."""
+    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
+    start = 0
+    for end in ends.tolist():
+        yield start, end
+        start = end
+
+
+def _between_truncates(found: Located) -> Iterator[Located]:
+    """A truncate marker stands alone; what lies between two of them stays together."""
+    places = np.flatnonzero(found.keys.lengths == len(TRUNCATE_KEY))
+    keys = found.keys.pick(places).column().to_pylist()
+    start = 0
+    for at, key in zip(places.tolist(), keys, strict=True):
+        if key != TRUNCATE_KEY:
+            continue
+        if start < at:
+            yield found.pick(slice(start, at))
+        yield found.pick(slice(at, at + 1))
+        start = at + 1
+    if start < len(found):
+        yield found.pick(slice(start, None)) if start else found
+
+
+def truncate_of(partition: TopicPartition, columns: Columns, stored: StoredSchema) -> TableChanges:
+    schema = stored.schema.arrow
+    nothing = pa.RecordBatch.from_arrays(
+        [pa.nulls(1, field.type) for field in schema], schema=schema
+    )
+    return TableChanges(
+        schema=stored.schema,
+        rows=nothing,
+        operations=pa.array([Operation.TRUNCATE], pa.uint8()),
+        source={"ts_us": _truncated_us(columns)},
+        log_partition=partition,
+        log_offsets=pa.array(columns.offsets, pa.int64()),
+    )
+
+
+def _truncated_us(columns: Columns) -> int:
+    """When the source committed it; when it was appended, where the value does not say."""
+    try:
+        event = orjson.loads(columns.values[0].as_py() or b"")
+        event = event.get("payload", event)
+        return int(event[TIME_US] if TIME_US in event else event["source"]["ts_us"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return int(columns.timestamps_ms[0]) * 1_000

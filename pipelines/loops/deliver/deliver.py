@@ -1,0 +1,336 @@
+"""Log to sink: the whole read path of a pipeline, in one loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import (
+    Cure,
+    Fenced,
+    HeadwaterError,
+    LogRejected,
+    PositionLost,
+    RebuildNeeded,
+    RecordsRejected,
+    SinkUnavailable,
+    TableFailed,
+)
+from core_log.model.log import Log
+from core_log.model.table_schema import TableId, TableSchema
+from pipelines.journal.control import Desired
+from pipelines.journal.generations import load_generations
+from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.schemas import every_topic_of
+from pipelines.loops.deliver.dead_letters import SetAsideRecords
+from pipelines.loops.deliver.group_offsets import GroupOffsets, group_offsets
+from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
+from pipelines.loops.deliver.quarantine import Quarantine, said_of
+from pipelines.loops.deliver.shielded import finished
+from pipelines.loops.deliver.slice_reader import SliceReader
+from pipelines.loops.deliver.slicer import Slicer
+from pipelines.reports import Known, Moved, Reporter, State, StateChanged, Stood
+from sinks.sink import Sink, Slice, Stand, Stands
+
+logger = logging.getLogger(__name__)
+
+PAUSE_POLL_S = 0.5
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Everything one sink of a pipeline works with."""
+
+    pipeline: str
+    unit: str
+    sink: Sink
+    log: Log
+    slicer: Slicer
+    reader: SliceReader
+    set_aside: SetAsideRecords
+    topic_of: Callable[[TableId], str]
+    """The first one that a table has had."""
+    desired: Callable[[], Desired]
+    isolates_tables: bool
+    keeps_group: bool
+    """Whether the log's own tools are to see how far this is."""
+    clock: Clock
+    report: Reporter
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    paused: frozenset[str] = frozenset()
+    """Tables that were paused when this was last looked at."""
+    keeps_rows: Callable[[TableSchema], bool] = lambda _: False
+    """Whether the target of a table can be made anew, and keeps rows rather than their history."""
+    rebuilds: RebuildsNeeded = field(default_factory=RebuildsNeeded)
+    told_lost: set[str] = field(default_factory=set)
+    """Topics of which it has been said that they are lost."""
+
+    @property
+    def group(self) -> str:
+        """Under which the log's own tools see how far the sink is."""
+        return f"headwater.{self.pipeline}.{self.unit}"
+
+
+async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
+    """Applies slices until cancelled, or until nothing is left of what there was.
+
+    What the target itself holds is the truth about where to go on. The log's group offsets are
+    for dashboards, and for targets that cannot remember.
+    """
+    slicer = delivery.slicer
+    remembered = await _remembered(delivery)
+    await slicer.start(await _stands(delivery) if remembered is None else remembered)
+    if until_end:
+        slicer.hurry()
+    state = None
+    async with group_offsets(delivery.log, delivery.group) as offsets:
+        while True:
+            wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING
+            if wanted is not state:
+                state = wanted
+                _tell_state(delivery, "", state)
+            if state is State.PAUSED:
+                await asyncio.sleep(PAUSE_POLL_S)
+                continue
+            _tell_lost(delivery)
+            held = _held(delivery)
+            if until_end and slicer.is_caught_up(held):
+                return
+            part = await slicer.next(held)
+            if part is not None:
+                await finished(_deliver_one(delivery, part, offsets, waits=remembered is None))
+
+
+async def _deliver_one(
+    delivery: Delivery, part: Slice, offsets: GroupOffsets, *, waits: bool
+) -> None:
+    """`waits` until the log knows how far the target is, where nobody else does."""
+    kept = await _without_replaced(delivery, part)
+    applied = None if kept is None else await _apply(delivery, kept)
+    if applied is None:
+        return
+    delivery.slicer.applied(applied)
+    for each in applied.end:
+        delivery.quarantine.moved(each.topic)
+    if delivery.keeps_group:
+        await offsets.tell({each: stand.next_offset for each, stand in applied.end.items()})
+        if waits:
+            await offsets.settled()
+    _tell(delivery, applied)
+
+
+async def _remembered(delivery: Delivery) -> Stands | None:
+    """Where the target says that it stands; None when it cannot."""
+    stored = await every_topic_of(delivery.log, delivery.pipeline)
+    generations = await load_generations(delivery.log, delivery.pipeline, stored)
+    for topic, schema in stored.items():
+        if topic not in generations.hidden:
+            table = str(schema.schema.table)
+            delivery.report(Known(delivery.pipeline, delivery.unit, table))
+    topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
+    while True:
+        try:
+            return await delivery.sink.applied(topics)
+        except HeadwaterError as error:
+            topic = str(error.facts.get("topic", ""))
+            is_ours = topic in topics and delivery.isolates_tables
+            if not is_ours or error.cure is Cure.TIME or isinstance(error, Fenced):
+                raise
+            topics.remove(topic)
+            table = str(stored[topic].schema.table) if topic in stored else topic
+            _hold(delivery, topic, table, error, is_unopened=True)
+
+
+async def _stands(delivery: Delivery) -> Stands:
+    offsets = await delivery.log.committed_offsets(delivery.group)
+    ids = {each.topic: await _id_of(delivery.log, each.topic) for each in offsets}
+    return {each: Stand(ids[each.topic], offset) for each, offset in offsets.items()}
+
+
+async def _id_of(log: Log, topic: str) -> str:
+    """Of a topic that is not there any more no sink has anything to read."""
+    try:
+        return await log.topic_id(topic)
+    except LogRejected:
+        return ""
+
+
+def _held(delivery: Delivery) -> frozenset[str]:
+    """Topics that are paused or quarantined just now."""
+    desired = delivery.desired()
+    lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
+    for topic, held in lifted.items():
+        logger.info("%s goes on with %s", delivery.unit, topic)
+        _tell_state(delivery, held.table, State.RUNNING)
+    if any(held.needs_reopening for held in lifted.values()):
+        raise SinkUnavailable("tables that could not be opened are opened again")
+    for table in sorted(desired.paused_tables ^ delivery.paused):
+        is_paused = table in desired.paused_tables
+        _tell_state(delivery, table, State.PAUSED if is_paused else State.RUNNING)
+    delivery.paused = desired.paused_tables
+    paused = {
+        topic
+        for namespace, _, name in (table.rpartition(".") for table in desired.paused_tables)
+        for topic in delivery.slicer.generations_of(delivery.topic_of(TableId(namespace, name)))
+    }
+    return delivery.quarantine.topics | paused
+
+
+async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
+    """Returns what was applied of the slice in the end: without records that were set aside, and
+    without tables that had to be quarantined; None when nothing was left of it."""
+    part = replace(part, heard=delivery.reader.hear)
+    while True:
+        delivery.reader.counts = {}
+        try:
+            async with aclosing(delivery.reader):
+                await delivery.sink.apply(part)
+        except RecordsRejected as error:
+            if await delivery.set_aside.take(error, table=_table_of(delivery, error.topic)):
+                continue
+            part = _without_culprits(delivery, part, error, {error.topic})
+        except HeadwaterError as error:
+            if error.cure is Cure.TIME or isinstance(error, Fenced):
+                raise
+            if isinstance(error, PositionLost):
+                part = _without_lost(delivery, part, error)
+            else:
+                culprits = await _culprits(delivery, part, error)
+                part = _without_culprits(delivery, part, error, culprits)
+        else:
+            return part
+        if all(each.topic == COMMITS for each in part.end):
+            return None
+
+
+async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
+    """The same slice without tables that have another key from here on: of rows that a target keeps
+    none would stay as it is."""
+    found = delivery.slicer.replaced(part)
+    if not found:
+        return part
+    stored = await every_topic_of(delivery.log, delivery.pipeline)
+    found = {each for each in found if delivery.keeps_rows(stored[each].schema)}
+    if not found:
+        return part
+    error = RebuildNeeded("the table has another key at its source, and is read again as a whole")
+    part = _without_culprits(delivery, part, error, found)
+    return None if all(each.topic == COMMITS for each in part.end) else part
+
+
+def _tell_lost(delivery: Delivery) -> None:
+    """Tables that this sink leaves alone from now on. A resume does not cure them: only a target
+    that says something else at the next start does, as after a rebuild."""
+    for topic, error in delivery.slicer.lost.items():
+        if not delivery.isolates_tables:
+            raise error
+        if topic not in delivery.told_lost:
+            delivery.told_lost.add(topic)
+            table = _table_of(delivery, topic)
+            said = said_of(error, delivery.desired().pipeline, table)
+            logger.error("%s: %s is quarantined: %s", delivery.unit, table, said)
+            _tell_state(delivery, table, State.QUARANTINED, said)
+
+
+def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:
+    """The same slice for everybody else."""
+    topic = str(error.facts.get("topic", ""))
+    if topic not in {each.topic for each in part.end}:
+        raise error
+    delivery.slicer.lose(topic, error)
+    _tell_lost(delivery)
+    return _without(part, {topic})
+
+
+async def _culprits(delivery: Delivery, part: Slice, error: HeadwaterError) -> set[str]:
+    """The topics of the table that an error names."""
+    if "topic" in error.facts:
+        return {str(error.facts["topic"])}
+    named = str(error.facts.get("table", ""))
+    found = {
+        topic
+        for table, topics in delivery.reader.feeds.items()
+        if named in (str(table), table.name)
+        for topic in topics
+    } | {count.topic for table, count in delivery.reader.counts.items() if named == str(table)}
+    if part.split_reader is None or not named:
+        return found
+    for topic in {each.topic for each in part.end} - {COMMITS} - found:  # read elsewhere, perhaps
+        tables = {schema.table for schema in await part.split_reader.schemas(topic)}
+        if any(named in (str(table), table.name) for table in tables):
+            found.add(topic)
+    return found
+
+
+def _without_culprits(
+    delivery: Delivery, part: Slice, error: HeadwaterError, topics: set[str]
+) -> Slice:
+    """The same slice for everybody else, if one table is to blame and may fail alone."""
+    topics &= {each.topic for each in part.end}
+    if not topics or not delivery.isolates_tables:
+        raise error
+    for topic in topics:
+        _hold(delivery, topic, _table_of(delivery, topic), error)
+    return _without(part, topics)
+
+
+def _hold(
+    delivery: Delivery, topic: str, table: str, error: HeadwaterError, *, is_unopened: bool = False
+) -> None:
+    reason = delivery.quarantine.put(
+        topic,
+        table=table,
+        error=error,
+        desired=delivery.desired(),
+        now_ms=delivery.clock.now_ms(),
+        needs_reopening=is_unopened,
+    )
+    if isinstance(error, RebuildNeeded):
+        delivery.rebuilds.put(table, reason)
+        _tell_state(delivery, table, State.REBUILDING, f"made anew from the log: {error.statement}")
+        return
+    bug = error.__cause__ if isinstance(error, TableFailed) else None
+    logger.error("%s: %s is quarantined: %s", delivery.unit, table, reason, exc_info=bug)
+    _tell_state(delivery, table, State.QUARANTINED, reason)
+
+
+def _without(part: Slice, topics: set[str]) -> Slice:
+    return replace(
+        part,
+        start={each: stand for each, stand in part.start.items() if each.topic not in topics},
+        end={each: stand for each, stand in part.end.items() if each.topic not in topics},
+        is_whole=part.is_whole and topics <= part.left_out,
+    )
+
+
+def _table_of(delivery: Delivery, topic: str) -> str:
+    """What the source calls it, as far as that is known."""
+    counts = delivery.reader.counts.items()
+    found = (str(table) for table, count in counts if count.topic == topic)
+    return next(found, delivery.slicer.table_of(topic))
+
+
+def _tell(delivery: Delivery, part: Slice) -> None:
+    now_ms = delivery.clock.now_ms()
+    for table, count in delivery.reader.counts.items():
+        delivery.report(
+            Moved(
+                delivery.pipeline,
+                delivery.unit,
+                str(table),
+                count.rows,
+                count.bytes,
+                count.committed_ms,
+                now_ms,
+            )
+        )
+    stands = {
+        f"{topic}-{number}": str(stand.next_offset) for (topic, number), stand in part.end.items()
+    }
+    delivery.report(Stood(delivery.pipeline, delivery.unit, stands))
+
+
+def _tell_state(delivery: Delivery, table: str, state: State, reason: str = "") -> None:
+    delivery.report(StateChanged(delivery.pipeline, delivery.unit, table, state, reason))

@@ -1,0 +1,115 @@
+"""Which topics a sink leaves alone, because their table failed or because somebody paused it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from core_log.foundation.errors import (
+    Cure,
+    HeadwaterError,
+    LogRejected,
+    PositionLost,
+    RegistryRejected,
+    SinkRejected,
+    SourceRejected,
+    TableFailed,
+)
+from pipelines.journal.control import Desired
+
+OUTSIDE = (
+    SourceRejected,
+    SinkRejected,
+    RegistryRejected,
+    LogRejected,
+    PositionLost,
+    TableFailed,
+)
+"""Whose cause may be cured elsewhere: a right, a slot, a table of the target. A mistake in the
+pipeline file and records that do not fit are not among them."""
+FIRST_TRY_MS, LONGEST_MS = 60_000, 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a topic is held, and which wish to begin afresh was known by then."""
+
+    table: str
+    reason: str
+    fresh_start: str
+    due_ms: int | None = None
+    """When it is tried again without a command; None where only a person can help."""
+    needs_reopening: bool = False
+    """Whether it is not known where the target's table stands."""
+
+
+class Quarantine:
+    """Lifted by the next `headwater resume` or `restart` of the table, by a new run, and slowly
+    by itself where the cause may be cured outside."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._tries: dict[str, int] = {}
+
+    def put(
+        self,
+        topic: str,
+        *,
+        table: str,
+        error: HeadwaterError,
+        desired: Desired,
+        now_ms: int,
+        needs_reopening: bool = False,
+    ) -> str:
+        """Returns what is to be said of it."""
+        due_ms = None
+        if is_cured_outside(error):
+            due_ms = now_ms + pause_ms(self._tries.get(topic, 0))
+            self._tries[topic] = self._tries.get(topic, 0) + 1
+        reason = reason_of(said_of(error, desired.pipeline, table), due_ms)
+        fresh_start = desired.fresh_start(table)
+        self._held[topic] = Held(table, reason, fresh_start, due_ms, needs_reopening)
+        return reason
+
+    def lift(self, desired: Desired, *, now_ms: int) -> Mapping[str, Held]:
+        """Topics that may go on."""
+        lifted = {
+            topic: held
+            for topic, held in self._held.items()
+            if desired.fresh_start(held.table) != held.fresh_start
+            or (held.due_ms is not None and held.due_ms <= now_ms)
+        }
+        for topic in lifted:
+            del self._held[topic]
+        return lifted
+
+    def moved(self, topic: str) -> None:
+        """It goes on: when it fails again, its next try comes soon again."""
+        self._tries.pop(topic, None)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(self._held)
+
+
+def is_cured_outside(error: HeadwaterError) -> bool:
+    return error.cure is Cure.TIME or isinstance(error, OUTSIDE)
+
+
+def pause_ms(tries: int) -> int:
+    """Until the next look at what was given up: longer each time, up to a limit."""
+    return min(FIRST_TRY_MS << min(tries, 10), LONGEST_MS)
+
+
+def said_of(error: HeadwaterError, pipeline: str, table: str = "") -> str:
+    """With the names in the commands of its hint that were not known where it was raised."""
+    table = table or str(error.facts.get("table", "TABLE"))
+    hint = error.hint.replace("PIPELINE/TABLE", f"{pipeline}/{table}").replace("PIPELINE", pipeline)
+    return f"{error.statement}\n  hint: {hint}" if hint else error.statement
+
+
+def reason_of(said: str, due_ms: int | None) -> str:
+    """With the time of the next try, where there is one."""
+    if due_ms is None:
+        return said
+    due = datetime.fromtimestamp(due_ms / 1_000, UTC).astimezone()
+    return f"{said}\n  next try: {due:%H:%M:%S}, without a command"

@@ -1,0 +1,59 @@
+"""Records of the log by their places, as the targets get them."""
+
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.foundation.errors import RecordsRejected
+from core_log.model.changes import TableChanges
+from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from pipelines.loops.deliver.decoder import Decoder
+from pipelines.loops.deliver.slice_reader import AfterLog
+
+Place = tuple[TopicPartition, int]
+"""A record of the log."""
+ONE_BATCH = FetchLimit(bytes_max=1)
+"""However small the limit, a fetch brings at least one batch."""
+
+
+async def changes_at(
+    log: Log, places: Collection[Place], after_log: AfterLog | None
+) -> list[TableChanges]:
+    """In the order of their offsets; each batch of the log is read once. Without `after_log` as
+    they stand in the log. Records between them that nobody can decode are passed over."""
+    wanted: dict[TopicPartition, list[int]] = {}
+    for partition, offset in sorted(places):
+        wanted.setdefault(partition, []).append(offset)
+    decoder, found = Decoder(log), list[TableChanges]()
+    for partition, offsets in wanted.items():
+        at, skipped = 0, set[int]()
+        while at < len(offsets):
+            answer = await log.fetch(
+                {partition: offsets[at]}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
+            )
+            if not answer:
+                break  # compaction has taken all that was left
+            [fetched] = answer
+            end = int(np.searchsorted(offsets, fetched.next_offset))
+            chosen = offsets[at:end]
+            try:
+                made = await decoder.decode(
+                    fetched, from_offset=chosen[0], end=chosen[-1] + 1, skipped=skipped
+                )
+            except RecordsRejected as error:
+                skipped.update(error.reasons)
+                continue
+            for decoded in made:
+                changes = decoded.changes
+                assert changes.log_offsets is not None, "what was read knows its place"
+                mask = np.isin(changes.log_offsets.to_numpy(), chosen)
+                if not mask.any():
+                    continue
+                chosen_rows = changes.filter(pa.array(mask))
+                if after_log is None:
+                    found.append(chosen_rows)
+                else:
+                    found += after_log.apply(chosen_rows, may_have_gaps=False)
+            at = end
+    return found

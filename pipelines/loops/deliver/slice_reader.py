@@ -1,0 +1,252 @@
+"""Reads a slice of the log back into changes: fetched, decoded, transformed, routed."""
+
+from asyncio import gather
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from core_log.foundation.table_failures import failures_named
+from core_log.model.changes import TableChanges, joined
+from core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
+from core_log.model.table_schema import TableId
+from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.schemas import SchemaReader
+from pipelines.loops.deliver.decoder import PART_BYTES, Decoded, Decoder, neighbours
+from pipelines.loops.deliver.offset_check import check_reached, check_same_topics
+from pipelines.loops.deliver.truncate_barriers import Barrier, Range, find_barriers
+from pipelines.loops.thread_offload import beside, one_ahead
+from sinks.expired_tombstones import check_no_delete_was_missed
+from sinks.sink import Count, Slice, Stands
+
+Skipped = Mapping[TopicPartition, set[int]]
+"""Offsets of records that went to the dead-letter topic."""
+NOTHING: frozenset[int] = frozenset()
+JOINED_BYTES_MAX = 2 * PART_BYTES
+"""Records whose changes are computed at once: DuckDB takes as long for a few as for thousands."""
+Check = Callable[[], Awaitable[None]]
+"""Made once everything has been fetched, while the last of it is worked on."""
+
+
+class AfterLog(Protocol):
+    """What a pipeline does to changes on their way out: filters, added columns, table routes."""
+
+    def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]: ...
+
+    def prepare(self) -> None:
+        """Begins to load what it computes with. What fails is told to who asks first."""
+        ...
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether there is something to compute, and no code of the user's among it."""
+        ...
+
+    @property
+    def filters(self) -> bool:
+        """Whether rows may be left out."""
+        ...
+
+
+class SliceReader:
+    """Decodes what slices cover, ahead of whoever uses it by one fetch at each step, so that memory
+    does not grow with the slice."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        after_log: AfterLog,
+        fetch_bytes: int,
+        skipped: Callable[[], Skipped],
+        is_alone: bool = True,
+        schemas: SchemaReader | None = None,
+    ) -> None:
+        """`is_alone`: whether the machine's other cores are free to help. `schemas`: where they
+        are found, if other names or forms count than the newest."""
+        self._log, self._after_log, self._skipped = log, after_log, skipped
+        self._limit = FetchLimit(bytes_max=fetch_bytes)
+        self._decoder = Decoder(log, is_alone=is_alone, schemas=schemas)
+        self._may_leave_loop = is_alone and after_log.is_sql
+        self._joined_bytes_max = JOINED_BYTES_MAX if after_log.is_sql else 0
+        self.counts: dict[TableId, Count] = {}
+        """By table of the source, since it was last emptied: what the last slice brought."""
+        self.feeds: dict[TableId, set[str]] = {}
+        """Which topics have gone into each table of the target."""
+        self._readings: list[AsyncGenerator[TableChanges, None]] = []
+
+    def read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
+        """Every change of the slice once. Within a partition in the order of its offsets; a
+        truncate once for all partitions, after what was before it in any of them."""
+        reading = self._read(part)
+        self._readings.append(reading)
+        return reading
+
+    async def aclose(self) -> None:
+        """Ends what somebody has left in the middle of a slice, with all that is made ahead of it;
+        others can be read from then on."""
+        while self._readings:
+            await self._readings.pop().aclose()
+
+    async def _read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
+        self._after_log.prepare()
+        ends = {
+            partition: stand.next_offset
+            for partition, stand in part.end.items()
+            if partition.topic != COMMITS
+        }
+        # One view of all older records for the whole slice, or one table would have two forms.
+        await self._decoder.look({each.topic for each in ends})
+        before = part.kept or await self._log.kept(ends)
+        begun = _Begun(
+            {each: part.end[each] for each in ends if part.end[each].topic_id},
+            {each: max(part.start[each].next_offset, before[each].start) for each in ends},
+            {each: before[each].cleaned_to for each in ends},
+        )
+
+        async def check() -> None:
+            after, _ = await gather(
+                self._log.kept(ends), check_same_topics(self._log, begun.stands)
+            )
+            check_no_delete_was_missed(part.start, before=before, after=after)
+
+        for barrier in await self._barriers(part, begun.reached, ends):
+            async with aclosing(self._read_to(barrier, begun)) as before_it:
+                async for changes in before_it:
+                    yield changes
+            # One marker stands for all, and comes before whatever follows any of them.
+            [(first, offset), *others] = barrier.items()
+            async with aclosing(self._read_to({first: offset + 1}, begun)) as marker:
+                async for changes in marker:
+                    yield replace(changes, markers=barrier)
+            begun.reached.update({partition: offset + 1 for partition, offset in others})
+        async with aclosing(self._read_to(ends, begun, check=check)) as rest:
+            async for changes in rest:
+                yield changes
+
+    def hear(self, counts: Sequence[Count]) -> None:
+        """What others have read of the same slice counts as well."""
+        for each in counts:
+            known = self.counts.get(each.table)
+            self.counts[each.table] = each if known is None else _sum(known, each)
+
+    async def _barriers(
+        self, part: Slice, reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> list[Barrier]:
+        found: list[Barrier] = []
+        for topic in sorted(part.truncated):
+            ranges = {
+                partition: Range(reached[partition], end)
+                for partition, end in ends.items()
+                if partition.topic == topic
+            }
+            if len(ranges) > 1:
+                found += await find_barriers(self._log, ranges)
+        return found
+
+    async def _read_to(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", *, check: Check | None = None
+    ) -> AsyncGenerator[TableChanges, None]:
+        """Moves on to `ends`, and does not end before `check` has."""
+        async with aclosing(one_ahead(self._routed(ends, begun, check))) as routed:
+            async for each in routed:
+                for changes in each:
+                    yield changes
+
+    async def _routed(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
+    ) -> AsyncGenerator[list[TableChanges], None]:
+        """While more is decoded, and while what came before is written."""
+        async with aclosing(one_ahead(self._pieces(ends, begun, check))) as pieces:
+            async for piece in pieces:
+                for each in neighbours(piece, bytes_max=self._joined_bytes_max):
+                    size = sum(one.bytes for one in each) if self._may_leave_loop else 0
+                    yield await beside(partial(self._route, each, begun.cleaned), size)
+
+    async def _pieces(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
+    ) -> AsyncGenerator[Sequence[Decoded], None]:
+        """What each fetch brings of a partition, while the next is under way."""
+        async with aclosing(one_ahead(self._fetches(ends, begun, check))) as fetches:
+            async for fetched, from_offset in fetches:
+                with failures_named(topic=fetched.partition.topic):
+                    decoded = await self._decoder.decode(
+                        fetched,
+                        from_offset=from_offset,
+                        end=ends[fetched.partition],
+                        skipped=self._skipped().get(fetched.partition, NOTHING),
+                    )
+                yield decoded
+
+    async def _fetches(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
+    ) -> AsyncGenerator[tuple[Fetched, int], None]:
+        """Together with the offset that was asked for."""
+        reached = begun.reached
+        while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
+            is_all_there = all(begun.decided.get(part, 0) >= ends[part] for part in wanted)
+            limit = replace(self._limit, wait_ms_max=0) if is_all_there else self._limit
+            fetched = await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED)
+            if not fetched:
+                await check_same_topics(self._log, begun.stands)
+                reached |= await self._beyond_compacted(ends, begun)
+            if self._after_log.filters:  # compaction goes on while a long slice is read
+                kept = await self._log.kept(wanted)
+                begun.cleaned.update({part: each.cleaned_to for part, each in kept.items()})
+            for each in fetched:
+                reached[each.partition] = min(each.next_offset, ends[each.partition])
+                yield each, wanted[each.partition]
+        if check is not None:
+            await check()
+
+    async def _beyond_compacted(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun"
+    ) -> dict[TopicPartition, int]:
+        """Compaction can have removed all that was left before an end that was decided before the
+        fetch which found nothing. What was decided since is there to be fetched; an end that the
+        log does not reach never will be."""
+        wanted = {part: end for part, end in ends.items() if begun.reached[part] < end}
+        gone = {part: end for part, end in wanted.items() if begun.decided.get(part, 0) >= end}
+        for part, held in (await self._log.bounds(wanted)).items():
+            check_reached(part, ends[part], held)
+            begun.decided[part] = held.stable
+        return gone
+
+    def _route(
+        self, decoded: Sequence[Decoded], cleaned: Mapping[TopicPartition, int]
+    ) -> list[TableChanges]:
+        changes = joined([each.changes for each in decoded])
+        partition, offsets = changes.log_partition, changes.log_offsets
+        assert partition is not None and offsets is not None, "what was read knows its place"
+        committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
+        size = sum(each.bytes for each in decoded)
+        read = Count(changes.schema.table, partition.topic, len(changes), size, committed_ms)
+        self.hear([read])
+        may_have_gaps = offsets[0].as_py() < cleaned[partition]
+        with failures_named(topic=partition.topic):
+            routed = self._after_log.apply(changes, may_have_gaps=may_have_gaps)
+        for each in routed:
+            self.feeds.setdefault(each.schema.table, set()).add(partition.topic)
+        return routed
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A slice that is being read, and how far that has come."""
+
+    stands: Stands
+    """Where it ends, of those topics of which it is known which they are."""
+    reached: dict[TopicPartition, int]
+    cleaned: dict[TopicPartition, int]
+    """Below, compaction may have taken what the target has not seen."""
+    decided: dict[TopicPartition, int] = field(default_factory=dict)
+    """Below, a fetch that begins now finds all there is; asked for when one has found nothing."""
+
+
+def _sum(one: Count, other: Count) -> Count:
+    return one._replace(
+        rows=one.rows + other.rows,
+        bytes=one.bytes + other.bytes,
+        committed_ms=max(one.committed_ms, other.committed_ms),
+    )

@@ -1,0 +1,416 @@
+"""Cuts the log into the slices that a sink applies: always at commit boundaries of the source."""
+
+from asyncio import gather
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from core_log.client.gather import together
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import LogRejected, PositionLost
+from core_log.model.changes import TableChanges
+from core_log.model.log import Kept, Log, TopicPartition
+from pipelines.journal.commits import Commit, commits_home
+from pipelines.journal.control import desired
+from pipelines.journal.generations import Generations, load_generations
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import topics_of_no_moment
+from pipelines.journal.schemas import every_topic_of
+from pipelines.loops.deliver.commit_follower import Boundaries
+from pipelines.loops.deliver.cutover import Crossings
+from pipelines.loops.deliver.offset_check import REBUILD, check_same_log, check_stand, lost_topics
+from pipelines.loops.deliver.untracked_history import prehistory_ends
+from sinks.sink import Cut, Slice, SplitReader, Stand, Stands
+
+POLL_MS = 500
+PREHISTORY_RECORDS = 500_000
+"""How much of what is older than every remembered boundary is applied at once, or as much as the
+sink asks for in one slice, where that is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLimits:
+    """What makes the next slice due. A slice can be larger, since a commit is never divided."""
+
+    records: int
+    bytes: int
+    wait_ms: int
+    """The least time between two slices; the first change after quiet goes at once."""
+
+
+class Slicer:
+    """Knows where a sink stands, and up to where the source's commits are known beyond that."""
+
+    def __init__(
+        self,
+        log: Log,
+        pipeline: str,
+        *,
+        limits: SliceLimits,
+        read: Callable[[Slice], AsyncIterator[TableChanges]],
+        clock: Clock,
+        topics: Collection[str] | None = None,
+        split_reader: SplitReader | None = None,
+        beginnings: Mapping[TopicPartition, int] | None = None,
+        tells_moments: bool = False,
+    ) -> None:
+        """`topics`: only these, where not all of the pipeline are wanted. `beginnings`: where a
+        target that holds nothing of a partition begins, if that is not at offset 0.
+        `tells_moments`: whether slices say of which tables they end at no moment."""
+        self._beginnings, self._tells_moments = beginnings or {}, tells_moments
+        self._log, self._pipeline, self._limits = log, pipeline, limits
+        self._wanted = topics
+        self._read, self._clock = read, clock
+        self._split_reader = split_reader
+        self._home = commits_home(pipeline)
+        self._stands: dict[TopicPartition, int] = {}
+        self._boundary: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._topics: Collection[str] = ()
+        """Topics of which something may be sliced."""
+        self._commits = Boundaries(log, pipeline, from_offset=0)
+        self._cut: Cut | None = None
+        self._records = self._bytes = 0  # between the last slice and the boundary
+        self._last_applied_ms: int | None = None
+        self._decided: dict[TopicPartition, int] = {}
+        self._decided_at = 0
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._are_ends_later = False
+        """Whether they were read after `_decided_at` was, so that every commit below is of data
+        below them."""
+        self._forgets = False
+        """Whether commits are left out that the log remembers."""
+        self._dropped_before: dict[TopicPartition, int] = {}
+        """Up to where deletes had aged out when this began."""
+        self._truncated: set[str] = set()
+        """Topics that may hold truncates between their stand and their boundary."""
+        self._lost: dict[str, PositionLost] = {}
+        self._tables: dict[str, str] = {}
+        self._generations, self._crossings = Generations(), Crossings()
+
+    @property
+    def lost(self) -> Mapping[str, PositionLost]:
+        """Topics of which nothing more is sliced until the next start, and why."""
+        return self._lost
+
+    def table_of(self, topic: str) -> str:
+        """What the source called its table at the start; the topic's own name if it came later."""
+        return self._tables.get(topic, topic)
+
+    def generations_of(self, first: str) -> frozenset[str]:
+        """Every topic that a table has had, by the name of the first."""
+        return frozenset(self._generations.line_of([self._generations.present(first)]))
+
+    def replaced(self, part: Slice) -> set[str]:
+        """Topics of a slice that begin in it with the whole table, of which the target holds what
+        came from the topic before."""
+        begun = {place.topic for place, stand in part.start.items() if stand.next_offset}
+        return {
+            place.topic
+            for place in part.start
+            if place.topic not in begun and self._crossings.is_unfilled(place.topic)
+        }
+
+    def lose(self, topic: str, error: PositionLost) -> None:
+        """Raises the error where there is no other topic to go on with."""
+        self._lost[topic] = error
+        if not set(self._topics) - self._lost.keys():
+            raise error
+
+    async def start(self, stands: Stands) -> None:
+        """Takes up where the target stands; raises PositionLost where that cannot be done for any
+        topic."""
+        stored = await every_topic_of(self._log, self._pipeline)
+        self._tables = {topic: str(each.schema.table) for topic, each in stored.items()}
+        self._stands = {**self._beginnings}
+        self._stands |= {part: stand.next_offset for part, stand in stands.items()}
+        self._topic_ids = {part.topic: stand.topic_id for part, stand in stands.items()}
+        self._generations = await load_generations(self._log, self._pipeline, stored)
+        self._crossings = Crossings()
+        self._crossings.add(self._generations, self._stands)
+        topics = {*stored, *self._topic_ids} - self._generations.hidden - {self._home.topic}
+        if self._wanted is not None:
+            topics &= set(self._wanted)
+        former, gone = await self._former_of(topics)
+        topics |= former
+        if self._wanted is not None:
+            self._wanted = topics
+        self._topics = topics
+        partitions = [part for topic in sorted(topics) for part in await self._meet(topic)]
+        await self._meet(self._home.topic)
+        # First the data's ends and then the boundaries': what is below the former has its
+        # boundary below the latter, since both were decided by the same transaction.
+        bounds = await self._log.bounds(partitions)
+        home = (await self._log.bounds([self._home]))[self._home]
+        data = {part: stand for part, stand in stands.items() if part.topic in topics}
+        self._lost = {}
+        for topic, error in lost_topics(data, bounds, self._topic_ids).items():
+            self.lose(topic, error)
+        for topic, error in gone.items():
+            self.lose(topic, error)
+        if self._home in stands:
+            check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
+        self._dropped_before |= {
+            part: each.deletes_dropped_to
+            for part, each in bounds.items()
+            if part not in self._dropped_before
+        }
+        self._decided = {part: each.stable for part, each in bounds.items()}
+        self._decided_at = home.end
+        self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, False
+        forgotten = (await desired(self._log, self._pipeline)).commits_from
+        resume_at = max(self._stands.get(self._home, 0), forgotten)
+        if resume_at < home.start:
+            resume_at = home.start
+            self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
+            self._truncated |= {partition.topic for partition in self._boundary}
+        self._forgets = resume_at > home.start
+        if self._forgets:  # of a table that was held, earlier commits may tell more
+            behind = [
+                part for part, each in bounds.items() if each.stable > self._stands.get(part, 0)
+            ]
+            self._truncated |= {partition.topic for partition in behind}
+        self._commits = Boundaries(self._log, self._pipeline, from_offset=resume_at)
+        self._settle()
+
+    def is_caught_up(self, held: Collection[str] = ()) -> bool:
+        """Whether everything that had been decided before the start, and every boundary known
+        since then, has been applied."""
+        return not self._decided and not self._moves(held) and not self._commits.has_more
+
+    def hurry(self) -> None:
+        """From now on every slice is due at once."""
+        self._limits = replace(self._limits, wait_ms=0)
+
+    async def next(self, held: Collection[str] = ()) -> Slice | None:
+        """The next slice that is due, without the topics in `held`; None when there was none
+        within a moment."""
+        moves = self._moves(held)
+        if moves and self._is_due():
+            return await self._slice(moves)
+        try:
+            wait_ms = self._patience_ms() if moves else POLL_MS
+            found = await self._commits.next(wait_ms=wait_ms, gathers=bool(moves))
+        except PositionLost:  # retention came before us: what is older is sliced without cuts
+            await self._start_again()
+            return None
+        if found is not None:
+            await self._take(*found)
+        self._settle()
+        moves = self._moves(held)
+        return await self._slice(moves) if moves and self._is_due() else None
+
+    def applied(self, part: Slice) -> None:
+        """The target now stands where the slice ended."""
+        self._stands |= {partition: stand.next_offset for partition, stand in part.end.items()}
+        behind = {partition.topic for partition in self._moves(())}
+        self._truncated -= {partition.topic for partition in part.end} - behind
+        self._last_applied_ms = self._clock.monotonic_ms()
+
+    async def _start_again(self) -> None:
+        self._cut = None
+        await self.start({part: self._stand(part, at) for part, at in self._stands.items()})
+
+    async def _meet(self, topic: str) -> list[TopicPartition]:
+        self._topic_ids[topic] = await self._log.topic_id(topic)
+        count = await self._log.partition_count(topic)
+        return [TopicPartition(topic, partition) for partition in range(count)]
+
+    async def _former_of(self, topics: Collection[str]) -> tuple[set[str], dict[str, PositionLost]]:
+        """Topics before these that the target has not come to the end of; and of which it never
+        will, as they were dropped."""
+        found, gone = set[str](), dict[str, PositionLost]()
+        for switch in self._crossings.unfinished(self._stands):
+            present = self._generations.present(self._generations.first(switch.topic))
+            if present not in topics:
+                continue
+            try:
+                await self._log.topic_id(switch.former)
+                found.add(switch.former)
+            except LogRejected:
+                gone[present] = PositionLost(
+                    "the topic in which the target stands was dropped before its end",
+                    hint=REBUILD,
+                    topic=present,
+                    former=switch.former,
+                )
+        return found, gone
+
+    async def _switch(self, commit: Commit) -> None:
+        """Tables go on in other topics. Who was reading the former ones finishes them first."""
+        topics = commit.switched
+        self._generations = await load_generations(self._log, self._pipeline, topics)
+        self._crossings.add(self._generations, self._stands, at_work=self._topics)
+        for switch in self._generations.switches:
+            self._tables.setdefault(switch.topic, self.table_of(switch.former))
+        if self._wanted is not None:
+            line = self._generations.line_of(topics)
+            self._wanted = {*self._wanted, *(topics if set(line) & set(self._wanted) else ())}
+
+    async def _take(self, offset: int, commit: Commit) -> None:
+        if commit.switched:
+            await self._switch(commit)
+        beyond = await self._beyond(offset, commit)
+        for partition, stretch in commit.touched.items():
+            if partition in beyond:
+                continue
+            if self._wanted is not None and partition.topic not in self._wanted:
+                continue
+            if partition.topic not in self._topics:
+                if partition.topic in self._generations.hidden:
+                    continue
+                await self._meet(partition.topic)
+                self._topics = {*self._topics, partition.topic}
+            self._boundary[partition] = max(self._boundary.get(partition, 0), stretch.end)
+            if stretch.end > self._stands.get(partition, 0):
+                self._records += stretch.records
+                self._bytes += stretch.bytes
+        self._truncated |= commit.truncated
+        before = self._cut or Cut(offset, 0, {})
+        committed_ms = commit.committed_ms or before.committed_ms  # heartbeats have no time
+        self._cut = Cut(offset, committed_ms, {**before.positions, **commit.positions})
+
+    async def _beyond(self, offset: int, commit: Commit) -> Collection[TopicPartition]:
+        """Partitions that do not reach as far as the commit says: it tells of another topic of
+        that name, which is gone, and nobody would ever come to its end."""
+        if offset >= self._decided_at:
+            return ()
+        found = [
+            part
+            for part, stretch in commit.touched.items()
+            if stretch.end > self._ends.get(part, stretch.end)
+        ]
+        if not found or self._are_ends_later:
+            return found
+        bounds = await self._log.bounds(self._ends)
+        self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, True
+        return await self._beyond(offset, commit)
+
+    def _settle(self) -> None:
+        """Once past every boundary that was there at the start, all data of then is below one."""
+        if self._decided and self._commits.next_offset >= self._decided_at:
+            for partition, end in self._decided.items():
+                known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
+                if self._is_beyond(end, known):
+                    self._boundary[partition] = end
+                    self._truncated.add(partition.topic)
+            self._decided = {}
+
+    def _is_beyond(self, end: int, known: int) -> bool:
+        return end > known + (1 if known else 0)  # every transaction ends with a marker
+
+    def _moves(self, held: Collection[str]) -> dict[TopicPartition, int]:
+        return {
+            partition: end
+            for partition, end in self._boundary.items()
+            if end > self._stands.get(partition, 0)
+            and partition.topic not in held
+            and partition.topic not in self._lost
+            and not self._crossings.waits(partition.topic, self._stands)
+        }
+
+    def _is_due(self) -> bool:
+        if self._cut is None:
+            return True  # older than every boundary: nothing comes that could belong to it
+        if self._records >= self._limits.records or self._bytes >= self._limits.bytes:
+            return True
+        return not self._commits.has_more and self._patience_ms() == 0
+
+    def _patience_ms(self) -> int:
+        if self._last_applied_ms is None:
+            return 0
+        due_ms = self._last_applied_ms + self._limits.wait_ms
+        return min(max(due_ms - self._clock.monotonic_ms(), 0), POLL_MS)
+
+    async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
+        topics = {partition.topic for partition in moves}
+        kept, ids = await gather(self._log.kept(moves), together(map(self._log.topic_id, topics)))
+        for topic, topic_id in zip(topics, ids, strict=True):
+            if topic_id != self._topic_ids[topic]:
+                error = PositionLost(
+                    "the topic was deleted and made anew while the sink read it",
+                    hint=REBUILD,
+                    topic=topic,
+                )
+                self.lose(topic, error)
+        self._lose_what_aged_out(kept)
+        moves = {part: end for part, end in moves.items() if part.topic not in self._lost}
+        if not moves:
+            return None
+        cut = self._cut
+        if cut is None:  # nothing but what is older than every boundary so far
+            moves = self._portion(moves)
+        else:
+            moves = moves | {self._home: self._commits.next_offset}
+        self._records = self._bytes = 0
+        topics = {partition.topic for partition in moves}
+        left_out = await self._of_no_moment({**self._stands, **moves})
+        return Slice(
+            log=self._log,
+            start={part: self._stand(part, self._stands.get(part, 0)) for part in moves},
+            end={part: self._stand(part, offset) for part, offset in moves.items()},
+            cut=cut,
+            read=self._read,
+            truncated=frozenset(self._truncated & topics),
+            kept=kept,
+            split_reader=self._split_reader,
+            is_whole=self._are_all_at_the_cut(moves, left_out),
+            left_out=left_out,
+        )
+
+    async def _of_no_moment(self, stands: Mapping[TopicPartition, int]) -> frozenset[str]:
+        """Topics, with those before them, of tables that their source reads again."""
+        if not self._tells_moments:
+            return frozenset()
+        positions = await load_positions(self._log, self._pipeline)
+        found = topics_of_no_moment(positions, stands, self._topic_ids)
+        return frozenset(self._generations.line_of(found))
+
+    def _are_all_at_the_cut(
+        self, moves: Mapping[TopicPartition, int], left_out: Collection[str]
+    ) -> bool:
+        """Once the target stands where this leads; of what was held before this began it is only
+        known when every boundary of then is passed."""
+        stands = {**self._stands, **moves}
+        ends = {part: end for part, end in self._boundary.items() if part.topic not in left_out}
+        is_lost = bool(self._lost.keys() - left_out)
+        if is_lost or any(end > stands.get(part, 0) for part, end in ends.items()):
+            return False
+        return not self._forgets or not any(
+            self._is_beyond(end, max(self._boundary.get(part, 0), stands.get(part, 0)))
+            for part, end in self._decided.items()
+            if part.topic not in left_out
+        )
+
+    def _lose_what_aged_out(self, kept: Mapping[TopicPartition, Kept]) -> None:
+        """Who was held, or is slow, can come too late without ever starting again."""
+        for part, held in kept.items():
+            dropped_to = held.deletes_dropped_to
+            if dropped_to <= self._dropped_before.get(
+                part, 0
+            ):  # fresh targets have nothing to lose
+                dropped_to = 0
+            try:
+                check_stand(
+                    part, self._stands.get(part, 0), replace(held, deletes_dropped_to=dropped_to)
+                )
+            except PositionLost as error:
+                self.lose(part.topic, error)
+
+    def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """As much as is reasonable of a stretch that has no boundaries inside. The partitions of a
+        topic stay together, since a truncate is one event in all of them."""
+        left = max(PREHISTORY_RECORDS, self._limits.records)
+        portion: dict[TopicPartition, int] = {}
+        for topic in sorted({partition.topic for partition in moves}):
+            theirs = {part: end for part, end in moves.items() if part.topic == topic}
+            if len(theirs) == 1:
+                [(part, end)] = theirs.items()
+                theirs = {part: min(end, self._stands.get(part, 0) + left)}
+            portion |= theirs
+            left -= sum(end - self._stands.get(part, 0) for part, end in theirs.items())
+            if left <= 0:
+                break
+        return portion
+
+    def _stand(self, partition: TopicPartition, offset: int) -> Stand:
+        return Stand(self._topic_ids[partition.topic], offset)

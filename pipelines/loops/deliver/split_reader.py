@@ -1,0 +1,144 @@
+"""Reads parts of a slice where the slice's owner is not: in other processes, on other machines."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from core_log.client import KafkaLog, KafkaSettings
+from core_log.column_history import ColumnHistory
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import TableSchema
+from core_log.records import record_views
+from core_log.rows.json import scanner
+from pipelines.file.spec import RouteRule, TransformRule
+from pipelines.journal.schemas import SchemaReader, read_schemas, schemas_home
+from pipelines.loops.deliver.offset_check import check_same_topics
+from pipelines.loops.deliver.slice_reader import Skipped, SliceReader
+from pipelines.loops.deliver.truncate_barriers import Range, find_barriers
+from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.shipped_functions import Shipped, shipped
+from sinks.sink import Heard, Slice, Stand, Stands, Truncate
+
+RECORD_BYTES = 256
+"""In the log, about: of a short stretch no more is fetched than it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSplitReader:
+    """What is skipped is asked when this is pickled, since it changes while a slice is applied."""
+
+    settings: KafkaSettings
+    rules: Sequence[TransformRule]
+    routes: Sequence[RouteRule]
+    directory: Path
+    """The pipeline file's own: where modules of python transforms are looked for."""
+    fetch_bytes: int
+    skipped: Callable[[], Skipped]
+    functions: Shipped | None = None
+    """Those modules, once this has arrived where the directory may not be."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """The last schema of each topic whose schemas were asked for: all who read parts of one slice
+    call its columns what they are called in it, though a later one may have come meanwhile."""
+    names: frozenset[str] = frozenset()
+    """What columns are called, where they have ever been called so."""
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        known = {each: set(offsets) for each, offsets in self.skipped().items()}
+        rest = (self.settings, tuple(self.rules), tuple(self.routes), self.directory)
+        modules = tuple(rule.python.partition(":")[0] for rule in self.rules if rule.python)
+        functions = self.functions or (shipped(modules, self.directory) if modules else None)
+        skipped: Callable[[], Skipped] = partial(dict, known)
+        newest = dict(self.newest)
+        return LogSplitReader, (*rest, self.fetch_bytes, skipped, functions, newest, self.names)
+
+    async def schemas(self, topic: str) -> Sequence[TableSchema]:
+        after_log = self._after_log()
+        async with self._open() as log:
+            home = schemas_home(topic)
+            stored = [each async for each in read_schemas(log, home) if each.topic == topic]
+        if stored:
+            self.newest[topic] = stored[-1].id
+        history = ColumnHistory([each.schema for each in stored], names=self.names)
+        return [after_log.schema(view.schema) for view in history.views]
+
+    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+        found: list[Truncate] = []
+        async with self._open() as log:
+            await check_same_topics(log, end)
+            bounds = await log.bounds(end)
+            for topic in sorted({part.topic for part in end}):
+                ranges = {
+                    part: Range(max(start[part].next_offset, bounds[part].start), stand.next_offset)
+                    for part, stand in end.items()
+                    if part.topic == topic
+                }
+                for barrier in await find_barriers(log, ranges):
+                    part, offset = next(iter(barrier.items()))
+                    place, behind = (Stand(end[part].topic_id, at) for at in (offset, offset + 1))
+                    found += [
+                        Truncate(change, barrier)
+                        async for change in self._changes(
+                            {part: place}, {part: behind}, fetch_bytes=RECORD_BYTES
+                        )
+                    ]
+        return found
+
+    def read(
+        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+    ) -> Iterator[TableChanges]:
+        records = sum(stand.next_offset - start[part].next_offset for part, stand in end.items())
+        if records >= record_views.WORTH_RECORDS:  # as those of splits are, and of samples not
+            record_views.hurry()
+            scanner.hurry()
+        changes = self._changes(start, end, heard, fetch_bytes=records * RECORD_BYTES)
+        with asyncio.Runner() as runner:
+            # `runner.run` would set a signal for each, and for that make a text of what is found.
+            loop = runner.get_loop()
+            try:
+                while (found := loop.run_until_complete(_next(changes))) is not None:
+                    yield found
+            finally:
+                loop.run_until_complete(changes.aclose())
+
+    async def _changes(
+        self,
+        start: Stands,
+        end: Stands,
+        heard: Heard = lambda _: None,
+        *,
+        fetch_bytes: int,
+    ) -> AsyncGenerator[TableChanges, None]:
+        async with self._open() as log:
+            await check_same_topics(log, start)
+            reader = SliceReader(
+                log,
+                after_log=self._after_log(),
+                fetch_bytes=min(self.fetch_bytes, max(fetch_bytes, 1)),
+                skipped=self.skipped,
+                is_alone=False,
+                schemas=SchemaReader(log, names=self.names, newest=self.newest),
+            )
+            part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
+            async with aclosing(reader.read(part)) as read:
+                async for changes in read:
+                    yield changes
+            heard([*reader.counts.values()])
+
+    def _after_log(self) -> AfterLog:
+        directory = self.directory if self.functions is None else self.functions.put_down()
+        return AfterLog(self.rules, self.routes, directory=directory)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[KafkaLog]:
+        log = KafkaLog(self.settings)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+
+async def _next(changes: AsyncGenerator[TableChanges, None]) -> TableChanges | None:
+    return await anext(changes, None)

@@ -1,0 +1,483 @@
+"""Changes of tables into record batches per partition: schema, codec, headers, compression."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.column_history import remembered
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import ConfigError, HeadwaterError
+from core_log.foundation.settings import TopicSettings
+from core_log.model.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.records import arrow_codec
+from core_log.records.batch_header import Batch
+from core_log.records.partitioner import partitions_of
+from core_log.records.record_headers import encode_header_columns, encode_headers
+from core_log.records.row_parts import Column, Kind, Piece
+from core_log.records.row_writer import join
+from core_log.rows.codec import (
+    AT_HEADER,
+    OPERATION_HEADER,
+    SCHEMA_HEADER,
+    TRUNCATE_KEY,
+    Encoded,
+    RowCodec,
+)
+from core_log.rows.codec_table import codec_for
+from core_log.rows.decimal_nan import declared
+from core_log.rows.settings import WireSettings
+from pipelines.journal.generations import Generations
+from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
+from pipelines.loops.ingest.table_topics import TopicRules, partitions_for
+from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, sized
+from pipelines.loops.thread_offload import pieces_of, started
+
+PIECE_ROWS_MAX = 4_000
+"""So that the log has something to do while most of a large batch is still encoded."""
+NEW_KEY_HEADER, OLD_KEY_HEADER = "__debezium.newkey", "__debezium.oldkey"
+"""Of the two records of a changed key: what the key is afterwards, and what it was before."""
+
+
+class BeforeLog(Protocol):
+    """What a pipeline does to rows before they enter the log: masks and dropped columns."""
+
+    def apply(self, changes: TableChanges) -> TableChanges: ...
+
+    def follow(self, stored: TableSchema) -> None:
+        """Hears what was hidden in a form that the log has, to hide it under other names."""
+
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        """Raises where a new form of a table could bring to light what the one before hid."""
+
+
+RowEstimates = Callable[[], Awaitable[Mapping[TableId, int]]]
+"""About how many rows the tables of the source have, of those of which it is known."""
+
+
+async def nothing_known() -> Mapping[TableId, int]:
+    return {}
+
+
+class Portion(NamedTuple):
+    """A batch for one partition."""
+
+    partition: TopicPartition
+    batch: Batch
+    is_data: bool = True
+    """False for what Headwater writes for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What has been settled for one table."""
+
+    topic: str
+    partition_count: int
+    codec: RowCodec
+
+
+class _Made(NamedTuple):
+    portions: Sequence[Portion]
+    rejects: Sequence[Reject]
+
+
+_Making = asyncio.Future[_Made]
+
+
+class _Begun(NamedTuple):
+    """Changes that are encoded before their turn has come."""
+
+    changes: TableChanges
+    kept: TableChanges
+    """The same as the log is to have them."""
+    stored: StoredSchema
+    makings: Sequence[_Making]
+
+
+class Encoder:
+    """Creates topics when their tables are first seen. Lives as long as one run of `ingest`."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        topics: TopicRules,
+        wire: WireSettings,
+        before_log: BeforeLog,
+        compression: int,
+        row_estimates: RowEstimates = nothing_known,
+    ) -> None:
+        self._log, self._topics, self._wire = log, topics, wire
+        self._row_estimates, self._rows = row_estimates, dict[TableId, int]()
+        self._before_log, self._compression = before_log, compression
+        self._book = SchemaBook(log, topics.pipeline)
+        self._routes: dict[TableId, _Route] = {}
+        self._owners: dict[str, TableId] = {}
+        self._stored: dict[TableId, StoredSchema] = {}
+        self._followed: set[TableId] = set()
+        self._accepted: dict[TableId, TableSchema] = {}
+        """The newest forms that the source was told may come."""
+        self._begun = deque[_Begun]()
+        self.rejects: list[Reject] = []
+        """Rows that were set aside, until who encodes them takes them."""
+        self._turns: dict[str, int] = {}  # of tables without a key, which go round
+
+    def begin(self, batch: ChangeBatch, *, now_ms: int) -> None:
+        """Has a batch encoded while others are appended, or committed. `encode` will be asked for
+        the same changes, in the order in which they were begun; what belongs to a table that
+        nothing is known of yet, or that has another form by then, is made there and then."""
+        for changes in batch.tables:
+            if not len(changes):
+                continue  # nobody will ask for it
+            stored = self._stored.get(changes.schema.table)
+            if stored is None:
+                continue
+            try:
+                kept = self._before_log.apply(changes)
+            except ConfigError:
+                continue  # once more in its turn, when all is known that was hidden before
+            if stored.schema == remembered(declared(kept.schema), stored.schema):
+                route = self._routes[kept.schema.table]
+                makings = self._makings(route, kept, stored, now_ms)
+                self._begun.append(_Begun(changes, kept, stored, makings))
+
+    @property
+    def topics(self) -> TopicRules:
+        return self._topics
+
+    async def newest_form(self, schema: TableSchema) -> TableSchema | None:
+        """The last one that the table's topic has, this transaction's included."""
+        stored = await self._book.newest(self._topics.name_of(schema.table))
+        return None if stored is None else stored.schema
+
+    def stored_form(self, schema: TableSchema) -> TableSchema:
+        """As the log has it: masked, and without columns that are left out."""
+        return remembered(declared(self._before_log.apply(_no_changes(schema)).schema), None)
+
+    async def refusal(self, schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
+        """Why no row of a table in this form may enter the log. `is_next`: the form follows those
+        that were asked for so before, be they in the log yet or not."""
+        try:
+            await self._follow(schema.table)
+            before = self._accepted.get(schema.table) if is_next else None
+            if before is None:
+                before = await self.newest_form(schema)
+            if before is not None:
+                self._before_log.check(schema, before)
+            form = self.stored_form(schema)
+        except ConfigError as error:
+            return error
+        if is_next:
+            self._accepted[schema.table] = form
+            self._before_log.follow(form)
+        return None
+
+    async def switch(
+        self, schema: TableSchema, generations: Generations, *, now_ms: int
+    ) -> Portion:
+        """The table's changes go to another topic from here on; returns its first schema."""
+        await self._follow(schema.table)
+        if (before := await self._book.newest(self._topics.name_of(schema.table))) is not None:
+            self._before_log.check(schema, before.schema)
+        former = self._routes.pop(schema.table, None)
+        if former is not None:
+            self._owners.pop(former.topic, None)
+        self._stored.pop(schema.table, None)
+        self._topics = replace(self._topics, generations=generations)
+        route = await self._route(schema)
+        stored, _ = await self._book.current(
+            route.topic, self.stored_form(schema), self._wire, positions=dict, now_ms=now_ms
+        )
+        return Portion(schemas_home(route.topic), encode_schema(stored), is_data=False)
+
+    async def partitions_of(self, schema: TableSchema) -> list[TopicPartition]:
+        """Those of the table's topic, which is made where it is not there yet."""
+        route = await self._route(schema)
+        return [TopicPartition(route.topic, each) for each in range(route.partition_count)]
+
+    async def encode(
+        self,
+        changes: TableChanges,
+        *,
+        now_ms: int,
+        is_from_log: bool = False,
+    ) -> AsyncGenerator[Sequence[Portion], None]:
+        """In the order in which the batches have to be appended; those that come together may be
+        under way together. `is_from_log`: the rows were masked when they came to the log."""
+        begun = self._begun_of(changes)
+        makings: Sequence[_Making] = () if begun is None else begun.makings
+        try:
+            if begun is None:
+                await self._follow(changes.schema.table)
+                kept = changes if is_from_log else self._before_log.apply(changes)
+            else:
+                kept = begun.kept
+            route = await self._route(kept.schema)
+            newest = await self._book.newest(route.topic)
+            before = None if newest is None else newest.schema
+            if before is not None and begun is None and not is_from_log:
+                self._before_log.check(changes.schema, before)
+            stored, is_new = await self._book.current(
+                route.topic,
+                remembered(declared(kept.schema), before),
+                self._wire,
+                positions=partial(_positions_of, kept),
+                now_ms=now_ms,
+            )
+            self._stored[kept.schema.table] = stored
+            if is_new:
+                self._before_log.follow(stored.schema)
+                home = schemas_home(route.topic)
+                yield [Portion(home, encode_schema(stored), is_data=False)]
+            if begun is None or begun.stored is not stored:
+                await _end(makings)
+                makings = self._makings(route, kept, stored, now_ms)
+            for making in makings:  # the later ones are made while the first are appended
+                made = await making
+                self.rejects += made.rejects
+                yield made.portions
+        finally:
+            await _end(makings)
+
+    async def _follow(self, table: TableId) -> None:
+        if table in self._followed:
+            return
+        for each in await self._book.history(self._topics.name_of(table)):
+            self._before_log.follow(each.schema)
+        self._followed.add(table)
+
+    async def aclose(self) -> None:
+        """Leaves nothing running that was begun."""
+        while self._begun:
+            await _end(self._begun.popleft().makings)
+
+    def _begun_of(self, changes: TableChanges) -> _Begun | None:
+        is_begun = bool(self._begun) and self._begun[0].changes is changes
+        return self._begun.popleft() if is_begun else None
+
+    def _makings(
+        self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
+    ) -> list[_Making]:
+        pieces = divided(changes)
+        size = changes.rows.nbytes // len(pieces)
+        return [started(partial(self._made, route, each, stored, now_ms), size) for each in pieces]
+
+    def _made(
+        self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
+    ) -> _Made:
+        changes, encoded, rejects = encoded_or_set_aside(
+            changes,
+            sized(
+                partial(route.codec.encode, now_us=now_ms * 1_000), compression=self._compression
+            ),
+        )
+        if encoded is None:
+            return _Made([], rejects)
+        if changes.is_truncate:
+            return _Made(self._marker(route, encoded, changes, stored, now_ms), rejects)
+        portions: list[Portion] = []
+        headers = headers_of(changes, encoded, stored.id)
+        for partition, rows in self._spread(route, encoded):
+            keys, values, theirs = encoded.keys, encoded.values, headers
+            if rows is not None:
+                keys, values = keys.take(rows), values.take(rows)
+                theirs = theirs if isinstance(theirs, bytes) else theirs.take(rows)
+            batches = arrow_codec.encode(
+                keys,
+                values,
+                timestamps_ms=now_ms,
+                headers=theirs,
+                compression=self._compression,
+                laid_out_bytes_max=arrow_codec.LAID_OUT_BYTES_MAX,
+            )
+            home = TopicPartition(route.topic, partition)
+            portions += [Portion(home, batch) for batch in batches]
+        return _Made(portions, rejects)
+
+    def _spread(
+        self, route: _Route, encoded: Encoded
+    ) -> Sequence[tuple[int, pa.Int64Array | None]]:
+        """Partitions and the records that belong there; None for all of them."""
+        if route.partition_count == 1:
+            return [(0, None)]
+        if encoded.keys.null_count:
+            turn = self._turns.get(route.topic, 0)
+            self._turns[route.topic] = turn + 1
+            return [(turn % route.partition_count, None)]
+        places = partitions_of(encoded.keys, route.partition_count)
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(route.partition_count + 1))
+        return [
+            (partition, pa.array(order[ends[partition] : ends[partition + 1]]))
+            for partition in range(route.partition_count)
+            if ends[partition] < ends[partition + 1]
+        ]
+
+    def _marker(
+        self,
+        route: _Route,
+        encoded: Encoded,
+        changes: TableChanges,
+        stored: StoredSchema,
+        now_ms: int,
+    ) -> list[Portion]:
+        """A truncate is a keyed record in every partition, so that compaction keeps the newest."""
+        headers = encode_header_columns(
+            {
+                SCHEMA_HEADER: str(stored.id).encode(),
+                AT_HEADER: _at(changes),
+                OPERATION_HEADER: b"truncate",
+            },
+            1,
+        )
+        return [
+            Portion(TopicPartition(route.topic, partition), batch)
+            for partition in range(route.partition_count)
+            for batch in arrow_codec.encode(
+                pa.array([TRUNCATE_KEY], pa.binary()),
+                encoded.values,
+                timestamps_ms=now_ms,
+                headers=headers,
+                compression=self._compression,
+            )
+        ]
+
+    async def _route(self, schema: TableSchema) -> _Route:
+        route = self._routes.get(schema.table)
+        if route is None:
+            topic = self._topics.topic_of(schema)
+            owner = self._owners.setdefault(topic.name, schema.table)
+            if owner != schema.table:
+                raise ConfigError(
+                    "two tables would share one topic, since topics allow fewer characters",
+                    hint="capture only one of them, or give log.topic another form",
+                    topic=topic.name,
+                    tables=[str(owner), str(schema.table)],
+                )
+            count = await self._partitions_of(topic, schema)
+            route = _Route(topic.name, count, codec_for(self._wire, topic=topic.name))
+            self._routes[schema.table] = route
+        return route
+
+    async def _partitions_of(self, topic: TopicSettings, schema: TableSchema) -> int:
+        """Makes the topic, where it is not there yet; how many it has then is never changed."""
+        if topic.keeps_partitions and not await self._book.has(topic.name):
+            if schema.table not in self._rows:
+                self._rows |= await self._row_estimates()
+            rows = self._rows.setdefault(schema.table, 0)
+            topic = self._topics.topic_of(schema, partitions=partitions_for(rows))
+        await self._log.ensure_topic(topic)
+        if topic.keeps_partitions:  # a run that broke off can have made it for another estimate
+            return await self._log.partition_count(topic.name)
+        return topic.partitions
+
+
+def _no_changes(schema: TableSchema) -> TableChanges:
+    return TableChanges(
+        schema=schema,
+        rows=pa.RecordBatch.from_pylist([], schema=schema.arrow),
+        operations=pa.array([], pa.uint8()),
+        source={},
+    )
+
+
+async def begun_early(
+    batches: AsyncGenerator[ChangeBatch, None], encoder: Encoder, clock: Clock
+) -> AsyncGenerator[ChangeBatch, None]:
+    """The same batches, each of which is begun when it comes, and not when it is asked for."""
+    async with aclosing(batches):
+        async for batch in batches:
+            encoder.begin(batch, now_ms=clock.now_ms())
+            yield batch
+
+
+async def _end(makings: Sequence[_Making]) -> None:
+    left = [each for each in makings if not each.done() or each.cancelled() or each.exception()]
+    for making in left:
+        making.cancel()
+    if left:  # a single change shall not wait for the loop once more
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def divided(changes: TableChanges) -> list[TableChanges]:
+    """Pieces of a large batch, at least as many as there are cores to encode them side by side, and
+    of about one size: each costs the loop as much as any other, however small it is."""
+    count = max(pieces_of(len(changes)), -(-len(changes) // PIECE_ROWS_MAX))
+    size = -(-len(changes) // count)
+    starts = [_between_moves(changes, start) for start in range(0, len(changes), size)]
+    ends = [*starts[1:], len(changes)]
+    return [changes.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
+
+
+def _between_moves(changes: TableChanges, start: int) -> int:
+    """The same place, or the one behind it where both halves of a changed key lie around it."""
+    if changes.moves is None or not start or not changes.moves[start].as_py():
+        return start
+    return start + int(changes.operations[start].as_py() == Operation.INSERT)
+
+
+def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> bytes | pa.BinaryArray:
+    """The headers that every record carries, tombstones as well; once where all carry the same."""
+    at = _at(changes)
+    if encoded.changes is not None and isinstance(at, pa.Array):
+        at = at.take(encoded.changes)
+    further = {**_other_keys(changes, encoded), **changes.headers}
+    if encoded.changes is not None:
+        further = {name: column.take(encoded.changes) for name, column in further.items()}
+    if isinstance(at, bytes) and not further:
+        return encode_headers(((SCHEMA_HEADER, str(schema_id).encode()), (AT_HEADER, at)))
+    return encode_header_columns(
+        {SCHEMA_HEADER: str(schema_id).encode(), AT_HEADER: at},
+        len(encoded.keys),
+        where_valid=further,
+    )
+
+
+def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryArray]:
+    """Per change the key that its row has after a change of key, or had before it: that of the
+    change behind or before this one."""
+    if changes.moves is None:
+        return {}
+    is_move = changes.moves.to_numpy(zero_copy_only=False)
+    is_delete = changes.operations.to_numpy() == Operation.DELETE
+    firsts = np.arange(len(changes)) + np.cumsum(is_delete) - is_delete  # behind are tombstones
+    columns = {}
+    for name, chosen, step in (
+        (NEW_KEY_HEADER, is_move & is_delete, 1),
+        (OLD_KEY_HEADER, is_move & ~is_delete, -1),
+    ):
+        others = np.arange(len(changes)) + step
+        others = firsts[others.clip(0, len(changes) - 1)]
+        columns[name] = encoded.keys.take(pa.array(others, mask=~chosen))
+    return columns
+
+
+def _positions_of(changes: TableChanges) -> Positions:
+    """Where in the source's history the first of them stands, as its record says it."""
+    at = _at(changes.slice(0, 1))
+    first: bytes = at if isinstance(at, bytes) else at[0].as_py()
+    return {AT_HEADER: first.decode()}
+
+
+def _at(changes: TableChanges) -> pa.BinaryArray | bytes:
+    """`<commit>#<index>`, or the commit alone where nobody counts."""
+    if changes.indexes is None:
+        if isinstance(changes.commits, pa.Array):
+            return changes.commits.cast(pa.binary())
+        return str(changes.commits).encode()
+    commits: Piece = (
+        Column(changes.commits, Kind.RAW)
+        if isinstance(changes.commits, pa.Array)
+        else str(changes.commits).encode()
+    )
+    indexes = Column(changes.indexes, Kind.INTEGER)
+    return join([commits, b"#", indexes], len(changes), kind=pa.binary())

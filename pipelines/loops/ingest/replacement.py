@@ -1,0 +1,275 @@
+"""Deletes rows that the log has and the source has not, once a table was read again as a whole."""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.changes import ChangeBatch, Operation, Phase, TableChanges
+from core_log.model.log import Bounds, Log, TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.records.arrow_codec import Columns
+from core_log.records.varint import Int64s
+from core_log.rows.codec import TRUNCATE_KEY
+from core_log.rows.digests import Digests, digests_of
+from pipelines.journal.commits import commits_home, decode_commits
+from pipelines.journal.generations import Generations, Switch, line_part
+from pipelines.journal.read_to_end import read_decided
+from pipelines.journal.replacements import (
+    Mixed,
+    StoredReplacement,
+    last_replacements,
+    replacements_of,
+)
+from pipelines.journal.schemas import newest_schema
+from pipelines.loops.deliver.records_by_offset import changes_at
+from pipelines.loops.ingest.encoder import Encoder, Portion
+from pipelines.loops.ingest.offset_prediction import Touched
+
+logger = logging.getLogger(__name__)
+
+PASS_RECORDS = 4_000_000
+"""Keys of about so many records are remembered at a time; a longer partition is read more often."""
+MERGE_RECORDS = 1_000_000
+DELETES_AT_ONCE = 5_000
+NO_OFFSET = -1
+
+
+class Taken(NamedTuple):
+    """What a transaction has to write for the replacements that it begins."""
+
+    parts: Mapping[str, str | None]
+    """Of the position."""
+    switched: frozenset[str] = frozenset()
+    """Topics that their tables' changes go to from here on."""
+    schemas: Sequence[Portion] = ()
+    """The first of these topics."""
+
+
+@dataclass(slots=True)
+class Replacements:
+    """Of one pipeline; `stored` are those that have not ended."""
+
+    pipeline: str
+    log: Log
+    encoder: Encoder
+    stored: dict[TableId, StoredReplacement]
+    ended: dict[TableId, StoredReplacement]
+    """The last of each table that has."""
+    generations: Generations
+
+    @classmethod
+    def of(
+        cls, pipeline: str, log: Log, encoder: Encoder, positions: Mapping[str, str]
+    ) -> "Replacements":
+        last = last_replacements(positions)
+        ended = {table: each for table, each in last.items() if each.has_ended}
+        generations = Generations.of(positions)
+        return cls(pipeline, log, encoder, replacements_of(positions), ended, generations)
+
+    @property
+    def complete(self) -> Sequence[StoredReplacement]:
+        """Those that only lack their deletes."""
+        return [each for each in self.stored.values() if each.phase is Phase.COMPLETE]
+
+    async def take(self, batch: ChangeBatch, touched: Touched, *, now_ms: int) -> Taken:
+        """What a batch begins. Everything that was appended before it has to be in the log already;
+        `touched` is what of that is in the same transaction."""
+        found, switched, schemas = dict[str, str | None](), set[str](), list[Portion]()
+        for each in batch.replacements:
+            if each.phase is Phase.COMPLETE:
+                continue
+            has_other_key = await self._has_other_key(each.schema)
+            if each.phase is Phase.STARTED and has_other_key:
+                part, schema = await self._switch(each.schema, touched, now_ms=now_ms)
+                found |= part
+                switched.add(self.encoder.topics.name_of(each.schema.table))
+                schemas.append(schema)
+            if each.phase is Phase.PENDING and has_other_key:
+                partitions = await self._present_partitions(each.schema)
+            else:
+                partitions = await self.encoder.partitions_of(each.schema)
+            bounds = await self.log.bounds(partitions)
+            ends = {part.partition: bounds[part].end for part in partitions}
+            topic_id = await self.log.topic_id(partitions[0].topic)
+            before = self.stored.get(each.schema.table)
+            last = before or self.ended.get(each.schema.table)
+            mixed, former = Mixed(ends, {}), tuple[Mixed, ...]()
+            if last is not None:
+                mixed, former = last.begun(topic_id, ends)
+            stored = StoredReplacement(
+                each.schema.table,
+                partitions[0].topic,
+                topic_id,
+                each.phase,
+                each.why,
+                now_ms if before is None else before.since_ms,
+                ends if each.phase is Phase.STARTED else {},
+                mixed=mixed,
+                former=former,
+            )
+            self.stored[stored.table] = stored
+            found[stored.part] = stored.text()
+        return Taken(found, frozenset(switched), schemas)
+
+    async def _has_other_key(self, schema: TableSchema) -> bool:
+        stored = await self.encoder.newest_form(schema)
+        return stored is not None and _key_of(stored) != _key_of(self.encoder.stored_form(schema))
+
+    async def _switch(
+        self, schema: TableSchema, touched: Touched, *, now_ms: int
+    ) -> tuple[dict[str, str | None], Portion]:
+        """Records of another key get another topic, which the source fills by itself."""
+        topics = self.encoder.topics
+        first, former = topics.first_name_of(schema.table), topics.name_of(schema.table)
+        ends = await self._ends(await self._present_partitions(schema))
+        ends |= {part.partition: each.end for part, each in touched.items() if part.topic == former}
+        next_topic = self.generations.next_topic(first)
+        switch = Switch(former, next_topic, ends, {}, {}, is_filled=False)
+        self.generations = self.generations.switched(first, switch)
+        stored = await self.encoder.switch(schema, self.generations, now_ms=now_ms)
+        logger.info("%s goes on in %s, since it has another key", schema.table, next_topic)
+        return line_part(first, self.generations.lines[first]), stored
+
+    async def _present_partitions(self, schema: TableSchema) -> list[TopicPartition]:
+        topic = self.encoder.topics.name_of(schema.table)
+        count = await self.log.partition_count(topic)
+        return [TopicPartition(topic, each) for each in range(count)]
+
+    async def _ends(self, partitions: Sequence[TopicPartition]) -> dict[int, int]:
+        """Where the committed records of partitions end. A marker stands behind the last."""
+        bounds = await self.log.bounds(partitions)
+        ends = {part.partition: max(held.end - 1, 0) for part, held in bounds.items()}
+        async for columns in read_decided(self.log, commits_home(self.pipeline)):
+            for _, commit in decode_commits(columns, self.pipeline):
+                ends |= {
+                    part.partition: each.end
+                    for part, each in commit.touched.items()
+                    if part in bounds
+                }
+        return ends
+
+    def end(self, batch: ChangeBatch) -> dict[str, str | None]:
+        """The same of what is complete after it."""
+        found: dict[str, str | None] = {}
+        for each in batch.replacements:
+            stored = self.stored.get(each.schema.table)
+            if each.phase is Phase.COMPLETE and stored is not None:
+                self.stored[stored.table] = stored.completed(each)
+                found[stored.part] = self.stored[stored.table].text()
+        return found
+
+    async def delete_appended(self, done: StoredReplacement) -> dict[str, str]:
+        """Nothing is left to be done for it, and everything is in the log already."""
+        places = [TopicPartition(done.topic, each) for each in done.starts]
+        bounds = await self.log.bounds(places)
+        del self.stored[done.table]
+        ended = done.ended({place.partition: bounds[place].end for place in places})
+        self.ended[done.table] = ended
+        return {done.part: ended.text()}
+
+    async def deletes(self, done: StoredReplacement) -> AsyncIterator[TableChanges]:
+        """Of rows whose newest record is older than the start: the source did not emit them."""
+        schema = await newest_schema(self.log, done.topic)
+        if schema is None or not schema.key:
+            return
+        if await self.log.topic_id(done.topic) != done.topic_id:
+            return  # it was made anew meanwhile, and its offsets mean other records
+        starts = {TopicPartition(done.topic, each): at for each, at in done.starts.items()}
+        bounds = await self.log.bounds(starts)
+        for place, start in starts.items():
+            async for offsets in _offsets_before(self.log, place, start, bounds[place]):
+                found = [(place, offset) for offset in offsets.tolist()]
+                for changes in await changes_at(self.log, found, None):
+                    if len(deletes := _deletes_of(changes, schema, done)):
+                        yield deletes
+
+
+def _key_of(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
+    return [(name, schema.column(name).type) for name in schema.key]
+
+
+def _deletes_of(
+    changes: TableChanges, schema: TableSchema, done: StoredReplacement
+) -> TableChanges:
+    """Under the newest schema, however old the one is that the row was last written under."""
+    is_row = changes.operations.to_numpy() != Operation.DELETE
+    changes = changes.filter(pa.array(is_row))
+    columns = [
+        changes.rows.column(column.name).cast(column.type)
+        if column.name in schema.key
+        else pa.nulls(len(changes), column.type)
+        for column in schema.columns
+    ]
+    return replace(
+        changes,
+        schema=schema,
+        rows=pa.RecordBatch.from_arrays(columns, schema=schema.arrow),
+        operations=pa.array(np.full(len(changes), Operation.DELETE, np.uint8)),
+        source=done.source,
+        commits=done.commit,
+        indexes=None,
+        before=None,
+        log_partition=None,
+        log_offsets=None,
+    )
+
+
+async def _offsets_before(
+    log: Log, place: TopicPartition, start: int, bounds: Bounds
+) -> AsyncIterator[Int64s]:
+    """Where the newest records stand of keys that have none at `start` or behind, tombstones left
+    out; a few at a time. The partition is read as often as its keys need room."""
+    passes = 1 + (bounds.end - bounds.start) // PASS_RECORDS
+    for number in range(passes):
+        newest = _NewestPerKey(start)
+        async for columns in read_decided(log, place, end=bounds.end):
+            newest.take(columns, passes=np.uint64(passes), number=np.uint64(number))
+        offsets = newest.offsets_before()
+        for first in range(0, len(offsets), DELETES_AT_ONCE):
+            yield offsets[first : first + DELETES_AT_ONCE]
+
+
+@dataclass(slots=True)
+class _NewestPerKey:
+    """The newest record of each key, by the digest of the key."""
+
+    start: int
+    digests: list[Digests] = field(default_factory=list)
+    offsets: list[Int64s] = field(default_factory=list)
+    """`NO_OFFSET` for a tombstone, and for a record at `start` or behind."""
+    added: int = 0
+
+    def take(self, columns: Columns, *, passes: np.uint64, number: np.uint64) -> None:
+        markers = np.flatnonzero(np.asarray(pc.equal(columns.keys, TRUNCATE_KEY).fill_null(False)))
+        first = 0
+        if len(markers):  # what stood before a truncate is gone
+            first = int(markers[-1]) + 1
+            self.digests, self.offsets, self.added = [], [], 0
+        digests = digests_of([columns.keys], len(columns.offsets))[first:]
+        offsets = columns.offsets[first:]
+        is_row = np.asarray(columns.values.is_valid())[first:] & (offsets < self.start)
+        is_chosen = digests % passes == number
+        self.digests.append(digests[is_chosen])
+        self.offsets.append(np.where(is_row, offsets, NO_OFFSET)[is_chosen])
+        self.added += int(np.count_nonzero(is_chosen))
+        if self.added > MERGE_RECORDS:
+            self._merge()
+
+    def offsets_before(self) -> Int64s:
+        """In rising order."""
+        if not self.offsets:
+            return np.zeros(0, np.int64)
+        self._merge()
+        return np.sort(self.offsets[0][self.offsets[0] != NO_OFFSET])
+
+    def _merge(self) -> None:
+        digests, offsets = np.concatenate(self.digests), np.concatenate(self.offsets)
+        order = np.argsort(digests, kind="stable")  # the last of each key is the newest
+        ordered = digests[order]
+        is_last = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]
+        self.digests, self.offsets, self.added = [ordered[is_last]], [offsets[order][is_last]], 0

@@ -1,0 +1,138 @@
+"""Rows that the chosen wire form cannot express: each is set aside alone, and the others go on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import RowsRejected
+from core_log.model.changes import Operation, Reject, TableChanges
+from core_log.records.compression import compress
+from core_log.rows.arrow_buffers import Mask
+from core_log.rows.codec import Encoded
+
+Encode = Callable[[TableChanges], Encoded]
+RECORD_BYTES_MAX = 64 << 20
+"""A row of a database can be large, and a record is never divided."""
+HEAD_BYTES = 64 << 10
+"""Left for the headers of a record and of its batch."""
+DIGEST_DIGITS = 16
+
+
+def encoded_or_set_aside(
+    changes: TableChanges, encode: Encode
+) -> tuple[TableChanges, Encoded | None, list[Reject]]:
+    """What could be encoded; None where nothing is left.
+
+    What is known of a row before a change, and of one that went, is more than is promised: there
+    all but the key is left out before the row is.
+    """
+    rejects: list[Reject] = []
+    while len(changes):
+        try:
+            return changes, encode(changes), rejects
+        except RowsRejected as error:
+            changes, lost = _without(changes, error)
+            rejects += lost
+    return changes, None, rejects
+
+
+def sized(encode: Encode, *, compression: int, record_bytes_max: int = RECORD_BYTES_MAX) -> Encode:
+    """Raises `RowsRejected` for records that no topic would take, however well compressed."""
+
+    def encode_sized(changes: TableChanges) -> Encoded:
+        encoded = encode(changes)
+        room = record_bytes_max - HEAD_BYTES
+        if encoded.values.nbytes + encoded.keys.nbytes <= room:
+            return encoded
+        lengths = pc.add(
+            pc.fill_null(pc.binary_length(encoded.values), 0),
+            pc.fill_null(pc.binary_length(encoded.keys), 0),
+        ).to_numpy()
+        reasons = {}
+        for record in np.flatnonzero(lengths > room).tolist():
+            value, key = (each[record].as_buffer() for each in (encoded.values, encoded.keys))
+            size = sum(len(compress(compression, each)) for each in (value, key) if each)
+            if size > room:
+                row = record if encoded.changes is None else encoded.changes[record].as_py()
+                reasons[row] = (
+                    f"its record takes {size >> 20} MiB of the {record_bytes_max >> 20} MiB of"
+                    " max.message.bytes; `drop` of the pipeline's `transform` leaves columns out"
+                )
+        if reasons:
+            raise RowsRejected("rows are too large for a record", reasons=reasons)
+        return encoded
+
+    return encode_sized
+
+
+def _without(changes: TableChanges, error: RowsRejected) -> tuple[TableChanges, list[Reject]]:
+    is_bad = np.zeros(len(changes), np.bool_)
+    is_bad[list(error.reasons)] = True
+    if changes.before is not None:
+        known = changes.before.is_valid().to_numpy(zero_copy_only=False)
+        if (is_bad & known).any():
+            nothing = pa.scalar(None, changes.before.type)
+            before = pc.if_else(pa.array(is_bad & known), nothing, changes.before)
+            return replace(changes, before=before), []
+    bare = _bare(changes, is_bad)
+    if bare is not None:
+        return bare, []
+    rejects = [_reject(changes, row, reason) for row, reason in error.reasons.items()]
+    if changes.moves is not None:
+        changes = replace(changes, moves=_whole_moves(changes, is_bad))
+    return changes.filter(pa.array(~is_bad)), rejects
+
+
+def _bare(changes: TableChanges, is_bad: Mask) -> TableChanges | None:
+    """Of bad deletes only the key; None where they had no more, or are none."""
+    is_delete = is_bad & (changes.operations.to_numpy() == Operation.DELETE)
+    columns, has_changed = changes.rows.columns, False
+    for place, name in enumerate(changes.schema.names):
+        held = is_delete & columns[place].is_valid().to_numpy(zero_copy_only=False)
+        if name not in changes.schema.key and held.any():
+            nothing = pa.scalar(None, columns[place].type)
+            columns[place] = pc.if_else(pa.array(held), nothing, columns[place])
+            has_changed = True
+    if not has_changed:
+        return None
+    return replace(changes, rows=pa.RecordBatch.from_arrays(columns, schema=changes.rows.schema))
+
+
+def _whole_moves(changes: TableChanges, is_bad: Mask) -> pa.BooleanArray:
+    """A changed key of which a half is lost is a plain delete, or a plain insert."""
+    assert changes.moves is not None
+    moves = changes.moves.to_numpy(zero_copy_only=False).copy()
+    operations = changes.operations.to_numpy()
+    for row in np.flatnonzero(moves & is_bad).tolist():
+        other = row + 1 if operations[row] == Operation.DELETE else row - 1
+        moves[[row, other]] = False
+    return pa.array(moves)
+
+
+def _reject(changes: TableChanges, row: int, reason: str) -> Reject:
+    """Its content is the key, so that nothing else of the row is shown."""
+    content = orjson.dumps(
+        {name: _text(changes.rows.column(name).slice(row, 1)) for name in changes.schema.key}
+    )
+    commits = changes.commits
+    commit = commits[row].as_py() if isinstance(commits, pa.Array) else commits
+    place = (
+        changes.indexes[row].as_py()
+        if changes.indexes is not None
+        else sha256(content).hexdigest()[:DIGEST_DIGITS]
+    )
+    return Reject(changes.schema.table, content, reason, f"{commit}#{place}")
+
+
+def _text(value: pa.Array) -> str | None:
+    if pa.types.is_binary(value.type):
+        return None if value[0].as_py() is None else str(value[0].as_py().hex())
+    if pa.types.is_nested(value.type):
+        return str(value[0])
+    text = value.cast(pa.string())[0].as_py()
+    return None if text is None else str(text)

@@ -1,0 +1,1 @@
+"""From one generation of a topic to the next."""

@@ -1,0 +1,380 @@
+"""Fills the next generation of a topic from the last one, and lets the pipeline go on there."""
+
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import orjson
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import ConfigError
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
+from core_log.model.table_schema import TableSchema
+from core_log.model.topic_generations import named
+from core_log.records import arrow_codec
+from core_log.records.arrow_codec import Columns
+from core_log.rows.schema_text import schema_to_json
+from core_log.rows.settings import WireSettings
+from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits, encode_commit
+from pipelines.journal.generations import (
+    Filled,
+    Generations,
+    Line,
+    Switch,
+    filled_part,
+    line_part,
+)
+from pipelines.journal.positions import encode_positions, load_positions, positions_home
+from pipelines.journal.read_to_end import read_decided
+from pipelines.journal.schemas import StoredSchema, encode_schema, read_schemas, schemas_home
+from pipelines.loops.deliver.truncate_barriers import Range, find_barriers
+from pipelines.loops.migration.recode import BeforeLog, Recoder
+from pipelines.loops.migration.rekey import Newest, check_tells_apart, newest_rows
+from pipelines.loops.migration.repartition import NextRecords, between, picked, stretches
+from pipelines.loops.migration.repartition import Stretch as Piece
+from pipelines.loops.thread_offload import beside
+from pipelines.reports import Read, Reporter
+
+logger = logging.getLogger(__name__)
+
+UNIT = "source"
+LIMIT = FetchLimit(bytes_max=4 << 20)
+"""How much of the former topic goes over in one transaction."""
+DIGEST_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A table whose topic has to be another one, and what that has to be like."""
+
+    first: str
+    """What the table's first topic was called."""
+    former: str
+    settings: TopicSettings
+    """Of the next topic, but for its name."""
+    schema: TableSchema
+    """As the table enters the log now."""
+
+    def wanted(self, wire: WireSettings, told_to: Mapping[int, int]) -> str:
+        """`told_to`: the former topic's ends, where only its newest rows go over: what has gone
+        over of rows that changed since would stay."""
+        said: list[object] = [self.settings.partitions, schema_to_json(self.schema, wire)]
+        said += [sorted(told_to.items())] if told_to else []
+        return hashlib.sha256(orjson.dumps(said)).hexdigest()[:DIGEST_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for all topics of a pipeline."""
+
+    wire: WireSettings
+    masks: BeforeLog
+    compression: int
+
+
+async def migrate(
+    pipeline: str, log: Log, moves: Sequence[Move], rules: Rules, *, clock: Clock, report: Reporter
+) -> None:
+    """One table after the other; what was done before a crash is not done again.
+
+    Opening the source's writer fences whoever still appends, so that the former topics end here.
+    """
+    writer = await log.writer(f"headwater.{pipeline}")
+    await log.writer(f"headwater.{pipeline}.repair")
+    movings = [_Moving(pipeline, log, writer, move, rules, clock, report) for move in moves]
+    for moving in movings:
+        await moving.look()
+    for moving in movings:
+        await moving.run(Generations.of(await load_positions(log, pipeline)))
+
+
+@dataclass(slots=True)
+class _Moving:
+    pipeline: str
+    log: Log
+    writer: Writer
+    move: Move
+    rules: Rules
+    clock: Clock
+    report: Reporter
+    newest: Newest | None = None
+    """Where the table gets another key: the records of which that can be said at all, since a
+    delete, or a row that was since written again, does not tell the new key that it once had."""
+
+    told_to: Mapping[int, int] = field(default_factory=dict)
+    """Up to where that was looked for, by partition."""
+
+    async def look(self) -> None:
+        """Raises ConfigError, before anything is changed, where another key cannot be given."""
+        schemas = await self._schemas()
+        if schemas[max(schemas)].schema.key != self.move.schema.key:
+            self.newest = await self._newest(schemas)
+
+    async def run(self, generations: Generations) -> None:
+        move = self.move
+        line = generations.lines.get(move.first, Line())
+        filled = generations.filled.get(move.first)
+        schemas = await self._schemas()
+        while True:
+            if filled is not None and filled.wanted != move.wanted(self.rules.wire, self.told_to):
+                line, filled = _given_up(line, filled), None
+            filled = await self._begun(line, filled, schemas)
+            recoder = self._recoder(filled.topic)
+            filled = await self._fill(filled, recoder, schemas)
+            if await self._is_whole(filled, recoder, schemas):
+                break
+            logger.warning("compaction has overtaken the filling of %s: anew", filled.topic)
+            line, filled = _given_up(line, filled), None
+        await self._switch(line, filled)
+        logger.info(
+            "%s goes on in %s; %s stays until headwater drop %s --generations",
+            move.schema.table, filled.topic, move.former, self.pipeline,
+        )  # fmt: skip
+
+    def _recoder(self, topic: str) -> Recoder:
+        key = None if self.newest is None else self.move.schema.key
+        return Recoder(self.move.former, topic, self.rules.wire, self.rules.masks, key=key)
+
+    async def _newest(self, schemas: Mapping[int, StoredSchema]) -> Newest:
+        """Reads all of it twice before anything is changed. Compaction may go on meanwhile: it
+        takes a delete only after the rows before it, and these are then not found any more when
+        they would be filled in."""
+        topic = self.move.former
+        logger.info("which rows %s holds, and whether the new key tells them apart?", topic)
+        bounds = await self.log.bounds(await self._partitions())
+        starts = {part.partition: held.start for part, held in bounds.items()}
+        ends = {part: held.end for part, held in bounds.items()}
+        newest = await newest_rows(self._pieces(starts, ends), schemas, topic=topic)
+        self.told_to = {part.partition: held.end for part, held in bounds.items()}
+        rules, key = self.rules, self.move.schema.key
+        recoder = Recoder(topic, topic, rules.wire, rules.masks, key=key)
+        await check_tells_apart(self._pieces(starts, ends), newest, schemas, recoder, key=key)
+        return newest
+
+    async def _schemas(self) -> dict[int, StoredSchema]:
+        home = schemas_home(self.move.former)
+        found = [each async for each in read_schemas(self.log, home)]
+        return {each.id: each for each in found if each.topic == self.move.former}
+
+    async def _partitions(self) -> list[TopicPartition]:
+        count = await self.log.partition_count(self.move.former)
+        return [TopicPartition(self.move.former, each) for each in range(count)]
+
+    async def _begun(
+        self, line: Line, filled: Filled | None, schemas: Mapping[int, StoredSchema]
+    ) -> Filled:
+        """The topic with its schemas, and a ledger of what is in it."""
+        if filled is None:
+            bounds = await self.log.bounds(await self._partitions())
+            number = len(line.switches) + len(line.given_up) + 2
+            filled = Filled(
+                topic=named(self.move.first, number),
+                wanted=self.move.wanted(self.rules.wire, self.told_to),
+                read={part.partition: held.start for part, held in bounds.items()},
+                cleaned_to=_numbered(bounds, "cleaned_to"),
+                deletes_dropped_to=_numbered(bounds, "deletes_dropped_to"),
+            )
+        recoder = self._recoder(filled.topic)
+        self._check_possible(filled, recoder, schemas)
+        await self.log.ensure_topic(self.move.settings.model_copy(update={"name": filled.topic}))
+        logger.info("%s is filled from %s", filled.topic, self.move.former)
+        async with self.writer.transaction() as transaction:
+            for stored in filter(recoder.has_key, schemas.values()):
+                await transaction.append(
+                    schemas_home(filled.topic), encode_schema(recoder.schema(stored))
+                )
+            parts = line_part(self.move.first, line) | filled_part(self.move.first, filled)
+            await transaction.append(
+                positions_home(self.pipeline),
+                encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms()),
+            )
+        return filled
+
+    def _check_possible(
+        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> None:
+        is_told = all(offset >= 0 for offset in filled.cleaned_to.values())
+        is_compacted = "compact" in self.move.settings.config.get("cleanup.policy", "")
+        if self.newest is not None:
+            return
+        if is_compacted and not is_told and not all(map(recoder.keeps_keys, schemas.values())):
+            raise ConfigError(
+                "this log does not say what compaction takes while a topic with other keys is made",
+                hint="take the edit back, or give the pipeline another name: it fills new topics",
+                topic=self.move.former,
+            )
+
+    async def _fill(
+        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> Filled:
+        partitions = await self._partitions()
+        bounds = await self.log.bounds(partitions)
+        ends = {part: held.end for part, held in bounds.items()}
+        total = sum(held.end - held.start for held in bounds.values())
+        has_marks = len(partitions) == 1 and self.newest is None
+        records_of = NextRecords(recoder, self.move.settings.partitions, self.rules.compression)
+        stops: list[Mapping[TopicPartition, int]] = [ends]
+        if not has_marks and self.newest is None:
+            ranges = {part: Range(filled.read[part.partition], end) for part, end in ends.items()}
+            stops = [*await find_barriers(self.log, ranges), ends]
+        for stop in stops:
+            async for partition, columns in self._pieces(filled.read, stop):
+                wanted = columns
+                if self.newest is not None:
+                    wanted = picked(columns, self.newest[partition.partition])
+                found = stretches(wanted, schemas, topic=self.move.former, has_marks=has_marks)
+                filled = await self._append(filled, records_of, {partition: columns}, list(found))
+                read = sum(filled.read.values()) - sum(held.start for held in bounds.values())
+                self._tell(read, total, filled)
+            if stop is not ends:
+                markers = {part: await self._record_at(part, at) for part, at in stop.items()}
+                first = next(iter(markers.values()))
+                marker = list(stretches(first, schemas, topic=self.move.former))
+                filled = await self._append(filled, records_of, markers, marker)
+        self._tell(total, total, filled, is_done=True)
+        return filled
+
+    async def _pieces(
+        self, read: Mapping[int, int], stop: Mapping[TopicPartition, int]
+    ) -> AsyncIterator[tuple[TopicPartition, Columns]]:
+        """What each fetch brings; waits for what is still undecided. Where there are several
+        partitions, truncates lie between the stops: one of each stands for all."""
+        for partition, end in stop.items():
+            offset, decided = read[partition.partition], 0
+            while offset < end:
+                fetched = await self.log.fetch(
+                    {partition: offset}, limit=LIMIT, isolation=Isolation.COMMITTED
+                )
+                if not fetched:
+                    if decided >= end:  # before it was fetched
+                        break  # compaction has taken all that was left
+                    decided = (await self.log.bounds([partition]))[partition].stable
+                    continue
+                columns = arrow_codec.decode(
+                    fetched[0].data, from_offset=offset, partition=partition
+                )
+                offset = fetched[0].next_offset
+                columns = between(columns, 0, int(np.searchsorted(columns.offsets, end)))
+                if len(columns):
+                    yield partition, columns
+
+    async def _record_at(self, partition: TopicPartition, offset: int) -> Columns:
+        limit = FetchLimit(bytes_max=1)
+        fetched = await self.log.fetch(
+            {partition: offset}, limit=limit, isolation=Isolation.COMMITTED
+        )
+        return between(
+            arrow_codec.decode(fetched[0].data, from_offset=offset, partition=partition), 0, 1
+        )
+
+    async def _append(
+        self,
+        filled: Filled,
+        records_of: NextRecords,
+        read: Mapping[TopicPartition, Columns],
+        found: Sequence[Piece],
+    ) -> Filled:
+        """A piece of the topic, and how far the former one has been read, in one transaction."""
+        now_us, newest_ms = self.clock.now_ms() * 1_000, filled.newest_ms
+        made = await beside(
+            partial(records_of.make, found, newest_ms=newest_ms, now_us=now_us),
+            sum(columns.values.nbytes for columns, _, _ in found),
+        )
+        ends, counts, sizes = dict(filled.ends), dict(filled.records), dict(filled.bytes)
+        now_read = dict(filled.read)
+        for part, columns in read.items():
+            now_read[part.partition] = int(columns.offsets[-1]) + 1
+        was_cleaned = any(
+            int(columns.offsets[0]) < filled.cleaned_to[part.partition]
+            for part, columns in read.items()
+        )
+        async with self.writer.transaction() as transaction:
+            for number, batch in made.batches:
+                first = await transaction.append(TopicPartition(filled.topic, number), batch)
+                ends[number] = first + batch.record_count
+                counts[number] = counts.get(number, 0) + batch.record_count
+                sizes[number] = sizes.get(number, 0) + len(batch.data)
+            filled = replace(
+                filled, read=now_read, ends=ends, records=counts, bytes=sizes,
+                newest_ms=made.newest_ms,
+                marks=dict(ends) if was_cleaned else filled.marks,
+                has_truncates=filled.has_truncates or any(each.is_truncate for each in found),
+            )  # fmt: skip
+            part_of_it = filled_part(self.move.first, filled)
+            await transaction.append(
+                positions_home(self.pipeline),
+                encode_positions(self.pipeline, part_of_it, now_ms=self.clock.now_ms()),
+            )
+        return filled
+
+    async def _is_whole(
+        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> bool:
+        """Whether compaction has taken nothing that was not read yet and had to be: deletes that
+        came after rows which had been read, and tombstones that only say the old bytes of a key."""
+        if self.newest is not None:
+            return True
+        bounds = await self.log.bounds(await self._partitions())
+        if _numbered(bounds, "deletes_dropped_to") != filled.deletes_dropped_to:
+            return False
+        if all(map(recoder.keeps_keys, schemas.values())):
+            return True
+        return _numbered(bounds, "cleaned_to") == filled.cleaned_to
+
+    async def _switch(self, line: Line, filled: Filled) -> None:
+        """From here on the table's topic is the next one."""
+        bounds = await self.log.bounds(await self._partitions())
+        numbers = range(self.move.settings.partitions)
+        ends = {number: filled.ends.get(number, 0) for number in numbers}
+        is_in_order = len(bounds) == 1 and self.newest is None
+        is_known = _numbered(bounds, "cleaned_to") == filled.cleaned_to
+        marks = filled.marks if is_in_order and is_known else ends
+        switch = Switch(self.move.former, filled.topic, filled.read, ends, marks)
+        parts = line_part(self.move.first, replace(line, switches=(*line.switches, switch)))
+        commit = Commit(
+            pipeline=self.pipeline,
+            committed_ms=await self._newest_commit_ms(),
+            positions={},
+            touched={
+                TopicPartition(filled.topic, number): Stretch(
+                    0, end, filled.records[number], filled.bytes[number]
+                )
+                for number, end in filled.ends.items()
+            },
+            topic_ids={filled.topic: await self.log.topic_id(filled.topic)},
+            truncated=frozenset({filled.topic} if filled.has_truncates else ()),
+            switched=frozenset({filled.topic}),
+        )
+        now_ms = self.clock.now_ms()
+        async with self.writer.transaction() as transaction:
+            parts |= filled_part(self.move.first, None)
+            await transaction.append(
+                positions_home(self.pipeline), encode_positions(self.pipeline, parts, now_ms=now_ms)
+            )
+            await transaction.append(
+                commits_home(self.pipeline), encode_commit(commit, now_ms=now_ms)
+            )
+
+    async def _newest_commit_ms(self) -> int:
+        """Of the source, so that boundaries stay in the order of its time."""
+        newest_ms = 0
+        async for columns in read_decided(self.log, commits_home(self.pipeline)):
+            for _, commit in decode_commits(columns, self.pipeline):
+                newest_ms = max(newest_ms, commit.committed_ms)
+        return newest_ms
+
+    def _tell(self, read: int, total: int, filled: Filled, *, is_done: bool = False) -> None:
+        table, size = str(self.move.schema.table), sum(filled.bytes.values())
+        self.report(Read(self.pipeline, UNIT, table, read, total, size, None, is_done))
+
+
+def _given_up(line: Line, filled: Filled) -> Line:
+    return replace(line, given_up=(*line.given_up, filled.topic))
+
+
+def _numbered(bounds: Mapping[TopicPartition, Bounds], name: str) -> dict[int, int]:
+    return {part.partition: getattr(held, name) for part, held in bounds.items()}

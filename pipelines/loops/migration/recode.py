@@ -1,0 +1,199 @@
+"""Records of one topic as records of the next: as they are, or masked and written anew."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import TableSchema
+from core_log.records.arrow_codec import Columns
+from core_log.records.record_headers import encode_header_columns, header_column
+from core_log.rows.codec import AT_HEADER, OPERATION_HEADER, SCHEMA_HEADER, RowCodec
+from core_log.rows.codec_table import codec_for
+from core_log.rows.settings import WireSettings
+from core_log.rows.source_block_reader import blocks_of
+from pipelines.journal.schemas import StoredSchema
+
+FORMATS_WITH_BARE_KEYS = {"debezium-json", "flat-json"}
+
+
+class Recoded(NamedTuple):
+    """Records without a place yet."""
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    timestamps_ms: npt.NDArray[np.int64]
+    headers: pa.BinaryArray
+
+
+class BeforeLog(Protocol):
+    """What a pipeline does to rows before they enter the log."""
+
+    def schema(self, schema: TableSchema) -> TableSchema: ...
+    def apply(self, changes: TableChanges) -> TableChanges: ...
+
+
+class Recoder:
+    """From every schema that the former topic has had to the same under the rules of now.
+
+    A record keeps the time of its append, the place in the source that its headers name, and the
+    number of its schema.
+    """
+
+    def __init__(
+        self,
+        former: str,
+        topic: str,
+        wire: WireSettings,
+        masks: BeforeLog,
+        *,
+        key: Sequence[str] | None = None,
+    ) -> None:
+        """`key`: another one than the former topic's; then every record has to be a row."""
+        self._former, self._topic, self._wire, self._masks = former, topic, wire, masks
+        self._key = None if key is None else tuple(key)
+        self._reading: dict[int, RowCodec] = {}
+        self._writing = codec_for(wire, topic=topic)
+        self._rekeyed: dict[int, TableSchema] = {}
+
+    def has_key(self, stored: StoredSchema) -> bool:
+        """Whether rows of then had all columns of the key."""
+        return set(self._key or ()) <= set(stored.schema.names)
+
+    def schema(self, stored: StoredSchema) -> StoredSchema:
+        """How the next topic knows it, under the same number."""
+        schema = self._masks.schema(self._under_key(stored))
+        return replace(stored, topic=self._topic, schema=schema, wire=self._wire)
+
+    def rekeyed(self, columns: Columns, stored: StoredSchema) -> TableChanges:
+        """Rows as the next topic will know them, with their new keys; every record is one."""
+        changes = self._codec(stored).decode(columns.keys, columns.values, stored.schema)
+        return self._masks.apply(replace(changes, schema=self._under_key(stored), before=None))
+
+    def keeps_keys(self, stored: StoredSchema) -> bool:
+        """Whether the bytes of keys stay the same: neither schemas nor the registry's numbers are
+        in them, they are of the same columns, and none of these was masked."""
+        if self._key is not None and self._key != stored.schema.key:
+            return False
+        wires = [
+            each.model_dump(exclude={"value", "registry"}) for each in (stored.wire, self._wire)
+        ]
+        after = self._masks.schema(stored.schema)
+        return (
+            {stored.wire.value, self._wire.value} <= FORMATS_WITH_BARE_KEYS
+            and wires[0] == wires[1]
+            and not self._wire.has_schemas
+            and all(after.column(name) == stored.schema.column(name) for name in after.key)
+        )
+
+    def recode(self, columns: Columns, stored: StoredSchema, *, now_us: int) -> Recoded:
+        """Of records under one schema, without truncates."""
+        if self._is_same(stored):
+            return Recoded(columns.keys, columns.values, columns.timestamps_ms, columns.headers)
+        is_event = np.asarray(columns.values.is_valid())
+        places = np.flatnonzero(is_event)
+        values = columns.values.take(pa.array(places))
+        codec = self._codec(stored)
+        changes = codec.decode(columns.keys.take(pa.array(places)), values, stored.schema)
+        if self._key is not None:  # the row before an update may have had another new key
+            changes = replace(changes, schema=self._under_key(stored), before=None)
+        keys, made, origins = [], [], []
+        for start, end, (source, transaction) in blocks_of(
+            values, stored.wire, changes.committed_us, topic=self._former
+        ):
+            piece = changes.slice(start, end - start)
+            piece = self._masks.apply(replace(piece, source=source, transaction=transaction))
+            encoded = self._writing.encode(piece, now_us=now_us)
+            rows = np.arange(end - start)
+            if encoded.changes is not None:
+                rows = encoded.changes.to_numpy()
+            keys.append(encoded.keys)
+            made.append(encoded.values)
+            origins.append(places[rows + start])
+        if self.keeps_keys(stored):
+            alone = _alone(columns, is_event, changes, places)
+            keys.append(columns.keys.take(pa.array(alone)))
+            made.append(pa.nulls(len(alone), pa.binary()))
+            origins.append(alone)
+        return self._in_order(columns, stored, keys, made, origins)
+
+    def truncate(self, columns: Columns, changes: TableChanges, stored: StoredSchema) -> Recoded:
+        """Of one marker, decoded as `changes`."""
+        if self._is_same(stored):
+            return Recoded(columns.keys, columns.values, columns.timestamps_ms, columns.headers)
+        [(_, _, (source, transaction))] = blocks_of(
+            columns.values, stored.wire, changes.committed_us, topic=self._former
+        )
+        masked = self._masks.apply(replace(changes, source=source, transaction=transaction))
+        encoded = self._writing.encode(masked, now_us=int(columns.timestamps_ms[0]) * 1_000)
+        headers = self._headers(columns, stored, {OPERATION_HEADER: b"truncate"})
+        return Recoded(encoded.keys, encoded.values, columns.timestamps_ms, headers)
+
+    def _is_same(self, stored: StoredSchema) -> bool:
+        return (
+            stored.wire == self._wire
+            and self.keeps_keys(stored)
+            and self._masks.schema(stored.schema) == stored.schema
+        )
+
+    def _in_order(
+        self,
+        columns: Columns,
+        stored: StoredSchema,
+        keys: list[pa.BinaryArray],
+        values: list[pa.BinaryArray],
+        origins: list[npt.NDArray[np.int64]],
+    ) -> Recoded:
+        nothing = pa.array([], pa.binary())
+        rows = np.concatenate([np.zeros(0, np.int64), *origins])
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        headers = columns.headers if self.keeps_keys(stored) else self._headers(columns, stored, {})
+        return Recoded(
+            pa.concat_arrays([nothing, *keys]).take(pa.array(order)),
+            pa.concat_arrays([nothing, *values]).take(pa.array(order)),
+            columns.timestamps_ms[rows],
+            headers.take(pa.array(rows)),
+        )
+
+    def _headers(
+        self, columns: Columns, stored: StoredSchema, further: dict[str, bytes]
+    ) -> pa.BinaryArray:
+        """Without those that hold a key of before."""
+        at = header_column(columns.headers, AT_HEADER).fill_null(b"")
+        return encode_header_columns(
+            {SCHEMA_HEADER: str(stored.id).encode(), AT_HEADER: at, **further}, len(columns)
+        )
+
+    def _under_key(self, stored: StoredSchema) -> TableSchema:
+        if self._key is None:
+            return stored.schema
+        if stored.id not in self._rekeyed:
+            self._rekeyed[stored.id] = replace(stored.schema, key=self._key)
+        return self._rekeyed[stored.id]
+
+    def _codec(self, stored: StoredSchema) -> RowCodec:
+        if stored.id not in self._reading:
+            self._reading[stored.id] = codec_for(stored.wire, topic=self._former)
+        return self._reading[stored.id]
+
+
+def _alone(
+    columns: Columns,
+    is_event: npt.NDArray[np.bool_],
+    changes: TableChanges,
+    places: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Tombstones whose delete compaction has taken; a delete brings its own."""
+    is_delete = np.zeros(len(columns), np.bool_)
+    is_delete[places] = changes.operations.to_numpy() == Operation.DELETE
+    tombstones = np.flatnonzero(~is_event)
+    before = np.maximum(tombstones - 1, 0)
+    is_same = pc.equal(columns.keys.take(pa.array(tombstones)), columns.keys.take(pa.array(before)))
+    follows = np.asarray(is_same.fill_null(False)) & is_delete[before] & (tombstones > 0)
+    return tombstones[~follows]

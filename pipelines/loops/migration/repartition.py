@@ -1,0 +1,144 @@
+"""A piece of a former topic as batches for the partitions of the next one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import DecodeError
+from core_log.model.log import TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.arrow_codec import Columns
+from core_log.records.batch_header import Batch
+from core_log.records.partitioner import partitions_of
+from core_log.records.record_headers import header_column
+from core_log.records.varint import Int64s
+from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
+from pipelines.journal.schemas import StoredSchema
+from pipelines.loops.deliver.decoder import truncate_of
+from pipelines.loops.migration.recode import Recoded, Recoder
+
+TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
+
+
+class Stretch(NamedTuple):
+    """Neighbouring records under one schema, or a truncate alone."""
+
+    columns: Columns
+    stored: StoredSchema
+    is_truncate: bool
+
+
+class Made(NamedTuple):
+    """What becomes of a piece."""
+
+    batches: Sequence[tuple[int, Batch]]
+    """With their partitions, in the order in which they have to be appended."""
+    newest_ms: int
+    """No record of the topic is newer."""
+
+
+def stretches(
+    columns: Columns, schemas: Mapping[int, StoredSchema], *, topic: str, has_marks: bool = True
+) -> Iterator[Stretch]:
+    """Without `has_marks` truncates are left out."""
+    if not len(columns):
+        return
+    ids = header_column(columns.headers, SCHEMA_HEADER)
+    if ids.null_count:
+        raise DecodeError(
+            "a record has no schema, so it was not written by a pipeline",
+            hint="only pipelines may write to their topics",
+            topic=topic,
+        )
+    is_mark = np.asarray(pc.equal(columns.keys, TRUNCATE).fill_null(False))
+    operations = header_column(columns.headers, OPERATION_HEADER)
+    is_mark &= np.asarray(pc.equal(operations, b"truncate").fill_null(False))
+    codes = ids.dictionary_encode().indices.to_numpy()
+    is_edge = np.append(True, (np.diff(codes) != 0) | is_mark[1:] | is_mark[:-1])
+    starts = np.flatnonzero(is_edge).tolist()
+    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
+        if has_marks or not is_mark[start]:
+            stored = schemas[int(ids[start].as_py())]
+            yield Stretch(between(columns, start, end), stored, bool(is_mark[start]))
+
+
+@dataclass(slots=True)
+class NextRecords:
+    """Keeps the order of each key, and writes a truncate to every partition."""
+
+    recoder: Recoder
+    partitions: int
+    compression: int
+    turn: int = 0
+    """Of records without a key, which go round."""
+
+    def make(self, found: Sequence[Stretch], *, newest_ms: int, now_us: int) -> Made:
+        batches: list[tuple[int, Batch]] = []
+        for columns, stored, is_truncate in found:
+            if is_truncate:
+                changes = truncate_of(TopicPartition(stored.topic, 0), columns, stored)
+                made = self.recoder.truncate(columns, changes, stored)
+            else:
+                made = self.recoder.recode(columns, stored, now_us=now_us)
+            if not len(made.keys):
+                continue
+            times = np.maximum(np.maximum.accumulate(made.timestamps_ms), newest_ms)
+            newest_ms = int(times[-1])
+            made = made._replace(timestamps_ms=times)
+            for number, rows in self._spread(made, is_truncate=is_truncate):
+                batches += [(number, each) for each in self._encoded(made, rows)]
+        return Made(batches, newest_ms)
+
+    def _spread(
+        self, made: Recoded, *, is_truncate: bool
+    ) -> Iterator[tuple[int, pa.Int64Array | None]]:
+        """Partitions and the records that belong there; None for all of them."""
+        if is_truncate:
+            yield from ((number, None) for number in range(self.partitions))
+        elif self.partitions == 1:
+            yield 0, None
+        elif made.keys.null_count:
+            self.turn += 1
+            yield self.turn % self.partitions, None
+        else:
+            places = partitions_of(made.keys, self.partitions)
+            for number in range(self.partitions):
+                rows = np.flatnonzero(places == number)
+                if len(rows):
+                    yield number, pa.array(rows)
+
+    def _encoded(self, made: Recoded, rows: pa.Int64Array | None) -> list[Batch]:
+        keys, values, times, headers = made
+        if rows is not None:
+            keys, values, headers = keys.take(rows), values.take(rows), headers.take(rows)
+            times = times[rows.to_numpy()]
+        return arrow_codec.encode(
+            keys, values, timestamps_ms=times, headers=headers, compression=self.compression
+        )
+
+
+def between(columns: Columns, start: int, end: int) -> Columns:
+    rows = slice(start, end)
+    return Columns(
+        columns.offsets[rows],
+        columns.timestamps_ms[rows],
+        columns.keys[rows],
+        columns.values[rows],
+        columns.headers[rows],
+    )
+
+
+def picked(columns: Columns, offsets: Int64s) -> Columns:
+    """Only the records with these offsets, which rise."""
+    rows = pa.array(np.flatnonzero(np.isin(columns.offsets, offsets, assume_unique=True)))
+    return Columns(
+        columns.offsets[rows.to_numpy()],
+        columns.timestamps_ms[rows.to_numpy()],
+        columns.keys.take(rows),
+        columns.values.take(rows),
+        columns.headers.take(rows),
+    )

@@ -1,0 +1,227 @@
+"""What could stop or hurt pipelines before they start: machine, log, sources and targets."""
+
+import asyncio
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
+from pipelines.watching.quantities import size_text
+
+if TYPE_CHECKING:
+    from connectors.source import Source
+    from core_log.client import KafkaLog
+    from core_log.model.changes import Positions
+    from pipelines.file.loader import LoadedPipeline
+
+PYTHON_MIN, JAVA_MIN = (3, 11), 17
+DISK_BYTES_MIN = 1 << 30
+OPEN_FILES_MIN = 4_096
+EXAMINE_S_MAX, LOG_S_MAX = 30.0, 10.0
+SPARK = "spark"
+"""The one sink that needs Java."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One thing that was looked at; nothing is wrong with it where there is no problem."""
+
+    what: str
+    """Such as `python`, `disk`, or `shop source`."""
+    problem: str = ""
+    cure: str = ""
+    is_fatal: bool = False
+    is_orphan: bool = False
+    """It is left of something that is not there any more."""
+
+    @classmethod
+    def of(cls, what: str, finding: Finding) -> "Examined":
+        return cls(what, finding.problem, finding.cure, finding.is_fatal)
+
+    @property
+    def mark(self) -> str:
+        return "ok" if not self.problem else "problem" if self.is_fatal else "remark"
+
+    def facts(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def examine_machine(directories: Sequence[Path], *, needs_java: bool) -> Iterator[Examined]:
+    yield check_python(sys.version_info[:2])
+    if needs_java:
+        yield check_java(_java_version())
+    yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    for directory in directories:
+        yield check_directory(directory)
+
+
+async def examine_pipeline(loaded: "LoadedPipeline") -> list[Examined]:
+    """Asks the source and every sink what stands in their way; none of them changes anything."""
+    from core_log.foundation.clock import SystemClock
+    from pipelines.loops.assembly import make_sink, make_source
+
+    clock = SystemClock()
+    found: list[Examined] = []
+    try:
+        source = make_source(loaded, clock=clock)
+        found += await _examined(loaded, "source", _of_source(loaded, source))
+    except HeadwaterError as error:
+        found.append(_failed(loaded, "source", error))
+    for part in loaded.sinks:
+        try:
+            sink = make_sink(loaded, part, clock=clock)
+        except HeadwaterError as error:
+            found.append(_failed(loaded, part.name, error))
+            continue
+        try:
+            found += await _examined(loaded, part.name, sink.examine())
+        finally:
+            await sink.close()
+    return found
+
+
+async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Finding]:
+    """A log that cannot be read is found here, as a run would find it."""
+    from connectors.source import Resuming
+
+    found = list(await source.examine())
+    if isinstance(source, Resuming):
+        try:
+            found += await source.examine_position(lambda: _stored(loaded))
+        except HeadwaterError as error:
+            found.append(Finding(error.statement, error.hint))
+    return found
+
+
+async def _stored(loaded: "LoadedPipeline") -> "Positions":
+    from pipelines.journal.generations import source_parts
+    from pipelines.journal.positions import load_positions
+    from pipelines.terminal.log_as_found import log_as_found
+
+    try:
+        async with asyncio.timeout(LOG_S_MAX), log_as_found(loaded) as log:
+            return {} if log is None else source_parts(await load_positions(log, loaded.name))
+    except LogRejected:
+        return {}  # no pipeline has run on this log yet
+    except TimeoutError:
+        raise LogUnavailable(
+            "the log does not answer", hint="look whether its address under `log` is right"
+        ) from None
+
+
+async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[Examined]:
+    """Pipelines that have left something in the log, and that no file speaks of."""
+    from pipelines.journal.inventory import pipelines_in
+
+    orphans = sorted(await pipelines_in(log) - set(known))
+    found = [
+        Examined(
+            "log",
+            f"pipeline {name} has left topics or positions, and no file here is about it",
+            f"headwater drop {name}, with its file if there still is one",
+            is_orphan=True,
+        )
+        for name in orphans
+    ]
+    return found or [Examined("log")]
+
+
+async def _examined(
+    loaded: "LoadedPipeline", unit: str, examining: Awaitable[Sequence[Finding]]
+) -> list[Examined]:
+    what = f"{loaded.name} {unit}"
+    try:
+        async with asyncio.timeout(EXAMINE_S_MAX):
+            findings = await examining
+    except HeadwaterError as error:
+        return [_failed(loaded, unit, error)]
+    except TimeoutError:
+        problem = f"no answer within {EXAMINE_S_MAX:.0f} s"
+        cure = "look whether the address is right and lets connections through"
+        return [Examined(what, problem, cure, is_fatal=True)]
+    scrub = loaded.redaction.scrub
+    return [
+        Examined(what, scrub(each.problem), scrub(each.cure), each.is_fatal) for each in findings
+    ] or [Examined(what)]
+
+
+def _failed(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> Examined:
+    scrub = loaded.redaction.scrub
+    return Examined(
+        f"{loaded.name} {unit}",
+        scrub(error.statement),
+        scrub(error.hint),
+        is_fatal=True,
+    )
+
+
+def check_python(version: tuple[int, int]) -> Examined:
+    if version >= PYTHON_MIN:
+        return Examined(f"python {platform.python_version()}")
+    least = ".".join(map(str, PYTHON_MIN))
+    return Examined("python", f"python is older than {least}", f"install {least}", is_fatal=True)
+
+
+def _java_version() -> str | None:
+    """What `java -version` says; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin/java") if home else shutil.which("java")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stderr + done.stdout
+
+
+def check_java(said: str | None) -> Examined:
+    cure = "apt install openjdk-17-jre-headless (or brew install openjdk@17), or set JAVA_HOME"
+    found = re.search(r'version "(?:1\.)?(\d+)', said or "")
+    if found is None:
+        problem = "the spark sink needs Java, and there is none"
+        return Examined("java", problem, cure, is_fatal=True)
+    version = int(found[1])
+    if version < JAVA_MIN:
+        problem = f"the spark sink needs Java {JAVA_MIN} or newer, this is {version}"
+        return Examined("java", problem, cure, is_fatal=True)
+    return Examined(f"java {version}")
+
+
+def check_open_files(limit: int) -> Examined:
+    if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_MIN:
+        return Examined("open files")
+    return Examined(
+        "open files",
+        f"a process may open {limit} files, and each partition takes a few",
+        f"ulimit -n {OPEN_FILES_MIN}",
+    )
+
+
+def check_directory(directory: Path) -> Examined:
+    """The log's directory, or what it will be made in."""
+    what = f"disk of {directory}"
+    existing = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        cure = f"let this user write to {existing}, or name another directory under log.path"
+        return Examined(what, f"{existing} cannot be written to", cure, is_fatal=True)
+    free = shutil.disk_usage(existing).free
+    if free < DISK_BYTES_MIN:
+        return Examined(
+            what,
+            f"{size_text(free)} are free for the log",
+            "make room, or name another directory under log.path",
+            is_fatal=True,
+        )
+    return Examined(f"{what}, {size_text(free)} free")

@@ -1,0 +1,126 @@
+"""Who is responsible for a data directory: this process, one that runs pipelines, or a broker."""
+
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
+from core_log.foundation.errors import DirectoryInUse
+from core_log.foundation.gc_freeze import all_of_it_stays
+from core_log.model.log import TopicPartition
+from core_log.storage.files import OsFiles
+from pipelines.running.log_clients import kafka_settings
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+    from pipelines.file.loader import LoadedPipeline
+
+LOCK = "lock"
+COMING = ""
+"""Written as the address of the console until it listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The log as this process reaches it, and what it owes to others."""
+
+    log: "KafkaLog"
+    bootstrap: tuple[str, ...]
+    """Where worker processes reach it."""
+    client_for: "Callable[[LoadedPipeline], KafkaLog]"
+    """Clients for units that run in this process."""
+    token: str
+    tell_http: Callable[[str], None] | None
+    """Tells everybody else where the console is; None where another process says where it is."""
+    close: Callable[[], Awaitable[None]]
+    problem: Callable[[], str] = str
+    """What is wrong with the disk of the log, where this process has it, or why its cluster cannot
+    be reached; empty where nothing is."""
+    offline: Callable[[], Mapping[TopicPartition, str]] = dict
+    """Partitions that the disk fails, with its reason, where this process has the log."""
+
+
+async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
+    """Takes the directory, or raises `DirectoryInUse`."""
+    if loaded.spec.log.type == "kafka":
+        return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
+    with all_of_it_stays():
+        from core_log.embedded import EmbeddedLog
+        from core_log.foundation.settings import BrokerSettings
+
+    settings = loaded.spec.log
+    log = await EmbeddedLog.open(
+        BrokerSettings(
+            data=data, listen=settings.listen, fsync=settings.fsync, auto_create_topics=False
+        ),
+        http=COMING,
+    )
+
+    def client_for(other: "LoadedPipeline") -> "KafkaLog":
+        return log.beside(transaction_timeout_ms=other.spec.limits.transaction_timeout_ms)
+
+    return Claim(
+        log,
+        (log.endpoint,),
+        client_for,
+        log.running.token,
+        log.running.write_endpoint,
+        log.close,
+        lambda: log.running.broker.store.refused,
+        lambda: log.running.broker.offline,
+    )
+
+
+def _claim_beside_cluster(
+    data: Path, bootstrap: tuple[str, ...], loaded: "LoadedPipeline"
+) -> Claim:
+    """The log is a cluster's, but who runs pipelines over it is found the same way."""
+    from core_log.client import KafkaLog
+
+    files, token = OsFiles(), secrets.token_urlsafe(24)
+    files.make_directory(data)
+    lock = files.lock(data / LOCK)
+    if lock is None:
+        raise DirectoryInUse("another process owns the data directory", path=str(data))
+    log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)
+
+    def tell_http(address: str) -> None:
+        endpoint = Endpoint(os.getpid(), bootstrap[0], http=address, token=token)
+        files.replace(data / FILE_NAME, encode_endpoint(endpoint), mode=MODE)
+
+    async def close() -> None:
+        nonlocal lock
+        await log.close()
+        files.remove(data / FILE_NAME)
+        lock = None
+
+    tell_http(COMING)
+    return Claim(
+        log,
+        bootstrap,
+        lambda other: KafkaLog(kafka_settings(other, bootstrap)),
+        token,
+        tell_http,
+        close,
+        lambda: log.problem,
+    )
+
+
+def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> Claim:
+    """As a client of a `headwater broker`, which runs no pipelines itself."""
+    from core_log.client import KafkaLog
+
+    bootstrap = (endpoint.kafka,)
+    log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)
+    return Claim(
+        log,
+        bootstrap,
+        lambda other: KafkaLog(kafka_settings(other, bootstrap)),
+        "",
+        None,
+        log.close,
+        lambda: log.problem,
+    )

@@ -1,0 +1,43 @@
+"""That somebody has agreed to new generations of topics: a wish, for exactly what the file asks."""
+
+import hashlib
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+from core_log.model.log import Log
+from pipelines.journal.control import MIGRATE, Desired, Wish, write_control
+
+if TYPE_CHECKING:
+    from pipelines.file.loader import LoadedPipeline
+
+ASKED = "asked"
+DIGEST_DIGITS = 32
+
+
+async def agree(loaded: "LoadedPipeline", log: Log, *, now_ms: int) -> None:
+    """Who runs the source obeys it, now or after any crash; another edit has to be agreed to
+    again."""
+    wish = Wish(MIGRATE, "", secrets.token_hex(8), {ASKED: asked_by(loaded)})
+    await write_control(log, loaded.name, [wish], now_ms=now_ms)
+
+
+def is_agreed(loaded: "LoadedPipeline", desired: Desired) -> bool:
+    return any(
+        wish.kind == MIGRATE and wish.options.get(ASKED) == asked_by(loaded)
+        for wish in desired.wishes
+    )
+
+
+def asked_by(loaded: "LoadedPipeline") -> str:
+    """Names what of a file decides how its topics look. The salt is a secret: it is hashed."""
+    spec, source = loaded.spec, loaded.source.settings
+    said = [
+        spec.pipeline.name,
+        hashlib.sha256(spec.pipeline.salt.get_secret_value().encode()).hexdigest(),
+        spec.log.model_dump(mode="json", include={"topic", "partitions", "value", "has_schemas"}),
+        spec.log.registry,
+        [[list(rule.table), rule.mask, list(rule.drop)] for rule in spec.transform],
+        source.model_dump(mode="json", include={"keys", "key", "decimal", "time", "binary"}),
+    ]
+    return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:DIGEST_DIGITS]

@@ -1,0 +1,276 @@
+"""Runs units of pipelines as tasks on this loop: in a worker process, or all in one process."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from core_log.foundation.clock import Clock
+from core_log.model.log import Log
+from pipelines.journal.control import RESTART, VERIFIED, Desired, DesiredState, Wish, control_topic
+from pipelines.reports import VERIFY, Reporter, State, Verified
+from pipelines.running.backoff import Patience
+from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
+
+if TYPE_CHECKING:
+    from pipelines.file.loader import LoadedPipeline
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One unit to be run."""
+
+    loaded: "LoadedPipeline"
+    name: str
+    until_end: bool = False
+    """The unit ends once what is there now has been read, or applied."""
+
+    @property
+    def unit(self) -> UnitId:
+        return UnitId(self.loaded.name, self.name)
+
+    @property
+    def is_source(self) -> bool:
+        return self.name == SOURCE
+
+
+def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[Job]:
+    """Only the source is asked to end: how far the sinks have to go is known when it has."""
+    sinks = [Job(loaded, part.name) for part in loaded.sinks]
+    verify = [Job(loaded, VERIFY)] if loaded.spec.verify is not None and not until_end else []
+    return [Job(loaded, loaded.source.name, until_end), *sinks, *verify]
+
+
+class RunUnit(Protocol):
+    """One life of a unit: `pipelines.loops.assembly.run_unit`."""
+
+    async def __call__(
+        self,
+        loaded: "LoadedPipeline",
+        unit: str,
+        log: Log,
+        *,
+        desired: Callable[[], Desired],
+        clock: Clock,
+        report: Reporter,
+        until_end: bool = False,
+    ) -> None: ...
+
+
+Prepare = Callable[["LoadedPipeline", str], None]
+"""Begins to load what a unit will need, while the log is still asked what is wanted of it."""
+OpenLog = Callable[["LoadedPipeline"], AbstractAsyncContextManager[Log]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told what about units."""
+
+    report: Reporter
+    ended: Callable[[Ended], None]
+    """A unit is done, fenced or given up; one that is given up may be resumed."""
+    gone: Callable[[UnitId], None]
+    """Nothing of the unit runs here any more."""
+
+
+class Units:
+    """Units by name. A failing one never takes another with it."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        run_unit: RunUnit,
+        open_log: OpenLog,
+        listeners: Listeners,
+        around: Surroundings,
+        *,
+        prepare: Prepare = lambda *_: None,
+    ) -> None:
+        self._tasks, self._run_unit, self._open_log = tasks, run_unit, open_log
+        self._listeners, self._around, self._prepare = listeners, around, prepare
+        self._running: dict[UnitId, asyncio.Task[None]] = {}
+
+    def start(self, job: Job) -> None:
+        """What still runs of the unit is stopped before."""
+        self._prepare(job.loaded, job.name)
+        before = self._running.get(job.unit)
+        task = self._tasks.create_task(self._run(job, before), name=str(job.unit))
+        self._running[job.unit] = task
+        task.add_done_callback(lambda _: self._on_gone(job.unit, task))
+
+    async def _run(self, job: Job, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.wait([before])
+        await _Unit(job, self._run_unit, self._open_log, self._listeners, self._around).run()
+
+    def _on_gone(self, unit: UnitId, task: asyncio.Task[None]) -> None:
+        if self._running.get(unit) is task:
+            del self._running[unit]
+            self._listeners.gone(unit)
+
+    async def stop(self, unit: UnitId) -> None:
+        """Returns when it has cleaned up behind itself."""
+        task = self._running.get(unit)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def stop_all(self) -> None:
+        """Sources first, so that sinks see the end of what they read."""
+        for are_sources in (True, False):
+            chosen = [unit for unit in self._running if (unit.name == SOURCE) is are_sources]
+            await asyncio.gather(*(self.stop(unit) for unit in chosen))
+
+    def cancel_all(self) -> None:
+        """All at once, waiting for nobody."""
+        for task in self._running.values():
+            task.cancel()
+
+
+class _Unit:
+    """All lives of one unit, from its start until it is stopped or has nothing more to do."""
+
+    def __init__(
+        self,
+        job: Job,
+        run_unit: RunUnit,
+        open_log: OpenLog,
+        listeners: Listeners,
+        around: Surroundings,
+    ) -> None:
+        self._job, self._run_unit, self._open_log = job, run_unit, open_log
+        self._listeners = listeners
+        self._around = replace(around, redact=job.loaded.redaction.scrub)
+        self._is_informed = asyncio.Event()
+        """Whether it is known what is wanted, so that what changes from now on is news."""
+        self._tries = 0
+        """How often it was tried again since anything went through it."""
+
+    async def run(self) -> None:
+        async with self._open_log(self._job.loaded) as log, asyncio.TaskGroup() as tasks:
+            desired = DesiredState(log, self._job.loaded.name)
+
+            async def live(report: Reporter) -> None:
+                if not self._is_informed.is_set():
+                    await log.ensure_topic(control_topic())
+                    await desired.load()
+                    self._is_informed.set()
+                await self._run_unit(
+                    self._job.loaded,
+                    self._job.name,
+                    log,
+                    desired=lambda: desired.now,
+                    clock=self._around.clock,
+                    report=report,
+                    until_end=self._job.until_end,
+                )
+
+            beside = [tasks.create_task(self._follow(desired))]
+            if self._job.is_source:
+                beside.append(tasks.create_task(self._tell_verified(desired)))
+            while await self._supervise(live, desired, tasks):
+                pass
+            for task in beside:
+                task.cancel()
+
+    async def _supervise(
+        self,
+        live: Callable[[Reporter], Awaitable[None]],
+        desired: DesiredState,
+        tasks: asyncio.TaskGroup,
+    ) -> bool:
+        """Whether the unit shall begin afresh: somebody restarted it, or it was given up and then
+        resumed, or is tried again as its cause may be cured outside."""
+        retry = self._job.loaded.spec.errors.retry
+        patience = Patience(retry.for_ms, retry.backoff.first_ms, retry.backoff.longest_ms)
+        supervised = tasks.create_task(
+            supervise(
+                self._job.unit,
+                live,
+                patience,
+                self._listeners.report,
+                self._around,
+                tries=None if self._job.until_end else self._tries,
+            )
+        )
+        restarted = tasks.create_task(self._until_other(desired, _newest_restart))
+        try:
+            await asyncio.wait({supervised, restarted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            restarted.cancel()
+            supervised.cancel()
+            await asyncio.wait({supervised, restarted})
+        if supervised.cancelled():
+            return True
+        ended = supervised.result()
+        if ended.retry_ms is None:  # else it only rests
+            self._listeners.ended(ended)
+        if ended.state is not State.QUARANTINED or self._job.until_end:
+            return False
+        await self._until_retried(desired, ended)
+        return True
+
+    async def _until_retried(self, desired: DesiredState, ended: Ended) -> None:
+        """A person resumes it, or its time comes."""
+        self._tries = 1 if ended.has_moved else self._tries + 1
+        waits = [asyncio.ensure_future(self._until_other(desired, Desired.fresh_start))]
+        if ended.retry_ms is not None:
+            waits.append(asyncio.ensure_future(self._around.sleep(ended.retry_ms / 1_000)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.wait(waits)
+
+    async def _follow(self, desired: DesiredState) -> None:
+        await self._is_informed.wait()
+        try:
+            await desired.follow()
+        except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
+            logger.exception("%s no longer hears of pauses and restarts", self._job.unit)
+
+    async def _tell_verified(self, desired: DesiredState) -> None:
+        """What was found last of each table, by whomever, and before whichever restart."""
+        await self._is_informed.wait()
+        seen, told = desired.now, dict[str, str]()
+        while True:
+            for wish in seen.wishes:
+                if wish.kind == VERIFIED and told.get(wish.table) != wish.id:
+                    told[wish.table] = wish.id
+                    self._listeners.report(_verified(self._job.loaded.name, wish))
+            seen = await desired.changed(seen)
+
+    async def _until_other(self, desired: DesiredState, name_of: Callable[[Desired], str]) -> None:
+        """Waits until `name_of` what is wanted is another than it is now."""
+        await self._is_informed.wait()
+        seen = desired.now
+        first = name_of(seen)
+        while name_of(seen) == first:
+            seen = await desired.changed(seen)
+
+
+def _verified(pipeline: str, wish: Wish) -> Verified:
+    options = wish.options
+    return Verified(
+        pipeline,
+        VERIFY,
+        wish.table,
+        wish.at_ms,
+        int(options["differing"]),
+        int(options["rows"]),
+        options["sides"],
+        options["problem"],
+    )
+
+
+def _newest_restart(desired: Desired) -> str:
+    restarts = [wish.id for wish in desired.wishes if wish.kind == RESTART and not wish.table]
+    return restarts[-1] if restarts else ""

@@ -1,0 +1,111 @@
+"""What the owner and its worker processes say to each other, one JSON object a line."""
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from core_log.foundation.errors import DecodeError
+from pipelines.reports import Report, State
+from pipelines.running.supervisor import Ended, UnitId
+from pipelines.watching.report_lines import read_object, report_from_json, report_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run a unit. Secrets are inside, so this goes over a pipe and nowhere else."""
+
+    unit: UnitId
+    pipeline: bytes = field(repr=False)
+    """`LoadedPipeline.to_wire()`."""
+    bootstrap: tuple[str, ...]
+    until_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End a unit; `Gone` is the answer."""
+
+    unit: UnitId
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End all units, then the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Nothing of the unit runs any more."""
+
+    unit: UnitId
+
+
+Order = Start | Stop | Leave
+"""From the owner to a worker; the end of the pipe means that there is no owner any more."""
+Word = Report | Ended | Gone
+"""From a worker to the owner."""
+
+
+def encode_order(order: Order) -> bytes:
+    match order:
+        case Start():
+            content = {
+                "start": list(order.unit),
+                "pipeline": base64.b64encode(order.pipeline).decode(),
+                "bootstrap": order.bootstrap,
+                "until_end": order.until_end,
+            }
+        case Stop():
+            content = {"stop": list(order.unit)}
+        case Leave():
+            content = {"leave": True}
+    return _line(content)
+
+
+def decode_order(line: bytes) -> Order:
+    found = read_object(line)
+    match found:
+        case {"start": unit, "pipeline": str(wire), "bootstrap": list(bootstrap)}:
+            return Start(
+                UnitId(*unit),
+                base64.b64decode(wire),
+                tuple(bootstrap),
+                until_end=bool(found.get("until_end")),
+            )
+        case {"stop": unit}:
+            return Stop(UnitId(*unit))
+        case {"leave": _}:
+            return Leave()
+    raise DecodeError("an order to a worker is none that is known", keys=sorted(found))
+
+
+def encode_word(word: Word) -> bytes:
+    match word:
+        case Ended():
+            content: dict[str, Any] = {
+                "ended": list(word.unit),
+                "state": word.state.value,
+                "reason": word.reason,
+                "error": word.kind,
+            }
+        case Gone():
+            content = {"gone": list(word.unit)}
+        case _:
+            content = report_to_json(word)
+    return _line(content)
+
+
+def decode_word(line: bytes) -> Word:
+    found = read_object(line)
+    match found:
+        case {"ended": unit, "state": str(state), "reason": str(reason), "error": str(kind)}:
+            return Ended(UnitId(*unit), State(state), reason, kind)
+        case {"gone": unit}:
+            return Gone(UnitId(*unit))
+    return report_from_json(found)
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,170 @@
+"""What the driver asks of the log before executors read it: columns, offsets, splits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import PositionLost
+from core_log.model.log import Bounds, Log, TopicPartition
+from pipelines.spark_source.extent import Extent, open_log, stored_schemas
+from pipelines.spark_source.generations import crossed, in_present
+from pipelines.spark_source.options import ReadOptions
+from pipelines.spark_source.raw import ARROW
+from pipelines.spark_source.typed import TypedColumns
+from pipelines.time_travel.history.cut_points import check_order
+from sinks.sink import Stand, Stands
+from sinks.spark.reader.splits import Split, splits_of
+
+Said = Mapping[str, Mapping[str, Any]]
+"""Offsets as Spark keeps them: by topic its id, and by partition where to go on."""
+TOPIC_ID = "id"
+
+
+async def columns(options: ReadOptions) -> StructType:
+    if options.columns == "raw":
+        return from_arrow_schema(ARROW)
+    async with open_log(options) as log:
+        stored = await stored_schemas(log, (await in_present(log, options)).topic)
+    typed = TypedColumns.of([each.schema for each in stored])
+    return from_arrow_schema(typed.arrow, prefer_timestamp_ntz=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task reads, and what must not have gone from the log until it is through."""
+
+    split: Split
+    start: int
+    """Where the reading of the whole partition begins."""
+    deletes_dropped_to: int
+    """As it was when that began."""
+    is_state: bool
+    """Whether a moment of the past is read, which compaction makes another one once it passes."""
+    end: int
+    """Where the reading of the whole partition ends."""
+
+
+async def batch(options: ReadOptions) -> list[Part]:
+    async with open_log(options) as log:
+        extent = await _extent(log, options)
+        start, end = await extent.start(), await extent.end()
+        check_order(_offsets(start), _offsets(end))
+        bounds = await log.bounds(end)
+    return _parts(start, end, bounds, options, is_state=options.as_of is not None)
+
+
+async def first_offsets(options: ReadOptions) -> dict[str, Any]:
+    async with open_log(options) as log:
+        return _said(await (await _extent(log, options)).start())
+
+
+async def newest_offsets(options: ReadOptions) -> dict[str, Any]:
+    async with open_log(options) as log:
+        return _said(await (await _extent(log, options)).newest())
+
+
+async def _extent(log: Log, options: ReadOptions) -> Extent:
+    return await Extent.of(log, await in_present(log, options), clock=SystemClock())
+
+
+async def between(options: ReadOptions, start: Said, end: Said) -> list[Part]:
+    """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
+    first, last = _stands(start), _stands(end)
+    async with open_log(options) as log:
+        if options.columns == "typed":
+            first, last = await crossed(log, first, last)
+        bounds = await log.bounds(last)
+    for partition, stand in last.items():
+        _check_goes_on(partition, first.get(partition), stand, bounds[partition])
+    begin = {part: first.get(part, Stand(stand.topic_id, 0)) for part, stand in last.items()}
+    return _parts(begin, last, bounds, options, is_state=False)
+
+
+def _parts(
+    start: Stands,
+    end: Stands,
+    bounds: Mapping[TopicPartition, Bounds],
+    options: ReadOptions,
+    *,
+    is_state: bool,
+) -> list[Part]:
+    return [
+        Part(
+            each,
+            start[each.partition].next_offset,
+            bounds[each.partition].deletes_dropped_to,
+            is_state,
+            end[each.partition].next_offset,
+        )
+        for each in splits_of(start, end, bounds, records=options.split_records)
+    ]
+
+
+async def check_was_whole(options: ReadOptions, part: Part) -> None:
+    """When a task is through: tasks read at different times, and compaction goes on meanwhile."""
+    partition = part.split.partition
+    async with open_log(options) as log:
+        held = (await log.bounds([partition]))[partition]
+    if part.is_state and held.cleaned_to > part.end:
+        problem = "compaction has passed that moment while it was being read"
+    elif held.deletes_dropped_to > max(part.deletes_dropped_to, part.start):
+        problem = "deletes aged out of the log while they were being read"
+    else:
+        return
+    raise PositionLost(
+        problem,
+        hint="begin the query anew, from what the log holds now",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=part.end,
+        cleaned_to=held.cleaned_to,
+        deletes_dropped_to=held.deletes_dropped_to,
+    )
+
+
+def _check_goes_on(
+    partition: TopicPartition, first: Stand | None, last: Stand, held: Bounds
+) -> None:
+    if first is None:  # a partition that is new
+        return
+    at = first.next_offset
+    if first.topic_id != last.topic_id:
+        problem = "the topic was deleted and made anew since the query read it"
+    elif at < held.start:
+        problem = "the log no longer holds what comes next for the query"
+    elif at < held.deletes_dropped_to and at > 0:
+        problem = "deletes that the query has not seen have aged out of the log"
+    else:
+        return
+    raise PositionLost(
+        problem,
+        hint="begin the query anew, with another checkpoint, from what the log holds now",
+        topic=partition.topic,
+        partition=partition.partition,
+        next_offset=at,
+        log_start=held.start,
+    )
+
+
+def _offsets(stands: Stands) -> Mapping[TopicPartition, int]:
+    return {partition: stand.next_offset for partition, stand in stands.items()}
+
+
+def _said(stands: Stands) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (topic, number), stand in stands.items():
+        found.setdefault(topic, {TOPIC_ID: stand.topic_id})[str(number)] = stand.next_offset
+    return found
+
+
+def _stands(said: Said) -> Stands:
+    return {
+        TopicPartition(topic, int(number)): Stand(parts[TOPIC_ID], offset)
+        for topic, parts in said.items()
+        for number, offset in parts.items()
+        if number != TOPIC_ID
+    }

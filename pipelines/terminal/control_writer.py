@@ -1,0 +1,74 @@
+"""Finds what a command's target means in a log, and writes there what is wanted of it."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.log_address import LogAddress
+from pipelines.terminal.table_names import find_table, split_target
+
+if TYPE_CHECKING:
+    from core_log.client import KafkaLog
+
+TARGET = click.argument("target", metavar="PIPELINE[/TABLE]")
+
+
+async def wish_state(address: LogAddress, target: str, *, is_paused: bool) -> Mapping[str, Any]:
+    """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
+    from pipelines.journal.control import desired, pause_wish, write_control
+    from pipelines.journal.inventory import tables_of
+
+    pipeline, given = split_target(target)
+    running = await running_pipelines(address)
+    async with address.open_or_own() as log:
+        await check_pipeline(log, pipeline, running)
+        tables = await tables_of(log, pipeline) if given else frozenset()
+        table = find_table(given, tables, pipeline=pipeline) if given else ""
+        wish = pause_wish(table=table, is_paused=is_paused, id=secrets.token_hex(8))
+        await write_control(log, pipeline, [wish], now_ms=now_ms())
+        now = await desired(log, pipeline)
+    return {
+        "pipeline": pipeline,
+        "table": table or None,
+        "wanted": wish.options["wanted"],
+        "id": wish.id,
+        "is_running": pipeline in running,
+        "is_paused": now.is_paused,
+        "paused_tables": sorted(now.paused_tables),
+    }
+
+
+async def running_pipelines(address: LogAddress) -> Mapping[str, Any]:
+    """What the process that runs pipelines over this log says of each; none where nobody does."""
+    owner = address.running_owner()
+    if owner is None:
+        return {}
+    found: Mapping[str, Any] = (await asyncio.to_thread(owner.status))["pipelines"]
+    return found
+
+
+async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, Any]) -> None:
+    """A log knows the pipelines that have left something there, and who runs them those that have
+    not yet."""
+    from pipelines.journal.inventory import every_schema_of, pipelines_in
+
+    if pipeline in running or await every_schema_of(log, pipeline):
+        return
+    known = await pipelines_in(log)
+    if pipeline not in known:
+        raise ConfigError(
+            "this log knows no pipeline of that name",
+            hint=f"there is {', '.join(sorted(known))}"
+            if known
+            else "it has to run first: headwater run pipeline.yaml",
+            pipeline=pipeline,
+        )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""Points in time of a pipeline, and the history of a key."""

@@ -1,0 +1,122 @@
+"""A moment of the past as people write it: an offset, a time, or a position of the source."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core_log.foundation.errors import ConfigError
+from pipelines.terminal.times import parse_time, time_text
+
+CLOCKS_APART_MS = 60_000
+"""A source may have committed what is the future by our clock."""
+STREAM = "stream"
+"""The part of a position that moves with the source's own history."""
+
+LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+PER_PARTITION = re.compile(r"\d+:\d+(,\d+:\d+)*")
+PART = re.compile(r"([a-z][\w-]*)=(\S+)")
+HINT = (
+    "write an offset such as 42, offsets per partition such as 0:42,1:7, a time such as"
+    " 2026-01-31T12:00, how long ago, such as 10m, or a position of the source such as 0/16B3748"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAsOf:
+    """Everything below these offsets."""
+
+    offsets: Mapping[int, int]
+    """By partition; -1 stands for the only one."""
+
+    def __str__(self) -> str:
+        named = (f"{part}:{at}" if part >= 0 else str(at) for part, at in self.offsets.items())
+        return f"offset {','.join(named)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAsOf:
+    """All transactions of the source before the first that was committed later."""
+
+    at_ms: int
+
+    def __str__(self) -> str:
+        return time_text(self.at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionAsOf:
+    """All transactions of the source up to a position of its own."""
+
+    position: str
+    is_included: bool
+    """Whether a transaction that is committed at that very position belongs to it."""
+
+    @property
+    def order(self) -> int:
+        found = order_of(self.position)
+        assert found is not None, "a position that cannot be compared is refused before"
+        return found
+
+    def __str__(self) -> str:
+        return f"position {self.position}"
+
+
+AsOf = OffsetsAsOf | TimeAsOf | PositionAsOf
+
+
+def parse_as_of(text: str, *, now_ms: int) -> AsOf:
+    """Raises ConfigError for anything else; a time is the source's commit time."""
+    if text.isdigit():
+        return OffsetsAsOf({-1: int(text)})
+    if PER_PARTITION.fullmatch(text):
+        pairs = (pair.split(":") for pair in text.split(","))
+        return OffsetsAsOf({int(partition): int(offset) for partition, offset in pairs})
+    if LSN.fullmatch(text):
+        return PositionAsOf(text, is_included=True)
+    part = PART.fullmatch(text)
+    if part and part[1] == STREAM:
+        return before(part[2])
+    moment_ms = parse_time(text, now_ms)
+    if moment_ms is None:
+        raise ConfigError("this says no moment of the past", given=text, hint=HINT)
+    if moment_ms > now_ms + CLOCKS_APART_MS:
+        raise ConfigError(
+            "that moment is yet to come, so that nobody knows what will be true then",
+            given=text,
+            hint="leave it out, and everything up to now is meant",
+        )
+    return TimeAsOf(moment_ms)
+
+
+def before(position: str) -> PositionAsOf:
+    """What a source that stands at this position has behind it."""
+    if order_of(position) is None:
+        raise ConfigError(
+            "positions of this source have no order of their own",
+            hint="give a time, or offsets of the log: headwater status --positions shows both",
+            position=position,
+        )
+    return PositionAsOf(position, is_included=False)
+
+
+def written(position: str) -> str:
+    """As `parse_as_of` reads it: a bare number would be an offset of the log."""
+    return position if LSN.fullmatch(position) else f"{STREAM}={position}"
+
+
+def check_same_kind(as_of: PositionAsOf, position: str) -> None:
+    """Numbers and positions of PostgreSQL are both in an order, but not in one with each other."""
+    if bool(LSN.fullmatch(as_of.position)) != bool(LSN.fullmatch(position)):
+        raise ConfigError(
+            "positions of this source are written otherwise",
+            position=as_of.position,
+            hint=f"such as {written(position)}: headwater status --positions shows them",
+        )
+
+
+def order_of(position: str) -> int | None:
+    """A number that rises with the position, of those sources whose positions are numbers."""
+    if position.isdigit():
+        return int(position)
+    parts = LSN.fullmatch(position)
+    return None if parts is None else (int(parts[1], 16) << 32) | int(parts[2], 16)

@@ -1,0 +1,394 @@
+"""A pipeline's commits in their order, and where in them a moment of the past lies."""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+import numpy as np
+
+from core_log.foundation.errors import ConfigError, PositionLost
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.record_headers import header_column
+from core_log.rows.codec import AT_HEADER
+from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits
+from pipelines.journal.control import desired
+from pipelines.journal.positions import load_positions
+from pipelines.loops.deliver.decoder import Decoder
+from pipelines.terminal.times import time_text
+from pipelines.time_travel.history.as_of import (
+    STREAM,
+    PositionAsOf,
+    TimeAsOf,
+    check_same_kind,
+    order_of,
+    written,
+)
+
+LIMIT = FetchLimit()
+LINEAR_OFFSETS = 20_000
+"""Fewer commits than this are looked through, more of them are halved first."""
+
+Placed = tuple[int, Commit]
+"""A commit and its offset in `__headwater_commits`."""
+
+
+class History:
+    """Knows which commits come after a moment."""
+
+    def __init__(self, log: Log, pipeline: str) -> None:
+        self._log, self._pipeline = log, pipeline
+        self._home = commits_home(pipeline)
+
+    async def ends(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        partitions: Collection[TopicPartition],
+        *,
+        is_recent: bool = False,
+    ) -> dict[TopicPartition, int]:
+        """Each partition ends where the first transaction after the moment begins to touch it.
+
+        Of a moment that somebody has just come to, no topic that was there is gone."""
+        ends, bounds = await self._ends(as_of, partitions, is_recent=is_recent)
+        empty = [partition for partition, end in ends.items() if not end]
+        if empty and not is_recent:
+            await self._check_was_empty(as_of, ends, bounds)
+        return ends
+
+    async def begins(
+        self, as_of: TimeAsOf | PositionAsOf, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Where in each partition that begins which came after the moment. Before the first commit
+        of all there was nothing; before the oldest that is remembered nobody knows."""
+        home = (await self._log.bounds([self._home]))[self._home]
+        if home.start == 0 and await self._is_before_all(as_of):
+            bounds = await self._log.bounds(partitions)
+            return {partition: held.start for partition, held in bounds.items()}
+        return (await self._ends(as_of, partitions, is_recent=False))[0]
+
+    async def _ends(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        partitions: Collection[TopicPartition],
+        *,
+        is_recent: bool,
+    ) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
+        bounds = await self._log.bounds(partitions)
+        ids = {part.topic: await self._log.topic_id(part.topic) for part in partitions}
+        ends = {partition: bounds[partition].stable for partition in partitions}
+        first = await self._first_after(as_of)
+        if first is not None:
+            if await self._is_before_all(as_of):
+                raise await self._too_old(as_of, bounds)
+            ends |= await self._begun_after(as_of, first[0], partitions, ids)
+        else:
+            if isinstance(as_of, PositionAsOf) and not is_recent:
+                await self._check_reached(as_of)
+            if await self._oldest_commit() is None:
+                await self._check_nothing_since(as_of, bounds)
+        empty = {partition.topic for partition, end in ends.items() if not end}
+        if empty and not is_recent:
+            await self._check_never_others(as_of, empty, ids)
+        return ends, bounds
+
+    async def _is_before_all(self, as_of: TimeAsOf | PositionAsOf) -> bool:
+        """Whether the oldest commit that can be compared with it comes later, as a whole."""
+        start, end = await self._start(), (await self._log.bounds([self._home]))[self._home].stable
+        oldest = await self._next_judged(as_of, start, end)
+        if oldest is None or not _is_after(as_of, oldest[1]):
+            return False
+        return not await self._holds_any(as_of, oldest[1])
+
+    async def _begun_after(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        first: int,
+        partitions: Collection[TopicPartition],
+        ids: Mapping[str, str],
+    ) -> dict[TopicPartition, int]:
+        """Of those that are touched at all from a commit on."""
+        ends, open_ = dict[TopicPartition, int](), set(partitions)
+        async for offset, commit in self._commits(first):
+            for partition in open_ & commit.touched.keys():
+                _check_same(as_of, partition.topic, commit, ids)
+                stretch = commit.touched[partition]
+                # What was filled into a topic from a former one is older than its boundary.
+                is_divided = offset == first or partition.topic in commit.switched
+                ends[partition] = (
+                    await self._straddled(as_of, partition, stretch)
+                    if is_divided
+                    else stretch.first
+                )
+            open_ -= commit.touched.keys()
+            if not open_:
+                break
+        return ends
+
+    async def _check_never_others(
+        self, as_of: TimeAsOf | PositionAsOf, topics: Collection[str], ids: Mapping[str, str]
+    ) -> None:
+        """A topic that held nothing then was not there yet, or was another one."""
+        async for _, commit in self._commits(await self._start()):
+            for topic in set(topics) & {partition.topic for partition in commit.touched}:
+                _check_same(as_of, topic, commit, ids)
+
+    async def _check_was_empty(
+        self,
+        as_of: TimeAsOf | PositionAsOf,
+        ends: Mapping[TopicPartition, int],
+        bounds: Mapping[TopicPartition, Bounds],
+    ) -> None:
+        """A topic of which nothing is below the moment says that its table was empty then, or was
+        not there, unless it begins with rows that were there when it was first read."""
+        for topic in {partition.topic for partition in ends}:
+            theirs = [partition for partition in ends if partition.topic == topic]
+            if any(ends[partition] for partition in theirs):
+                continue
+            held = [part for part in theirs if bounds[part].stable > bounds[part].start]
+            if any([await self._begins_with_rows(part, bounds[part].start) for part in held]):
+                raise PositionLost(
+                    "the table's rows were read later than that: what it held then is not known",
+                    hint=f"the oldest possible is {await self._first_of(topic)}",
+                    asked=str(as_of),
+                    topic=topic,
+                )
+
+    async def _begins_with_rows(self, partition: TopicPartition, start: int) -> bool:
+        one_batch, isolation = FetchLimit(bytes_max=1), Isolation.COMMITTED
+        for part in await self._log.fetch({partition: start}, limit=one_batch, isolation=isolation):
+            decoded = await Decoder(self._log).decode(
+                part, from_offset=start, end=part.next_offset, skipped=frozenset()
+            )
+            for each in decoded:
+                return bool(each.changes.operations[0].as_py() == Operation.READ)
+        return False
+
+    async def _first_of(self, topic: str) -> str:
+        async for _, commit in self._commits(await self._start()):
+            if any(partition.topic == topic for partition in commit.touched):
+                return time_text(commit.committed_ms)
+        return "now"
+
+    async def newest(self, offsets: int) -> AsyncIterator[Commit]:
+        """Those at the end, oldest first: all within so many offsets."""
+        end = (await self._log.bounds([self._home]))[self._home].stable
+        async for _, commit in self._commits(max(await self._start(), end - offsets)):
+            yield commit
+
+    async def truncated(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> frozenset[str]:
+        """Topics that may hold truncates in between: a commit says so, or none is remembered of
+        their oldest changes."""
+        found, first = set[str](), dict[TopicPartition, int]()
+        async for _, commit in self._commits(await self._start()):
+            found |= commit.truncated
+            for partition, stretch in commit.touched.items():
+                first.setdefault(partition, stretch.first)
+        return frozenset(
+            partition.topic
+            for partition, at in end.items()
+            if at > start[partition]
+            and (partition.topic in found or first.get(partition, at) > start[partition])
+        )
+
+    async def oldest(self, bounds: Mapping[TopicPartition, Bounds]) -> str:
+        """The oldest moment that compaction has left whole, as it would be written."""
+        waiting = {part: held.cleaned_to for part, held in bounds.items() if held.cleaned_to > 0}
+        named = sorted((part.partition, held.cleaned_to) for part, held in bounds.items())
+        offsets = ",".join(f"{number}:{max(offset, 0)}" for number, offset in named)
+        found: Commit | None = None
+        async for _, commit in self._commits(await self._start()):
+            touched = {part: commit.touched[part] for part in waiting if part in commit.touched}
+            if found is None or any(at.first < waiting[part] for part, at in touched.items()):
+                found = commit if commit.touched and commit.positions else found
+            for part, at in touched.items():
+                if at.first >= waiting[part]:
+                    del waiting[part]
+            if found is not None and not waiting:
+                break
+        if found is None:
+            return f"offset {offsets}"
+        stream = found.positions.get(STREAM, "")
+        position = f", position {written(stream)}" if order_of(stream) is not None else ""
+        return f"{time_text(found.committed_ms)}{position}, offset {offsets}"
+
+    async def _first_after(self, as_of: TimeAsOf | PositionAsOf) -> Placed | None:
+        low, high = await self._start(), (await self._log.bounds([self._home]))[self._home].end
+        answer: Placed | None = None
+        while high - low > LINEAR_OFFSETS:
+            middle = (low + high) // 2
+            found = await self._next_judged(as_of, middle, high)
+            if found is None or _is_after(as_of, found[1]):
+                answer, high = found or answer, middle
+            else:
+                low = found[0] + 1
+        async for offset, commit in self._commits(low):
+            if offset >= high:
+                break
+            if _is_after(as_of, commit):
+                return offset, commit
+        return answer
+
+    async def _next_judged(
+        self, as_of: TimeAsOf | PositionAsOf, start: int, end: int
+    ) -> Placed | None:
+        async for offset, commit in self._commits(start):
+            if offset >= end:
+                return None
+            if _is_after(as_of, commit) is not None:
+                return offset, commit
+        return None
+
+    async def _commits(self, start: int) -> AsyncIterator[Placed]:
+        """From an offset on, and as far as is decided now."""
+        end = (await self._log.bounds([self._home]))[self._home].stable
+        offset = start
+        while offset < end:
+            wanted = {self._home: offset}
+            fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
+            for part in fetched:
+                columns = arrow_codec.decode(
+                    part.data, from_offset=offset, partition=part.partition
+                )
+                for placed in decode_commits(columns, self._pipeline):
+                    yield placed
+                offset = part.next_offset
+
+    async def _start(self) -> int:
+        bounds = (await self._log.bounds([self._home]))[self._home]
+        return max(bounds.start, (await desired(self._log, self._pipeline)).commits_from)
+
+    async def _oldest_commit(self) -> Placed | None:
+        async for placed in self._commits(await self._start()):
+            return placed
+        return None
+
+    async def _holds_any(self, as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool:
+        for partition, stretch in commit.touched.items():
+            if await self._straddled(as_of, partition, stretch) > stretch.first:
+                return True
+        return False
+
+    async def _check_nothing_since(
+        self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
+    ) -> None:
+        """Where every commit has aged out, all that can be said is that nothing came since."""
+        if all(held.stable == 0 for held in bounds.values()):
+            return
+        if isinstance(as_of, TimeAsOf):
+            later = await self._log.offsets_at(bounds, timestamp_ms=as_of.at_ms)
+            if all(later[part] >= held.stable for part, held in bounds.items()):
+                return
+        raise await self._too_old(as_of, bounds)
+
+    async def _too_old(
+        self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
+    ) -> PositionLost:
+        return PositionLost(
+            "the log remembers no commit of the source that early",
+            hint=f"the oldest possible is {await self.oldest(bounds)}",
+            asked=str(as_of),
+            pipeline=self._pipeline,
+        )
+
+    async def _check_reached(self, as_of: PositionAsOf) -> None:
+        """What the source committed up to there may not be in the log yet."""
+        reached = (await load_positions(self._log, self._pipeline)).get(STREAM, "")
+        order = order_of(reached)
+        if order is None:
+            raise _without_order()
+        check_same_kind(as_of, reached)
+        if order < as_of.order:
+            raise ConfigError(
+                "the log has not come to that position of the source yet",
+                asked=as_of.position,
+                reached=reached,
+                hint="give an earlier one, or wait: headwater status --positions shows both",
+            )
+
+    async def _straddled(
+        self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: Stretch
+    ) -> int:
+        """One transaction of the log can hold many of the source: where in it those begin that
+        come after the moment."""
+        decoder, offset = Decoder(self._log), stretch.first
+        while offset < stretch.end:
+            wanted = {partition: offset}
+            fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
+            if not fetched:
+                break  # compaction has taken all that is left of it
+            part = fetched[0]
+            if isinstance(as_of, TimeAsOf):
+                decoded = await decoder.decode(
+                    part, from_offset=offset, end=stretch.end, skipped=frozenset()
+                )
+                later = _later_times([each.changes for each in decoded], as_of.at_ms)
+            else:
+                columns = arrow_codec.decode(
+                    part.data, from_offset=offset, partition=part.partition
+                )
+                later = _later_commits(columns, as_of)
+            if later is not None:
+                return min(later, stretch.end)
+            offset = part.next_offset
+        return stretch.end
+
+
+def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
+    """Whether any of it is; None where the commit does not say."""
+    if isinstance(as_of, TimeAsOf):
+        is_of_source = commit.touched and commit.positions
+        return commit.committed_ms > as_of.at_ms if is_of_source else None
+    position = commit.positions.get(STREAM)
+    if position is None:
+        return None
+    order = order_of(position)
+    if order is None:
+        raise _without_order()
+    check_same_kind(as_of, position)
+    return order > as_of.order
+
+
+def _without_order() -> ConfigError:
+    return ConfigError(
+        "positions of this source have no order of their own",
+        hint="give a time, or offsets of the log: headwater status --positions shows both",
+    )
+
+
+def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:
+    for changes in decoded:
+        assert changes.log_offsets is not None, "what was read knows its place"
+        times_ms = changes.committed_us.to_numpy() // 1_000
+        places = np.flatnonzero(times_ms > at_ms)
+        if len(places):
+            return int(changes.log_offsets[int(places[0])].as_py())
+    return None
+
+
+def _later_commits(columns: arrow_codec.Columns, as_of: PositionAsOf) -> int | None:
+    if not len(columns):
+        return None
+    at = header_column(columns.headers, AT_HEADER).fill_null(b"").dictionary_encode()
+    orders = [order_of(each.decode().partition("#")[0]) for each in at.dictionary.to_pylist()]
+    is_later = [
+        order is not None
+        and (order > as_of.order or (order == as_of.order and not as_of.is_included))
+        for order in orders
+    ]
+    places = np.flatnonzero(np.array(is_later)[at.indices.to_numpy()])
+    return int(columns.offsets[places[0]]) if len(places) else None
+
+
+def _check_same(
+    as_of: TimeAsOf | PositionAsOf, topic: str, commit: Commit, ids: Mapping[str, str]
+) -> None:
+    """What a topic held that is gone, no other one of its name can tell."""
+    if commit.topic_ids.get(topic, ids[topic]) != ids[topic]:
+        raise PositionLost(
+            "the topic was deleted and made anew since that moment",
+            hint="what it held then is gone; moments since the new one was written to can be told",
+            asked=str(as_of),
+            topic=topic,
+        )

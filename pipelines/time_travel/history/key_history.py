@@ -1,0 +1,202 @@
+"""One key in the log, found by the bytes of its records in the only partition it can be in."""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.foundation.errors import ConfigError
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableSchema
+from core_log.records.arrow_codec import Columns
+from core_log.records.murmur2 import partition_of
+from core_log.records.record_headers import header_column
+from core_log.records.record_views import Scratch, locate
+from core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
+from core_log.rows.codec_table import codec_for
+from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
+from pipelines.loops.deliver.byte_search import batches_with
+from pipelines.loops.deliver.decoder import Decoder
+from pipelines.time_travel.history.commit_index import History
+
+LETTERS = "rcudt"
+WINDOW_OFFSETS = 100_000
+"""How much is searched at first, from the end, for the newest record of a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What happened to the key once."""
+
+    topic: str
+    partition: int
+    offset: int
+    appended_ms: int
+    committed_ms: int
+    operation: str
+    """Debezium's letter."""
+    at: str
+    """Which commit of the source, and the place in it."""
+    row: Mapping[str, Any] | None
+    """After the change; None where it was deleted, or the table truncated."""
+
+
+async def key_bytes(log: Log, stored: StoredSchema, given: str) -> frozenset[bytes]:
+    """The key as records carry it, under every schema that the topic has had."""
+    found: set[bytes] = set()
+    async for each in read_schemas(log, schemas_home(stored.topic)):
+        if each.topic != stored.topic or each.schema.key != stored.schema.key:
+            continue
+        rows = _key_row(each.schema, given)
+        operations = pa.array([int(Operation.DELETE)], pa.uint8())
+        changes = TableChanges(each.schema, rows, operations, {"ts_us": 0})
+        keys = codec_for(each.wire, topic=each.topic).encode(changes, now_us=0).keys
+        found.add(keys[0].as_py())
+    return frozenset(found)
+
+
+async def key_history(
+    log: Log, stored: StoredSchema, keys: Collection[bytes], *, end: int | None = None
+) -> AsyncIterator[KeyChange]:
+    """From the oldest change that the log still holds to the newest below `end`."""
+    decoder = Decoder(log)
+    for place in await _places(log, stored.topic, keys):
+        bounds = (await log.bounds([place]))[place]
+        start, stop = bounds.start, bounds.stable if end is None else min(end, bounds.stable)
+        truncated = await History(log, stored.pipeline).truncated({place: start}, {place: stop})
+        wanted = [*keys, *([TRUNCATE_KEY] if truncated else [])]
+        async for columns in _hits(log, place, wanted, start=start, end=stop):
+            for change in await _told(decoder, place, columns):
+                yield change
+
+
+async def newest_change(
+    log: Log, topic: str, keys: Collection[bytes], *, ends: Mapping[TopicPartition, int] | None
+) -> KeyChange | None:
+    """The last one, searched for from the end; below `ends`, where they are given."""
+    for place in await _places(log, topic, keys):
+        bounds = (await log.bounds([place]))[place]
+        end = bounds.stable if ends is None else min(ends[place], bounds.stable)
+        window, wanted = WINDOW_OFFSETS, [*keys, TRUNCATE_KEY]
+        while end > bounds.start:
+            start = max(end - window, bounds.start)
+            last: Columns | None = None
+            async for columns in _hits(log, place, wanted, start=start, end=end):
+                last = columns
+            if last is not None:
+                return (await _told(Decoder(log), place, last))[-1]
+            end, window = start, window * 4
+    return None
+
+
+async def _places(log: Log, topic: str, keys: Collection[bytes]) -> list[TopicPartition]:
+    count = await log.partition_count(topic)
+    return [TopicPartition(topic, each) for each in sorted({partition_of(k, count) for k in keys})]
+
+
+async def _hits(
+    log: Log, place: TopicPartition, keys: Collection[bytes], *, start: int, end: int
+) -> AsyncIterator[Columns]:
+    """Records of these keys, tombstones left out; in order."""
+    wanted, scratch = pa.array([*keys], pa.binary()), Scratch()
+    async with aclosing(batches_with(log, place, keys, start=start, end=end)) as batches:
+        async for batch in batches:
+            found = locate(batch, scratch, from_offset=start, partition=place)
+            mask = np.asarray(pc.is_in(found.keys.column(), value_set=wanted))
+            mask &= (found.offsets < end) & (found.values.lengths >= 0)
+            if mask.any():
+                yield found.pick(mask).columns()
+
+
+async def _told(decoder: Decoder, place: TopicPartition, columns: Columns) -> list[KeyChange]:
+    at = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
+    appended = dict(zip(columns.offsets.tolist(), columns.timestamps_ms.tolist(), strict=True))
+    commits = dict(zip(columns.offsets.tolist(), at, strict=True))
+    found: list[KeyChange] = []
+    for decoded in await decoder.decode_records(place, columns):
+        changes = decoded.changes
+        assert changes.log_offsets is not None, "what was read knows its place"
+        for offset, operation, committed_us, row in zip(
+            changes.log_offsets.to_pylist(),
+            changes.operations.to_pylist(),
+            changes.committed_us.to_pylist(),
+            changes.rows.to_pylist(),
+            strict=True,
+        ):
+            is_there = operation not in (Operation.DELETE, Operation.TRUNCATE)
+            found.append(
+                KeyChange(
+                    place.topic,
+                    place.partition,
+                    offset,
+                    appended[offset],
+                    committed_us // 1_000,
+                    LETTERS[operation],
+                    commits[offset].decode(),
+                    row if is_there else None,
+                )
+            )
+    return found
+
+
+def _key_row(schema: TableSchema, given: str) -> pa.RecordBatch:
+    """`42`, `7,abc`, `id=42,line=1`, or a JSON object or list."""
+    texts = _key_texts(schema, given)
+    columns = []
+    for column in schema.columns:
+        if column.name not in schema.key:
+            columns.append(pa.nulls(1, column.type))
+            continue
+        try:
+            columns.append(_cast(texts[column.name], column.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+            raise ConfigError(
+                "the key is no value of its column's type",
+                table=str(schema.table),
+                column=column.name,
+                type=str(column.type),
+            ) from None
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _cast(text: str, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(kind):
+        return pa.array([bytes.fromhex(text.removeprefix("\\x"))], kind)
+    if pa.types.is_timestamp(kind):
+        plain = pa.array([text.removesuffix("Z").replace("T", " ")])
+        return plain.cast(pa.timestamp(kind.unit)).cast(kind)
+    return pa.array([text]).cast(kind)
+
+
+def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
+    import json
+
+    names = schema.key
+    if given[:1] in "[{":
+        try:
+            found = json.loads(given)
+        except ValueError:
+            found = None
+        if isinstance(found, list) and len(found) == len(names):
+            found = dict(zip(names, found, strict=True))
+        if isinstance(found, dict) and found.keys() == set(names):
+            return {name: each if isinstance(each, str) else json.dumps(each)
+                    for name, each in found.items()}  # fmt: skip
+    elif len(names) == 1:
+        return {names[0]: given.removeprefix(f"{names[0]}=")}
+    else:
+        parts = given.split(",")
+        if len(parts) == len(names):
+            pairs = zip(names, parts, strict=True)
+            return {name: part.removeprefix(f"{name}=") for name, part in pairs}
+    raise ConfigError(
+        "this is no key of the table",
+        hint=f"its key is ({', '.join(names)}): write "
+        + (",".join(f"{name}=..." for name in names) if len(names) > 1 else "its value"),
+        table=str(schema.table),
+    )

@@ -1,0 +1,35 @@
+"""Offsets at which targets stand, as positions and times of the source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core_log.model.changes import Positions
+from core_log.model.log import Log, TopicPartition
+from pipelines.time_travel.history.commit_index import History
+
+LOOKED_AT = 20_000
+"""Of so many of the newest commits it is known where they end; older ones are not looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What of the source a partition has below an offset."""
+
+    committed_ms: int
+    positions: Positions
+
+
+async def told_below(
+    log: Log, pipeline: str, offsets: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, Told]:
+    """For each partition, in the order of the commits, the last one that is wholly below the
+    offset; nothing where the log remembers none."""
+    found: dict[TopicPartition, Told] = {}
+    positions: dict[str, str] = {}
+    async for commit in History(log, pipeline).newest(LOOKED_AT):
+        positions |= commit.positions
+        for partition, stretch in commit.touched.items():
+            if partition in offsets and stretch.end <= offsets[partition]:
+                found.pop(partition, None)
+                found[partition] = Told(commit.committed_ms, dict(positions))
+    return found

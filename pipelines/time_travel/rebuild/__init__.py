@@ -1,0 +1,1 @@
+"""Tables of a target made anew from the log."""

@@ -1,0 +1,364 @@
+"""Fills a second copy of a target's table from the log, and lets it take the live one's place."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import ConfigError, LogUnavailable
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableId
+from pipelines.file.loader import LoadedPart, LoadedPipeline
+from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
+from pipelines.journal.internal_topics import COMMITS
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import beginnings_of
+from pipelines.journal.schemas import StoredSchema
+from pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
+from pipelines.loops.deliver.deliver import deliver
+from pipelines.reports import Moved, Report
+from pipelines.time_travel.history.cut_points import Moment, check_exact, newest_moment
+from pipelines.time_travel.history.target_positions import told_below
+from pipelines.time_travel.rebuild.emptied_copy import begin_empty
+from pipelines.time_travel.rebuild.lock import alone_with
+from pipelines.time_travel.rebuild.replay import Tell, replay
+from pipelines.time_travel.verify.result import Verdict
+from pipelines.time_travel.verify.table_comparison import ComparableSink
+from pipelines.time_travel.verify.table_selection import Subject, subject_of, subjects_of
+from pipelines.time_travel.verify.verify import Verifier
+from pipelines.transforms.shipped_functions import shipped
+from pipelines.transforms.tables import RuleTables
+from sinks.sink import CarryOver, Rebuildable, Recipe, Sink, Stands
+
+POLL_S, QUIET_POLLS = 0.5, 4
+"""A paused table stands still after its slice in flight; this often it has to be seen so."""
+
+
+@runtime_checkable
+class RebuildableSink(Sink, Rebuildable, Protocol):
+    """Both at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilding:
+    """One table of one sink, and the topics that it is made of."""
+
+    loaded: LoadedPipeline
+    part: LoadedPart
+    subject: Subject
+
+    @property
+    def target(self) -> TableId:
+        return self.subject.target
+
+    @property
+    def sources(self) -> tuple[StoredSchema, ...]:
+        return self.subject.sources
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(self.subject.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to become of the copy."""
+
+    swaps: bool = False
+    verifies: bool = False
+    """Whether it is compared with the log before anything else becomes of it."""
+    as_of: Moment | None = None
+    """None: as the log is now. A table that is put back to a moment stays paused there."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What came of it."""
+
+    rows: int = 0
+    kept: str = ""
+    """Where the old table is, after a swap."""
+    verdict: Verdict | None = None
+    is_paused: bool = False
+    """Whether the live table was left paused."""
+
+
+async def find_rebuilding(
+    loaded: LoadedPipeline, log: Log, *, table: str, sink: str | None
+) -> Rebuilding:
+    """`table` as the target calls it, or as the source does."""
+    subjects = await subjects_of(loaded, log)
+    subject = subject_of(subjects, table, pipeline=loaded.name)
+    return Rebuilding(loaded, _part(loaded, sink), subject)
+
+
+async def rebuild(
+    rebuilding: Rebuilding,
+    log: Log,
+    wanted: Wanted,
+    *,
+    is_running: bool,
+    clock: Clock,
+    tell: Callable[[Report], None],
+    tell_replay: Tell = lambda _: None,
+) -> Rebuilt:
+    """The live table goes on meanwhile. For the swap it is paused where it stands, the copy comes
+    up to it, and whoever runs the pipeline is told to read anew where its tables stand."""
+    loaded, part = rebuilding.loaded, rebuilding.part
+    async with AsyncExitStack() as stack:
+        stack.enter_context(alone_with(loaded, part, rebuilding.target))
+        live = rebuildable(rebuilding, clock=clock)
+        stack.push_async_callback(live.close)
+        shadow = await live.shadow(_recipe(rebuilding, wanted))
+        stack.push_async_callback(shadow.close)
+        rebuilt = Rebuilt()
+        if wanted.as_of is None:
+            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+        else:
+            rebuilt.rows = await _fill_to(
+                rebuilding, shadow, log, wanted.as_of, clock=clock, tell=tell_replay
+            )
+        if wanted.verifies:
+            rebuilt.verdict = await verified(rebuilding, shadow, log, clock=clock)
+            if not rebuilt.verdict.is_as_told:
+                return rebuilt
+        if wanted.swaps and wanted.as_of is None:
+            await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
+        elif wanted.swaps and wanted.as_of is not None:
+            await _put_back(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
+    return rebuilt
+
+
+def rebuildable(rebuilding: Rebuilding, *, clock: Clock) -> RebuildableSink:
+    """The sink that keeps the live table, which nothing outside is touched for yet."""
+    part = rebuilding.part
+    live = make_sink(rebuilding.loaded, part, clock=clock)
+    if not isinstance(live, RebuildableSink):
+        raise ConfigError(
+            "this kind of sink cannot make a second copy of a table",
+            hint="drop the pipeline's data there and run again: everything is delivered anew",
+            sink=part.name,
+            type=part.kind,
+        )
+    return live
+
+
+async def rebuild_elsewhere(
+    rebuilding: Rebuilding,
+    log: Log,
+    wanted: Wanted,
+    *,
+    clock: Clock,
+    tell_replay: Tell = lambda _: None,
+) -> Rebuilt:
+    """Into a target that nobody feeds; `rebuilding.part` says where."""
+    sink = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
+    try:
+        partitions = await rebuilding.subject.partitions(log)
+        moment = wanted.as_of or await newest_moment(log, partitions)
+        rows = await _fill_to(rebuilding, sink, log, moment, clock=clock, tell=tell_replay)
+        rebuilt = Rebuilt(rows)
+        if wanted.verifies:
+            rebuilt.verdict = await verified(rebuilding, sink, log, clock=clock)
+        return rebuilt
+    finally:
+        await sink.close()
+
+
+async def verified(rebuilding: Rebuilding, sink: Sink, log: Log, *, clock: Clock) -> Verdict:
+    """The copy against a second fold of the log, which shares nothing with the first but the
+    decoding."""
+    if not isinstance(sink, ComparableSink):
+        raise ConfigError(
+            "what this kind of sink has written cannot be read back",
+            sink=rebuilding.part.name,
+            type=rebuilding.part.kind,
+        )
+    verifier = Verifier(rebuilding.loaded, log, clock=clock, is_running=False)
+    return await verifier.compare_target(rebuilding.subject, rebuilding.part.name, sink)
+
+
+async def _fill_to(
+    rebuilding: Rebuilding, sink: Sink, log: Log, moment: Moment, *, clock: Clock, tell: Tell
+) -> int:
+    """Nothing that came later; and only if compaction has left the moment whole until the end."""
+    start = dict.fromkeys(moment.ends, 0)
+    loaded, part = rebuilding.loaded, rebuilding.part
+    rows = await replay(
+        loaded, part, sink, log, start=start, end=moment.ends, clock=clock, tell=tell
+    )
+    await check_exact(log, loaded.name, moment)
+    return rows
+
+
+async def _put_back(
+    rebuilding: Rebuilding,
+    live: "RebuildableSink",
+    log: Log,
+    moment: Moment,
+    rebuilt: Rebuilt,
+    is_running: bool,
+    clock: Clock,
+) -> None:
+    """The past takes the present's place, and stays until somebody resumes the table: then all
+    that has happened since is applied to it."""
+    await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
+    rebuilt.is_paused = True
+    await _settled(rebuilding, live, is_running=is_running)
+    told = await told_below(log, rebuilding.loaded.name, moment.ends)
+    until_ms = max((each.committed_ms for each in told.values()), default=0)
+    carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
+    rebuilt.kept = await live.swap(rebuilding.target, carry_over)
+    if is_running:
+        await _wish_restart(rebuilding, log, clock=clock)
+
+
+async def _fill(
+    rebuilding: Rebuilding,
+    shadow: Sink,
+    log: Log,
+    rebuilt: Rebuilt,
+    *,
+    clock: Clock,
+    tell: Callable[[Report], None],
+) -> None:
+    """Up to what the log holds now."""
+
+    def count(report: Report) -> None:
+        if isinstance(report, Moved):
+            rebuilt.rows += report.rows
+        tell(report)
+
+    loaded, beginnings = rebuilding.loaded, await beginnings_in(rebuilding, log)
+    delivery = delivery_of(
+        loaded,
+        rebuilding.part,
+        shadow,
+        log,
+        desired=lambda: Desired(loaded.name),
+        clock=clock,
+        report=count,
+        topics=rebuilding.topics,
+        beginnings=beginnings,
+    )
+    await deliver(delivery, until_end=True)
+    await begin_empty(shadow, rebuilding.subject.schema, log, beginnings)
+
+
+async def beginnings_in(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
+    """A table that keeps no history needs nothing that is older than its source's last reading as a
+    whole, whose values may have had other types. Its deleted rows are carried over."""
+    if not keeps_rows(rebuilding.part, rebuilding.subject.schema):
+        return {}
+    positions = await load_positions(log, rebuilding.loaded.name)
+    ids = {topic: await log.topic_id(topic) for topic in rebuilding.topics}
+    return beginnings_of(positions, ids)
+
+
+async def _swap(
+    rebuilding: Rebuilding,
+    live: "RebuildableSink",
+    shadow: Sink,
+    log: Log,
+    rebuilt: Rebuilt,
+    is_running: bool,
+    clock: Clock,
+    tell: Callable[[Report], None],
+) -> None:
+    if is_running:
+        await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
+    try:
+        stands = await _settled(rebuilding, live, is_running=is_running)
+        await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+        _check_reached(rebuilding, await shadow.applied(sorted(rebuilding.topics)), stands)
+        carry_over = CarryOver(rebuilding.subject.schema.key)
+        rebuilt.kept = await live.swap(rebuilding.target, carry_over)
+    finally:
+        if is_running:  # afresh before it may go on: it remembers where the old table stood
+            await _wish_restart(rebuilding, log, clock=clock)
+            await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
+
+
+async def _wish_restart(rebuilding: Rebuilding, log: Log, *, clock: Clock) -> None:
+    """What runs the sink remembers where the old table stood."""
+    wish = Wish(RESTART, "", secrets.token_hex(8))
+    await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
+
+
+async def _wish_paused(rebuilding: Rebuilding, log: Log, *, is_paused: bool, clock: Clock) -> None:
+    wishes = [
+        pause_wish(table=str(stored.schema.table), is_paused=is_paused, id=secrets.token_hex(8))
+        for stored in rebuilding.sources
+    ]
+    await write_control(log, rebuilding.loaded.name, wishes, now_ms=clock.now_ms())
+
+
+async def _settled(rebuilding: Rebuilding, live: Sink, *, is_running: bool) -> Stands:
+    """Where the live table stands once it does not move any more."""
+    topics = [*sorted(rebuilding.topics), COMMITS]
+    stands = _data_of(rebuilding, await live.applied(topics))
+    quiet = 0
+    while is_running and quiet < QUIET_POLLS:
+        await asyncio.sleep(POLL_S)
+        now = _data_of(rebuilding, await live.applied(topics))
+        quiet, stands = (quiet + 1 if now == stands else 0), now
+    return stands
+
+
+def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
+    """What the table looked like at a moment of the past nobody knows before it is read."""
+    newest = None if wanted.as_of is not None else rebuilding.subject.schema
+    loaded, settings = rebuilding.loaded, rebuilding.part.settings
+    tables = [stored.schema.table for stored in rebuilding.sources]
+    rules = [
+        rule.model_dump_json()
+        for rule in loaded.spec.transform
+        if any(map(RuleTables(rule).match, tables))
+    ]
+    routes = [rule.model_dump_json() for rule in loaded.spec.route]
+    functions = [rule.python.partition(":")[0] for rule in loaded.spec.transform if rule.python]
+    kept = settings.of(str(rebuilding.target)) if hasattr(settings, "of") else settings
+    decides = [
+        *rules,
+        *routes,
+        sorted(shipped(tuple(functions), loaded.directory).files.items()),
+        sorted(loaded.spec.schema_changes.policies.items()),
+        kept.model_dump_json(),
+        [] if wanted.as_of is None else sorted(wanted.as_of.ends.items()),
+    ]
+    return Recipe(rebuilding.target, newest, repr(decides))
+
+
+def _data_of(rebuilding: Rebuilding, stands: Stands | None) -> Stands:
+    return {part: at for part, at in (stands or {}).items() if part.topic in rebuilding.topics}
+
+
+def _check_reached(rebuilding: Rebuilding, copy: Stands | None, live: Stands) -> None:
+    """The copy must not be older than what it replaces, unless that is of a topic that was deleted
+    and made anew: then nothing that it has is older or newer."""
+    reached = _data_of(rebuilding, copy)
+    ids = {partition.topic: stand.topic_id for partition, stand in reached.items()}
+    for partition, stand in live.items():
+        if ids.get(partition.topic, stand.topic_id) != stand.topic_id:
+            continue
+        if partition not in reached or reached[partition].next_offset < stand.next_offset:
+            raise LogUnavailable(
+                "the copy has not come up to the live table",
+                hint="run it again: the copy goes on from where it is",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+
+
+def _part(loaded: LoadedPipeline, sink: str | None) -> LoadedPart:
+    found = [part for part in loaded.sinks if sink in (None, part.name)]
+    if len(found) == 1:
+        return found[0]
+    raise ConfigError(
+        "there is no such sink" if sink else "the pipeline has several sinks",
+        hint="say which: --sink " + ", ".join(part.name for part in loaded.sinks),
+        pipeline=loaded.name,
+    )

@@ -1,0 +1,133 @@
+"""A stretch of the log into a sink, between two moments, without following what comes."""
+
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import RecordsRejected, SinkRejected
+from core_log.model.log import Log, TopicPartition
+from pipelines.file.loaded_parts import LoadedPart
+from pipelines.file.loader import LoadedPipeline
+from pipelines.journal.control import Desired
+from pipelines.loops.assembly import delivery_of, split_reader_of
+from pipelines.loops.deliver.deliver import Delivery
+from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.cut_points import Ends
+from sinks.sink import Sink, Slice, Stand, Stands
+
+PORTION_RECORDS = 500_000
+"""How much of a partition is applied at once, or as much as the sink asks for in one slice, where
+that is more: a table of a lake is rewritten with every portion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaying:
+    """What is read, and how far it has come."""
+
+    changes: int
+    offsets: int
+    offsets_wanted: int
+
+
+Tell = Callable[[Replaying], None]
+
+
+async def replay(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    sink: Sink,
+    log: Log,
+    *,
+    start: Ends,
+    end: Ends,
+    clock: Clock,
+    tell: Tell = lambda _: None,
+) -> int:
+    """Applies what stands between the two, from where the target says that it is on. Returns how
+    many changes that were."""
+    topics = sorted({partition.topic for partition in end})
+    delivery = delivery_of(
+        loaded,
+        part,
+        sink,
+        log,
+        desired=lambda: Desired(loaded.name),
+        clock=clock,
+        report=lambda _: None,
+        topics=topics,
+    )
+    ids = {topic: await log.topic_id(topic) for topic in topics}
+    stands = await _standing(sink, start, end, ids)
+    split_reader = split_reader_of(loaded, log, skipped=delivery.set_aside.skipped)
+    records = max(PORTION_RECORDS, getattr(part.settings, "slice_rows", 0))
+    wanted = sum(end[each] - at for each, at in stands.items())
+    truncated = await History(log, loaded.name).truncated(stands, end)
+    changes = done = 0
+    for topic in topics:
+        while moves := _portion(topic, stands, end, records=records):
+            part_of_it = Slice(
+                log=log,
+                start={each: Stand(ids[topic], stands[each]) for each in moves},
+                end={each: Stand(ids[topic], to) for each, to in moves.items()},
+                cut=None,
+                read=delivery.reader.read,
+                truncated=truncated & {topic},
+                split_reader=split_reader,
+                heard=delivery.reader.hear,
+            )
+            delivery.reader.counts = {}
+            await _apply(delivery, part_of_it)
+            changes += sum(count.rows for count in delivery.reader.counts.values())
+            done += sum(to - stands[each] for each, to in moves.items())
+            stands |= moves
+            tell(Replaying(changes, done, wanted))
+    return changes
+
+
+async def _standing(
+    sink: Sink, start: Ends, end: Ends, ids: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """Where each partition goes on: a replay that broke off is not begun again."""
+    found: Stands = await sink.applied(sorted(ids)) or {}
+    stands: dict[TopicPartition, int] = {}
+    for partition, to in end.items():
+        stand = found.get(partition)
+        if stand is None:
+            stands[partition] = start.get(partition, 0)
+            continue
+        if stand.topic_id != ids[partition.topic] or stand.next_offset > to:
+            raise SinkRejected(
+                "what is there already is of a later moment",
+                hint="drop it there, or choose another place with --into",
+                topic=partition.topic,
+                partition=partition.partition,
+                stands_at=stand.next_offset,
+                wanted=to,
+            )
+        stands[partition] = stand.next_offset
+    return stands
+
+
+def _portion(
+    topic: str, stands: Mapping[TopicPartition, int], end: Ends, *, records: int
+) -> dict[TopicPartition, int]:
+    """Of the one partition of a topic a part; of several everything, since a truncate is one event
+    in all of them."""
+    behind = {part: to for part, to in end.items() if part.topic == topic and to > stands[part]}
+    count = sum(part.topic == topic for part in end)
+    if count > 1:
+        return behind
+    return {part: min(to, stands[part] + records) for part, to in behind.items()}
+
+
+async def _apply(delivery: Delivery, part: Slice) -> None:
+    """Records that no target can hold are set aside, as always."""
+    while True:
+        try:
+            async with aclosing(delivery.reader):
+                await delivery.sink.apply(part)
+            return
+        except RecordsRejected as error:
+            if not await delivery.set_aside.take(error, table=error.topic):
+                raise

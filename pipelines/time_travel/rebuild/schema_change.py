@@ -1,0 +1,126 @@
+"""Makes a target's table anew that cannot take its new form in place, while its sink holds it."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.changes import Phase
+from core_log.model.log import Log, TopicPartition
+from pipelines.file.loader import LoadedPart, LoadedPipeline
+from pipelines.journal.generations import load_generations
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import replacements_of
+from pipelines.loops.assembly import keeps_rows
+from pipelines.reports import Moved, Read, Report, Reporter
+from pipelines.time_travel.rebuild.rebuild import (
+    Rebuilding,
+    Wanted,
+    beginnings_in,
+    find_rebuilding,
+    rebuild,
+    rebuildable,
+)
+from pipelines.time_travel.rebuild.reread_check import being_read_again
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.5
+
+
+async def cross_over(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    table: str,
+    log: Log,
+    *,
+    clock: Clock,
+    report: Reporter,
+    beginnings: dict[TopicPartition, int],
+) -> str:
+    """Why the table in place does not have the new form now; empty where it has. The copy is filled
+    from the log once the source has read the table again, where it does, and swapped in only when
+    equal to the log. A table that is not there yet is put into `beginnings`: it can begin where
+    that reading did."""
+    told = _Told(loaded.name, part.name, table, report)
+    try:
+        rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
+        if not keeps_rows(part, rebuilding.subject.schema):
+            return "a target that keeps a history cannot be made anew for a new form"
+        while True:
+            await _until_replaced(rebuilding, log)
+            rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
+            begun = await beginnings_in(rebuilding, log)
+            if begun and await _holds_nothing(rebuilding, log, clock=clock):
+                beginnings |= begun
+                return ""
+            try:
+                failure = await _made_anew(rebuilding, log, told, clock=clock)
+            except HeadwaterError as error:
+                failure = f"the table could not be made anew for its new form: {error}"
+            if not failure or begun == await beginnings_in(rebuilding, log):
+                return failure
+    except HeadwaterError as error:
+        return f"the table could not be made anew for its new form: {error}"
+
+
+async def _made_anew(rebuilding: Rebuilding, log: Log, told: "_Told", *, clock: Clock) -> str:
+    """Why the copy is not swapped in; empty where it is."""
+    unit, table = rebuilding.part.name, told.table
+    logger.info("%s: %s is made anew from the log for its new form", unit, table)
+    wanted = Wanted(swaps=True, verifies=True)
+    rebuilt = await rebuild(rebuilding, log, wanted, is_running=False, clock=clock, tell=told.hear)
+    if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
+        return (
+            "the new table differs from the log, so the old one stays:"
+            f" headwater rebuild {rebuilding.loaded.name}/{table} --verify names the rows"
+        )
+    logger.info("%s: the new %s has %d rows from the log", unit, table, rebuilt.rows)
+    told.done()
+    return ""
+
+
+async def _holds_nothing(rebuilding: Rebuilding, log: Log, *, clock: Clock) -> bool:
+    """Whether the target has no table yet that a copy could be made of, be it of a former topic."""
+    generations = await load_generations(log, rebuilding.loaded.name, rebuilding.topics)
+    live = rebuildable(rebuilding, clock=clock)
+    try:
+        return not await live.applied(generations.line_of(rebuilding.topics))
+    finally:
+        await live.close()
+
+
+@dataclass(slots=True)
+class _Told:
+    """How far the new table has come."""
+
+    pipeline: str
+    unit: str
+    table: str
+    report: Reporter
+    rows: int = 0
+
+    def hear(self, said: Report) -> None:
+        if isinstance(said, Moved):
+            self.rows += said.rows
+            self._tell(is_done=False)
+
+    def done(self) -> None:
+        self._tell(is_done=True)
+
+    def _tell(self, *, is_done: bool) -> None:
+        rows = self.rows
+        self.report(Read(self.pipeline, self.unit, self.table, rows, None, None, None, is_done))
+
+
+async def _until_replaced(rebuilding: Rebuilding, log: Log) -> None:
+    tables = {stored.schema.table for stored in rebuilding.sources}
+    while True:
+        pending = replacements_of(await load_positions(log, rebuilding.loaded.name))
+        if not tables & pending.keys():
+            return
+        for each in pending.values():
+            if each.table in tables and each.phase is Phase.HELD:
+                raise being_read_again(each, "")
+        await asyncio.sleep(POLL_S)

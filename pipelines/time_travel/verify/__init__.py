@@ -1,0 +1,1 @@
+"""Source, log and targets compared at one position, and repaired."""

@@ -1,0 +1,63 @@
+"""A look at a source while the log is read: whether anything differs, not yet what."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.client.gather import let_go
+from core_log.rows.digests import Digests
+from pipelines.loops.thread_offload import beside
+from pipelines.time_travel.verify.keyed_diff import Compared
+from pipelines.time_travel.verify.log_state import Shape, State
+
+NOTHING: Digests = np.zeros(0, np.uint64)
+
+
+class Glance:
+    """Rows as two numbers each, in the order of their coming."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._keys, self._rows = [NOTHING], [NOTHING]
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        keys, digests = self._shape.digests(self._shape.projected(rows))
+        self._keys.append(keys)
+        self._rows.append(digests)
+
+    def compared(self, state: State) -> Compared | None:
+        """None where anything differs: a `Comparison` then says what."""
+        keys, rows = np.concatenate(self._keys), np.concatenate(self._rows)
+        if len(keys) != len(state):
+            return None
+        order = np.argsort(keys)
+        if (keys[order] != state.keys).any() or (rows[order] != state.rows).any():
+            return None
+        return Compared(len(state), len(state))
+
+
+Glancing = asyncio.Future[Glance]
+
+
+@asynccontextmanager
+async def glancing(
+    batches: AsyncGenerator[pa.RecordBatch, None], shape: Shape
+) -> AsyncIterator[Glancing]:
+    """Who does not wait for it does not hear what became of it."""
+    coming = asyncio.ensure_future(_glance(batches, shape))
+    try:
+        yield coming
+    finally:
+        await let_go(coming)
+
+
+async def _glance(batches: AsyncGenerator[pa.RecordBatch, None], shape: Shape) -> Glance:
+    glance = Glance(shape)
+    async with aclosing(batches):
+        async for batch in batches:
+            await beside(partial(glance.take, batch), batch.nbytes)
+    return glance

@@ -1,0 +1,180 @@
+"""Rows of a source or a target against the state that the log tells: which keys differ, and how."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.records.varint import Int64s
+from core_log.rows.digests import Digests
+from pipelines.loops.deliver.records_by_offset import Place
+from pipelines.time_travel.verify.deleted_rows import THERE, Mask
+from pipelines.time_travel.verify.log_state import Shape, State
+from sinks.sink import DeletedRows
+
+KEYS_KEPT = 100_000
+"""Differing keys that are remembered; beyond them they are only counted."""
+
+
+class Kind(Enum):
+    """What is wrong with a key, seen from the side that is compared with the log."""
+
+    CHANGED = "has other values"
+    MISSING = "is missing"
+    EXTRA = "is there, and not in the log"
+    TWICE = "is there more than once"
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One key."""
+
+    kind: Kind
+    key: Mapping[str, Any] | None
+    """None where it has only been seen as a digest: `place` then says where it can be read."""
+    place: Place | None
+    """The newest record of the key in the log; None where the log does not have it."""
+    ours: int = 0
+    """The row's digest in the log; 0 where it is not there."""
+    theirs: int = 0
+    end_us: int = THERE
+    """When the row went, by the log, or `THERE`."""
+
+
+@dataclass(slots=True)
+class Compared:
+    """What came of it."""
+
+    log_rows: int
+    rows: int = 0
+    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    keys: dict[int, Differing] = field(default_factory=dict)
+    """By the digest of the key."""
+
+    @property
+    def differing(self) -> int:
+        return sum(self.counts.values())
+
+    def unchanged_since(self, earlier: "Compared") -> "Compared":
+        """Only what differed before in the same way: everything else was on its way."""
+        kept = {
+            digest: found
+            for digest, found in self.keys.items()
+            if (before := earlier.keys.get(digest)) is not None
+            and (before.ours, before.theirs) == (found.ours, found.theirs)
+        }
+        counts = dict.fromkeys(Kind, 0)
+        for found in kept.values():
+            counts[found.kind] += 1
+        return replace(self, counts=counts, keys=kept)
+
+
+class Comparison:
+    """Feed it the rows of the other side, in any order."""
+
+    def __init__(
+        self, state: State, shape: Shape, *, deleted: DeletedRows = DeletedRows.GONE
+    ) -> None:
+        """`state` has rows that are gone where the other side keeps deleted ones."""
+        self._state, self._shape, self._deleted = state, shape, deleted
+        self._seen = np.zeros(len(state.keys), np.bool_)
+        self.result = Compared(len(state))
+
+    def take(self, rows: pa.RecordBatch, ends_us: Int64s | None = None) -> None:
+        """`rows` are as `Shape.projected` makes them; `ends_us` says when each was deleted."""
+        keys, digests = self._shape.digests(rows)
+        places, is_known = self._state.find(keys)
+        known = places[is_known]
+        is_again = np.zeros(len(keys), np.bool_)
+        is_again[is_known] = self._seen[known] | ~_firsts(known)
+        self._seen[known] = True
+        is_changed, is_extra = is_known & ~is_again, ~is_known
+        is_changed[is_known] &= self._state.is_row[known] & (
+            self._state.rows[known] != digests[is_known]
+        )
+        if self._state.is_former is not None:
+            is_changed[is_known] &= ~self._state.is_former[known]
+        if self._deleted is DeletedRows.STAY:
+            is_extra &= self._state.is_whole
+        elif ends_us is not None:
+            is_changed |= self._is_of_another_end(known, is_known, ends_us) & ~is_again
+            is_extra |= is_known & (ends_us == THERE) & ~self._is_row(known, is_known)
+            is_extra &= (ends_us == THERE) | self._state.is_whole
+            is_changed &= ~is_extra
+        self.result.rows += rows.num_rows
+        self._note(Kind.TWICE, is_again, rows, keys, digests, places)
+        self._note(Kind.CHANGED, is_changed, rows, keys, digests, places)
+        self._note(Kind.EXTRA, is_extra, rows, keys, digests, places)
+
+    def _is_of_another_end(self, known: Int64s, is_known: Mask, ends_us: Int64s) -> Mask:
+        """Of what is compacted by another key the log tells only until when at the latest."""
+        found = np.zeros(len(is_known), np.bool_)
+        ours, theirs = self._state.ends_us[known], ends_us[is_known]
+        is_earlier = self._state.is_bound[known] & (theirs != THERE) & (theirs < ours)
+        found[is_known] = (theirs != ours) & ~is_earlier
+        return found
+
+    def _is_row(self, known: Int64s, is_known: Mask) -> Mask:
+        found = np.zeros(len(is_known), np.bool_)
+        found[is_known] = self._state.is_row[known]
+        return found
+
+    def pass_over(self, keys: Digests | None) -> None:
+        """Keys of rows that are there and cannot be compared; None: any may be one."""
+        if keys is None:
+            self._seen[:] = True
+            return
+        places, is_known = self._state.find(keys)
+        self._seen[places[is_known]] = True
+
+    def finish(self) -> Compared:
+        is_missing = ~self._seen & self._state.is_row
+        if self._state.is_former is not None:
+            is_missing &= ~self._state.is_former
+        missing = np.flatnonzero(is_missing)
+        self.result.counts[Kind.MISSING] += len(missing)
+        for place in missing[: self._room].tolist():
+            ours = int(self._state.rows[place])
+            end_us = int(self._state.ends_us[place])
+            found = Differing(Kind.MISSING, None, self._state.place(place), ours, end_us=end_us)
+            self.result.keys[int(self._state.keys[place])] = found
+        return self.result
+
+    @property
+    def _room(self) -> int:
+        return max(KEYS_KEPT - len(self.result.keys), 0)
+
+    def _note(
+        self,
+        kind: Kind,
+        mask: Any,
+        rows: pa.RecordBatch,
+        keys: Digests,
+        digests: Digests,
+        places: Int64s,
+    ) -> None:
+        found = np.flatnonzero(mask)
+        self.result.counts[kind] += len(found)
+        found = found[: self._room]
+        named = rows.select(list(self._shape.schema.key)).take(pa.array(found)).to_pylist()
+        for row, key in zip(found.tolist(), named, strict=True):
+            is_row = kind is not Kind.EXTRA
+            place = self._state.place(int(places[row])) if is_row else None
+            ours = int(self._state.rows[places[row]]) if is_row else 0
+            self.result.keys[int(keys[row])] = Differing(
+                kind, key, place, ours, int(digests[row]), self._end_of(keys[row], int(places[row]))
+            )
+
+    def _end_of(self, key: np.uint64, place: int) -> int:
+        is_known = len(self._state.keys) and self._state.keys[place] == key
+        return int(self._state.ends_us[place]) if is_known else THERE
+
+
+def _firsts(places: Int64s) -> Any:
+    """Which of them come for the first time."""
+    found = np.zeros(len(places), np.bool_)
+    found[np.unique(places, return_index=True)[1]] = True
+    return found

@@ -1,0 +1,284 @@
+"""Replays topics to the newest state of every key, as two numbers per key instead of as rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from core_log.foundation.errors import RecordsRejected, SinkRejected
+from core_log.model.changes import TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableSchema
+from core_log.records.varint import Int64s
+from core_log.rows.digests import Digests, digests_of
+from core_log.rows.rejects import UNFIT
+from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
+from pipelines.loops.thread_offload import beside
+from pipelines.time_travel.history.cut_points import Ends
+from pipelines.time_travel.verify.deleted_rows import (
+    NOTHING,
+    THERE,
+    Mask,
+    Piece,
+    emptied,
+    folded,
+    joined,
+    piece_of,
+)
+from sinks.sink import Slice, Stand
+
+MERGE_ROWS = 2_000_000
+"""Changes of one partition that are kept before all but the newest of each key are let go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows are compared by."""
+
+    schema: TableSchema
+    """Of the target."""
+    columns: tuple[str, ...]
+    """Those of the schema that count, the key's among them."""
+
+    def projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows under another schema of the table as they are under this one; raises SinkRejected
+        for values that have no place in it."""
+        given = set(rows.schema.names)
+        fields = [self.schema.arrow.field(name) for name in self.columns]
+        columns = [
+            self._as_now(rows.column(field.name), field)
+            if field.name in given
+            else pa.nulls(rows.num_rows, field.type)
+            for field in fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _as_now(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return column.cast(field.type)
+        except UNFIT:  # no `from`: Arrow's words quote the values
+            raise SinkRejected(
+                "rows that were written under another type of a column cannot be compared",
+                table=str(self.schema.table),
+                column=field.name,
+                held=str(column.type),
+                now=str(field.type),
+            ) from None
+
+    def digests(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
+        """Of the keys, and of the rows as a whole."""
+        keys = [rows.column(name) for name in self.schema.key]
+        return digests_of(keys, rows.num_rows), digests_of(rows.columns, rows.num_rows)
+
+    def told(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
+        """The same of rows of the log, whatever types their columns had then: one with a value that
+        has no place in the type of now is unlike every row that has."""
+        try:
+            return self.digests(self.projected(rows))
+        except SinkRejected:
+            if rows.num_rows == 1:
+                keys, _ = self.digests(Shape(self.schema, self.schema.key).projected(rows))
+                return keys, digests_of(rows.columns, 1)
+        half = rows.num_rows // 2
+        parts = [self.told(rows.slice(0, half)), self.told(rows.slice(half))]
+        keys, whole = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return keys, whole
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table at a moment, in the order of its keys' digests."""
+
+    keys: Digests
+    rows: Digests
+    origins: npt.NDArray[np.int32]
+    """Where in `partitions` the partition stands that told the row last."""
+    offsets: Int64s
+    partitions: tuple[TopicPartition, ...]
+    is_row: Mask
+    """Where not, only the delete of a key is told."""
+    ends_us: Int64s
+    """When the row went, or `THERE`."""
+    is_bound: Mask
+    """Whether it may have gone earlier."""
+    is_whole: bool = False
+    """Whether the log has told of every row that there ever was."""
+    is_former: Mask | None = None
+    """Where a row is gone that was told last before its source read the table again as a whole:
+    its columns may have had other types, so that only its key counts."""
+
+    def __len__(self) -> int:
+        """Rows that the log tells, those among them that are gone."""
+        return int(np.count_nonzero(self.is_row))
+
+    def current(self) -> "State":
+        """Without what is gone."""
+        is_there = self.ends_us == THERE
+        return self if is_there.all() else self._take(is_there)
+
+    def bounded(self, cleaned_to: Ends) -> "State":
+        """With what can be told where the log may have forgotten what is below these offsets."""
+        marks = np.array([cleaned_to[part] for part in self.partitions], np.int64)
+        is_bound = self.is_bound & (~self.is_row | (self.offsets < marks[self.origins]))
+        return replace(self, is_bound=is_bound, is_whole=not marks.any())
+
+    def with_former(self, beginnings: Ends) -> "State":
+        """`beginnings`: from where on the records are the whole table."""
+        if not beginnings:
+            return self
+        starts = np.array([beginnings.get(part, 0) for part in self.partitions], np.int64)
+        is_former = (self.ends_us != THERE) & (self.offsets < starts[self.origins])
+        return replace(self, is_former=is_former)
+
+    def _take(self, mask: Mask) -> "State":
+        return State(
+            self.keys[mask],
+            self.rows[mask],
+            self.origins[mask],
+            self.offsets[mask],
+            self.partitions,
+            self.is_row[mask],
+            self.ends_us[mask],
+            self.is_bound[mask],
+        )
+
+    def place(self, row: int) -> tuple[TopicPartition, int]:
+        """Where in the log it was told last."""
+        return self.partitions[int(self.origins[row])], int(self.offsets[row])
+
+    def find(self, keys: Digests) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Where each key stands, and whether it is there at all."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return places, self.keys[places] == keys
+
+
+class Fold:
+    """Reads every topic once, however many moments of it are asked for."""
+
+    def __init__(
+        self,
+        log: Log,
+        shape: Shape,
+        *,
+        after_log: AfterLog,
+        fetch_bytes: int,
+        keeps_deleted: bool = False,
+    ) -> None:
+        """With `keeps_deleted` the states have the rows that are gone as well."""
+        self._log, self._shape, self._keeps_deleted = log, shape, keeps_deleted
+        self._after_log, self._fetch_bytes = after_log, fetch_bytes
+        self.skipped: dict[TopicPartition, set[int]] = {}
+        """Records that no reader could decode, and that no target therefore has."""
+
+    async def states(
+        self, moments: Sequence[Ends], tell: Callable[[int], None] = lambda _: None
+    ) -> list[State]:
+        """The state at each of the moments; `tell` hears of the records that were read so far."""
+        partitions = tuple(sorted({part for ends in moments for part in ends}))
+        while True:
+            tallies = {
+                part: _Tally(sorted({ends.get(part, 0) for ends in moments}), self._keeps_deleted)
+                for part in partitions
+            }
+            try:
+                await self._read(tallies, tell)
+            except RecordsRejected as error:
+                place = TopicPartition(error.topic, error.partition)
+                self.skipped.setdefault(place, set()).update(error.reasons)
+            else:
+                return [_state(tallies, ends) for ends in moments]
+
+    async def _read(
+        self, tallies: Mapping[TopicPartition, "_Tally"], tell: Callable[[int], None]
+    ) -> None:
+        reader = SliceReader(
+            self._log,
+            after_log=self._after_log,
+            fetch_bytes=self._fetch_bytes,
+            skipped=lambda: self.skipped,
+        )
+        part = Slice(
+            log=self._log,
+            start={part: Stand("", 0) for part in tallies},
+            end={part: Stand("", tally.stops[-1]) for part, tally in tallies.items()},
+            cut=None,
+            read=reader.read,
+        )
+        count = 0
+        async with aclosing(reader.read(part)) as read:
+            async for changes in read:
+                assert changes.log_partition is not None, "what was read knows its place"
+                tally = tallies[changes.log_partition]
+                await beside(partial(tally.take, changes, self._shape), changes.rows.nbytes)
+                count += len(changes)
+                tell(count)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """One partition while it is read."""
+
+    stops: Sequence[int]
+    """Offsets at which its state is wanted, in rising order."""
+    keeps_deleted: bool
+    states: dict[int, Piece] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+    waiting: int = 0
+
+    def take(self, changes: TableChanges, shape: Shape) -> None:
+        assert changes.log_offsets is not None, "what was read knows its place"
+        offsets = changes.log_offsets.to_numpy()
+        if changes.is_truncate:
+            self._pass(int(offsets[0]))
+            self._empty(changes.committed_us[0].as_py())
+            return
+        piece = piece_of(changes, *shape.told(changes.rows))
+        for stop in self.stops:
+            if stop not in self.states and stop <= offsets[-1]:
+                self.states[stop] = self._folded([*self.pieces, piece.upto(stop)])
+        self.pieces.append(piece)
+        self.waiting += len(offsets)
+        if self.waiting > MERGE_ROWS:
+            self.pieces, self.waiting = [self._folded(self.pieces)], 0
+
+    def at(self, stop: int) -> Piece:
+        self._pass(stop)
+        return self.states[stop]
+
+    def _folded(self, pieces: Sequence[Piece]) -> Piece:
+        return folded(pieces, keeps_deleted=self.keeps_deleted)
+
+    def _empty(self, committed_us: int) -> None:
+        self.waiting = 0
+        left = [self._folded(self.pieces)] if self.keeps_deleted else []
+        self.pieces = [emptied(piece, committed_us=committed_us) for piece in left]
+
+    def _pass(self, offset: int) -> None:
+        """All that comes is at or behind this offset."""
+        for stop in self.stops:
+            if stop not in self.states and stop <= offset:
+                self.states[stop] = self._folded(self.pieces)
+
+
+def _state(tallies: Mapping[TopicPartition, _Tally], ends: Ends) -> State:
+    pieces = [tally.at(ends.get(part, 0)) for part, tally in tallies.items()]
+    whole = joined(pieces) if pieces else NOTHING
+    origins = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(p.keys) for p in pieces])
+    order = np.argsort(whole.keys, kind="stable")
+    found = whole.take(order)
+    return State(
+        found.keys,
+        found.rows,
+        origins[order],
+        found.offsets,
+        tuple(tallies),
+        found.is_row,
+        found.ends_us,
+        found.is_bound,
+    )

@@ -1,0 +1,272 @@
+"""Mends rows of the log from the source: as records beside those that the source itself sends."""
+
+from collections.abc import Collection, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.source import Snapshot
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import LogUnavailable, SourceRejected
+from core_log.model.changes import Cell, Operation, TableChanges, source_times
+from core_log.model.log import Log, TopicPartition, Transaction, Writer
+from core_log.model.table_schema import TableSchema
+from core_log.records.compression import Compression
+from core_log.rows.codec_table import codec_for
+from core_log.rows.decimal_nan import declared
+from pipelines.dead_letters.newer_key_check import is_overtaken, records_of
+from pipelines.file.loader import LoadedPipeline
+from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.generations import load_generations
+from pipelines.journal.read_to_end import read_decided
+from pipelines.journal.schemas import StoredSchema
+from pipelines.loops.assembly import topic_rules, wire_of
+from pipelines.loops.deliver.records_by_offset import changes_at
+from pipelines.loops.deliver.slice_reader import AfterLog
+from pipelines.loops.ingest.encoder import BeforeLog, Encoder
+from pipelines.time_travel.history.as_of import STREAM
+from pipelines.time_travel.history.cut_points import Ends
+from pipelines.time_travel.verify.keyed_diff import Differing, Kind
+from pipelines.time_travel.verify.log_state import Shape
+from pipelines.time_travel.verify.source_state import readable, without_rejected
+from pipelines.transforms.before_log import BeforeLog as Masks
+from pipelines.transforms.before_log import salt_of
+
+ATTEMPTS_MAX = 5
+"""The source may append to the same keys while we look; then we look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRepair:
+    """The keys of one table of the source of which the log tells something else."""
+
+    loaded: LoadedPipeline
+    stored: StoredSchema
+    shape: Shape
+    after_log: AfterLog
+    ends: Ends
+    """Where the log was compared: what was appended since is newer than what was read."""
+    keys: Mapping[int, Differing]
+
+
+class AsItIs:
+    """What comes from the log has been masked already."""
+
+    def apply(self, changes: TableChanges) -> TableChanges:
+        return changes
+
+    def follow(self, stored: TableSchema) -> None:
+        pass
+
+    def check(self, now: TableSchema, before: TableSchema) -> None:
+        pass
+
+
+class _Overtaken(Exception):
+    """The source appended to one of the keys before we did."""
+
+
+async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, clock: Clock) -> int:
+    """Writes what the snapshot says of these keys, unless something newer has come. Returns how
+    many rows that were."""
+    masks = Masks(repair.loaded.spec.transform, salt=salt_of(repair.loaded.spec.pipeline))
+    masks.follow(repair.stored.schema)
+    writer = await log.writer(f"headwater.{repair.loaded.name}.repair")
+    wanted = {at for at, key in repair.keys.items() if key.kind is not Kind.MISSING}
+    block: Mapping[str, Cell] = source_times(clock.now_ms() * 1_000)
+    count = 0
+    async for changes in snapshot.rows(repair.stored.schema.table):
+        block = {name: each for name, each in changes.source.items() if not _is_column(each)}
+        if not wanted or not len(changes):
+            continue
+        changes = replace(changes, schema=_as_stored(changes.schema, repair.stored.schema))
+        if masks.schema(declared(changes.schema)) != repair.stored.schema:
+            raise SourceRejected(
+                "the table has another shape than the log knows",
+                hint="let the pipeline see a change of it first, then verify again",
+                table=str(repair.stored.schema.table),
+            )
+        rows = _rows_of(repair, masks, changes, wanted)
+        if len(rows):
+            chosen = _placed(changes.take(pa.array(rows)), snapshot)
+            count += await _write(repair, log, writer, chosen, masks, clock=clock)
+    for deletes in await _deletes(repair, log, {**source_times(clock.now_ms() * 1_000), **block}):
+        count += await _write(
+            repair, log, writer, _placed(deletes, snapshot), AsItIs(), clock=clock
+        )
+    return count
+
+
+def _as_stored(schema: TableSchema, stored: TableSchema) -> TableSchema:
+    """Without the ids that the log does not know: they would make another schema of it."""
+    known = {each.name for each in stored.columns if each.id}
+    known |= {each.name for each in stored.dropped if each.id}
+    columns = tuple(each if each.name in known else replace(each, id=0) for each in schema.columns)
+    return replace(schema, columns=columns, id=schema.id if stored.id else 0)
+
+
+def _is_column(cell: Cell) -> bool:
+    return isinstance(cell, pa.Array)
+
+
+def _placed(changes: TableChanges, snapshot: Snapshot) -> TableChanges:
+    """They are of the snapshot's position, whatever transaction wrote the row."""
+    return replace(changes, commits=snapshot.positions.get(STREAM, ""), indexes=None)
+
+
+def _rows_of(
+    repair: SourceRepair, masks: BeforeLog, changes: TableChanges, wanted: Collection[int]
+) -> list[int]:
+    """Which rows become those keys in the target: transforms may leave rows out, so that they are
+    halved until there is one."""
+    codec = codec_for(wire_of(repair.loaded), topic=repair.stored.topic)
+    keys = np.array(sorted(wanted), np.uint64)
+    found: list[int] = []
+    waiting = [(0, len(changes))]
+    while waiting:
+        start, end = waiting.pop()
+        piece = masks.apply(changes.slice(start, end - start))
+        decoded, _ = readable(codec, piece, now_us=0)
+        made = [
+            repair.shape.digests(repair.shape.projected(each.rows))[0]
+            for each in without_rejected(repair.after_log, decoded, topic=repair.stored.topic)[0]
+        ]
+        hits = np.isin(np.concatenate(made), keys) if made else np.zeros(0, np.bool_)
+        if len(hits) == end - start:
+            found += (np.flatnonzero(hits) + start).tolist()
+        elif hits.any():
+            middle = (start + end) // 2
+            waiting += [(start, middle), (middle, end)] if end - start > 1 else []
+            found += [start] if end - start == 1 else []
+    return sorted(found)
+
+
+async def _deletes(
+    repair: SourceRepair, log: Log, source: Mapping[str, Cell]
+) -> list[TableChanges]:
+    """Of rows that the log has and the source has not; with the key as it stands in the log."""
+    places = [
+        each.place
+        for each in repair.keys.values()
+        if each.kind is Kind.MISSING
+        and each.place is not None
+        and each.place[0].topic == repair.stored.topic
+    ]
+    schema = repair.stored.schema  # however old the form is that a row was last written in
+    return [
+        replace(
+            changes,
+            schema=schema,
+            operations=pa.array(np.full(len(changes), Operation.DELETE, np.uint8)),
+            rows=_only_key(changes, schema),
+            source=source,
+            before=None,
+            log_partition=None,
+            log_offsets=None,
+        )
+        for changes in await changes_at(log, places, None)
+    ]
+
+
+def _only_key(changes: TableChanges, schema: TableSchema) -> pa.RecordBatch:
+    columns = [
+        changes.rows.column(column.name).cast(column.type)
+        if column.name in schema.key
+        else pa.nulls(len(changes), column.type)
+        for column in schema.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+async def _write(
+    repair: SourceRepair,
+    log: Log,
+    writer: Writer,
+    changes: TableChanges,
+    before_log: BeforeLog,
+    *,
+    clock: Clock,
+) -> int:
+    """In a transaction of its own that is given up when the source was quicker."""
+    for _ in range(ATTEMPTS_MAX):
+        bounds = await log.bounds(repair.ends)
+        seen = {part: held.end for part, held in bounds.items()}
+        keys = _keys_of(repair, changes, before_log)
+        newer = await _appended(log, repair.ends, seen, keys)
+        is_left = pc.invert(pc.is_in(keys, value_set=pa.array(sorted(newer), pa.binary())))
+        left = changes.filter(is_left)
+        if not len(left):
+            return 0
+        try:
+            async with writer.transaction() as transaction:
+                await _append(repair, log, transaction, left, before_log, seen, clock=clock)
+        except _Overtaken:
+            continue
+        return len(left)
+    raise LogUnavailable(
+        "the source keeps changing the rows that are to be mended",
+        hint="verify again, or pause the source",
+        table=str(repair.stored.schema.table),
+    )
+
+
+def _keys_of(repair: SourceRepair, changes: TableChanges, before_log: BeforeLog) -> pa.BinaryArray:
+    codec = codec_for(repair.stored.wire, topic=repair.stored.topic)
+    encoded = codec.encode(before_log.apply(changes), now_us=0)
+    if encoded.changes is None:
+        return encoded.keys
+    firsts = np.unique(encoded.changes.to_numpy(), return_index=True)[1]
+    return encoded.keys.take(pa.array(firsts))
+
+
+async def _appended(log: Log, start: Ends, end: Ends, keys: pa.BinaryArray) -> set[bytes]:
+    """Those of the keys that were appended to since the comparison."""
+    found: set[bytes] = set()
+    for partition, offset in start.items():
+        async for columns in read_decided(log, partition, from_offset=offset):
+            found |= {key for key, at, _ in records_of(columns, keys) if at < end[partition]}
+    return found
+
+
+async def _append(
+    repair: SourceRepair,
+    log: Log,
+    transaction: Transaction,
+    changes: TableChanges,
+    before_log: BeforeLog,
+    seen: Ends,
+    *,
+    clock: Clock,
+) -> None:
+    now_ms = clock.now_ms()
+    encoder = Encoder(
+        log,
+        topics=topic_rules(
+            repair.loaded,
+            await load_generations(log, repair.loaded.name, [repair.stored.topic]),
+        ),
+        wire=wire_of(repair.loaded),
+        before_log=before_log,
+        compression=Compression.ZSTD,
+    )
+    touched: dict[TopicPartition, Stretch] = {}
+    keys = set(_keys_of(repair, changes, before_log).to_pylist())
+    async with aclosing(encoder.encode(changes, now_ms=now_ms)) as pieces:
+        async for portions in pieces:
+            for portion in portions:
+                assert portion.is_data, "only rows under a schema that the log has are written"
+                place, count = portion.partition, portion.batch.record_count
+                size = len(portion.batch.data)
+                first = await transaction.append(place, portion.batch)
+                start = touched[place].end if place in touched else seen[place]
+                if await is_overtaken(log, place, keys, start=start, end=first):
+                    raise _Overtaken
+                stretch = Stretch(first, first + count, count, size)
+                touched[place] = touched[place].joined(stretch) if place in touched else stretch
+    # Without a boundary behind them the records would wait for the next commit.
+    topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
+    commit = Commit(repair.loaded.name, NO_TIME, {}, touched, topic_ids)
+    await transaction.append(commits_home(repair.loaded.name), encode_commit(commit, now_ms=now_ms))

@@ -1,0 +1,172 @@
+"""Mends rows of a target from the log: what `verify` has found, and nothing else."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.foundation.errors import Fenced, SinkRejected
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.records.varint import Int64s
+from pipelines.loops.deliver.records_by_offset import changes_at
+from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
+from pipelines.time_travel.history.cut_points import Ends
+from pipelines.time_travel.verify.deleted_rows import THERE
+from pipelines.time_travel.verify.keyed_diff import Compared, Differing, Kind
+from pipelines.time_travel.verify.log_state import Shape
+from pipelines.time_travel.verify.table_selection import Subject
+from sinks.sink import DeletedRows, Sink, Slice, Stand, Stands
+
+KEYS_MAX = 50_000
+ATTEMPTS_MAX = 20
+"""Whoever runs the pipeline moves the target on meanwhile; then it is tried again from there."""
+FETCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRepair:
+    """The keys of one table of one sink that differ from the log as of `ends`."""
+
+    subject: Subject
+    ends: Ends
+    keys: Mapping[int, Differing]
+    deleted: DeletedRows = DeletedRows.GONE
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.subject.schema, self.subject.schema.names)
+
+
+def check_few(compared: Compared, *, table: str) -> None:
+    if compared.differing > KEYS_MAX:
+        raise SinkRejected(
+            "too many rows differ to be mended one by one",
+            table=table,
+            differing=compared.differing,
+            hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log",
+        )
+
+
+async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: AfterLog) -> int:
+    """Rows are written where the target stands, which stays where it is: a slice of no length.
+    Keys that have moved on in the meantime are right already. Returns how many were written."""
+    for _ in range(ATTEMPTS_MAX):
+        stands = await _stands(repair, sink)
+        moved = await _moved_since(repair, stands, log, after_log)
+        left = {} if moved is None else {at: k for at, k in repair.keys.items() if at not in moved}
+        if not left:
+            return 0
+        rows = await _rows(repair, left, stands, log, after_log)
+
+        async def read(
+            _: Slice, rows: Sequence[TableChanges] = rows
+        ) -> AsyncIterator[TableChanges]:
+            for changes in rows:
+                yield changes
+
+        part = Slice(log=log, start=stands, end=stands, cut=None, read=read)
+        try:
+            await sink.apply(part)
+        except Fenced:
+            continue
+        return len(left)
+    raise Fenced(
+        "the target moves on faster than its rows can be mended",
+        hint="pause the table while it is mended: headwater pause PIPELINE/TABLE",
+        table=str(repair.subject.target),
+    )
+
+
+async def _stands(repair: TargetRepair, sink: Sink) -> Stands:
+    found = await sink.applied(repair.subject.topics) or {}
+    return {part: stand for part, stand in found.items() if part in repair.ends}
+
+
+async def _moved_since(
+    repair: TargetRepair, stands: Stands, log: Log, after_log: AfterLog
+) -> set[int] | None:
+    """Digests of the keys that were applied since the comparison; None where a truncate was."""
+    reader = SliceReader(
+        log, after_log=after_log, fetch_bytes=FETCH_BYTES, skipped=dict[TopicPartition, set[int]]
+    )
+    behind = {part: at for part, at in stands.items() if at.next_offset > repair.ends[part]}
+    start = {part: Stand(at.topic_id, repair.ends[part]) for part, at in behind.items()}
+    moved: set[int] = set()
+    part = Slice(log=log, start=start, end=behind, cut=None, read=reader.read)
+    async with aclosing(reader.read(part)) as read:
+        async for changes in read:
+            if changes.is_truncate:
+                return None
+            keys, _ = repair.shape.digests(repair.shape.projected(changes.rows))
+            moved.update(keys.tolist())
+    return moved
+
+
+async def _rows(
+    repair: TargetRepair,
+    keys: Mapping[int, Differing],
+    stands: Stands,
+    log: Log,
+    after_log: AfterLog,
+) -> list[TableChanges]:
+    """Deletes of what should not be there, and what the log says of everything else. Where deleted
+    rows stay, a row of which the log has no delete is left alone: nobody knows when it went."""
+    rows: list[TableChanges] = []
+    extra = [each for each in keys.values() if each.kind is Kind.EXTRA and each.key is not None]
+    if repair.deleted is not DeletedRows.GONE:
+        extra = [each for each in extra if each.end_us != THERE]
+    if extra:
+        rows.append(_deletes(repair, extra, stands))
+    places = [each.place for each in keys.values() if each.place is not None]
+    for changes in await changes_at(log, places, after_log):
+        projected = repair.shape.projected(changes.rows)
+        told = replace(changes, schema=repair.subject.schema, rows=projected, before=None)
+        rows.append(told)
+        rows += _ends(repair, told, keys, stands)
+    return rows
+
+
+def _ends(
+    repair: TargetRepair, told: TableChanges, keys: Mapping[int, Differing], stands: Stands
+) -> list[TableChanges]:
+    """The deletes of those rows that are gone again."""
+    digests, _ = repair.shape.digests(told.rows)
+    ends_us = np.array([keys[each].end_us for each in digests.tolist()], np.int64)
+    is_gone = ends_us != THERE
+    if not is_gone.any():
+        return []
+    partition = told.log_partition
+    assert partition is not None, "what was read knows its place"
+    gone = told.rows.filter(pa.array(is_gone))
+    return [_deleted(repair, gone, ends_us[is_gone], partition, stands)]
+
+
+def _deletes(repair: TargetRepair, extra: Sequence[Differing], stands: Stands) -> TableChanges:
+    schema = repair.subject.schema
+    given = pa.RecordBatch.from_pylist(
+        [dict(each.key or {}) for each in extra],
+        schema=pa.schema([schema.arrow.field(name) for name in schema.key]),
+    )
+    ends_us = np.array([max(each.end_us, 0) for each in extra], np.int64)
+    return _deleted(repair, repair.shape.projected(given), ends_us, next(iter(stands)), stands)
+
+
+def _deleted(
+    repair: TargetRepair,
+    rows: pa.RecordBatch,
+    ends_us: Int64s,
+    partition: TopicPartition,
+    stands: Stands,
+) -> TableChanges:
+    count = rows.num_rows
+    return TableChanges(
+        schema=repair.subject.schema,
+        rows=rows,
+        operations=pa.array(np.full(count, Operation.DELETE, np.uint8)),
+        source={"ts_us": pa.array(ends_us)},
+        log_partition=partition,
+        log_offsets=pa.array(np.full(count, stands[partition].next_offset - 1)),
+    )

@@ -1,0 +1,131 @@
+"""What was compared, and what came of it."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from core_log.foundation.errors import BeingReadAgain, Cure, HeadwaterError, LogUnavailable
+from core_log.foundation.table_failures import failure_of
+from pipelines.loops.deliver.records_by_offset import Place
+from pipelines.time_travel.history.cut_points import Moment
+from pipelines.time_travel.verify.incomparable_rows import Incomparable
+from pipelines.time_travel.verify.keyed_diff import Compared
+from pipelines.time_travel.verify.log_state import Shape
+from pipelines.time_travel.verify.table_selection import Subject
+from sinks.sink import DeletedRows
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "source"
+UNREAD_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is compared with the log."""
+
+    source: bool = True
+    targets: bool = True
+    only: str | None = None
+    """Of the targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One table of one side, compared with the log."""
+
+    subject: Subject
+    side: str
+    """`source`, or the sink's name."""
+    shape: Shape
+    moment: Moment
+    compared: Compared
+    named: Sequence[Mapping[str, Any]] = ()
+    """The first of the differing keys, and what is wrong with them."""
+    left_out: tuple[str, ...] = ()
+    """Columns that this side does not give back as they were."""
+    problem: str = ""
+    """Why it could not be compared."""
+    is_unreachable: bool = False
+    """Whether that is only that the other side does not answer now."""
+    is_reread: bool = False
+    """Whether it is that the table is being read again at its source."""
+    unmended: str = ""
+    """Why what differs could not be mended."""
+    took_ms: int = 0
+    mended: int = 0
+    """Rows that were written anew before this comparison."""
+    unread: Sequence[Place] = ()
+    """Records of the log that cannot be decoded or transformed, and that nothing has replaced:
+    whether their rows are equal is not known."""
+    deleted: DeletedRows = DeletedRows.GONE
+    """What this side keeps of rows that are gone."""
+    incomparable: Incomparable = field(default_factory=Incomparable)
+    """Rows of the source with values that are set aside on their way."""
+
+    dead: Sequence[Place] = ()
+    """Records that this target set aside as dead letters: their rows are not there."""
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return str(self.subject.target), self.side
+
+    @property
+    def is_as_told(self) -> bool:
+        """Whether all that the log tells is there."""
+        return not self.problem and not self.compared.differing
+
+    @property
+    def is_equal(self) -> bool:
+        is_whole = not (self.unread or self.dead or self.incomparable.count)
+        return self.is_as_told and is_whole
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether not all of it could be compared, though both sides answered."""
+        is_left_out = bool(self.unread or self.dead or self.incomparable.count)
+        return is_left_out or bool(self.problem and not self.is_unreachable)
+
+    def unread_lines(self) -> Iterator[str]:
+        for (topic, partition), offset in self.unread[:UNREAD_NAMED]:
+            yield f"{topic}-{partition} has a record at offset {offset:,} that cannot be read"
+        if len(self.unread) > UNREAD_NAMED:
+            yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be read"
+        if count := self.incomparable.count:
+            yield f"rows of the source with values that are set aside on their way: {count:,}"
+        for (topic, partition), offset in self.dead[:UNREAD_NAMED]:
+            yield f"{topic}-{partition} has a dead letter of this target at offset {offset:,}"
+        if len(self.dead) > UNREAD_NAMED:
+            yield f"and {len(self.dead) - UNREAD_NAMED:,} more dead letters"
+
+
+@contextmanager
+def outcomes(subject: Subject, sides: Iterable[str], *, into: list[Verdict]) -> Iterator[None]:
+    """An exception meanwhile is the outcome of these sides of this table, as far as they have none
+    yet. Only a log that cannot be reached ends the whole comparison."""
+    try:
+        yield
+    except LogUnavailable:
+        raise
+    except Exception as error:
+        done = {each.side for each in into if each.subject is subject}
+        into += [failed(subject, side, error) for side in sides if side not in done]
+
+
+def failed(subject: Subject, side: str, error: Exception) -> Verdict:
+    """It could not be compared at all."""
+    if not isinstance(error, HeadwaterError):
+        logger.error("%s in %s is not compared", subject.target, side, exc_info=error)
+    said = failure_of(error)
+    return Verdict(
+        subject,
+        side,
+        Shape(subject.schema, subject.schema.names),
+        Moment({}, ""),
+        Compared(0),
+        problem=str(said),
+        is_unreachable=said.cure is Cure.TIME,
+        is_reread=isinstance(said, BeingReadAgain),
+    )

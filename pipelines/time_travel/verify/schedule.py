@@ -1,0 +1,73 @@
+"""`verify:` of a pipeline file: the comparison as a unit of its own, again and again."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.log import Log
+from pipelines.file.loader import LoadedPipeline
+from pipelines.journal.control import VERIFIED, Desired
+from pipelines.loops.assembly import ensure_topics
+from pipelines.reports import VERIFY, Reporter, State, StateChanged
+from pipelines.time_travel.verify.result import Sides
+from pipelines.time_travel.verify.result_store import remember
+from pipelines.time_travel.verify.table_selection import subjects_of
+from pipelines.time_travel.verify.verify import Verifier
+
+logger = logging.getLogger(__name__)
+
+LOOK_S_MAX = 60.0
+"""A long sleep is many short ones, since the clock of a machine may be set."""
+
+
+async def run_verifying(
+    loaded: LoadedPipeline,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+) -> None:
+    """Never ends by itself. The first time is one interval after the last, or after the start; what
+    cannot be compared is said, and tried again when it is due."""
+    schedule = loaded.spec.verify
+    assert schedule is not None, "the unit is only there where the file wants it"
+    await ensure_topics(loaded, log)
+    report(StateChanged(loaded.name, VERIFY, "", State.RUNNING))
+    last_ms = _last_ms(desired()) or clock.now_ms()
+    due_ms = schedule.due_ms(last_ms=last_ms, now_ms=clock.now_ms())
+    while True:
+        left_ms = due_ms - clock.now_ms()
+        if left_ms > 0:
+            await asyncio.sleep(min(left_ms / 1_000, LOOK_S_MAX))
+            continue
+        due_ms = schedule.due_ms(last_ms=clock.now_ms(), now_ms=clock.now_ms())
+        if desired().is_paused:
+            continue
+        try:
+            await _verify_once(loaded, log, clock=clock)
+        except HeadwaterError as error:
+            logger.warning("%s could not be verified: %s", loaded.name, error)
+
+
+async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
+    subjects = await subjects_of(loaded, log)
+    verifier = Verifier(loaded, log, clock=clock, is_running=True, tell=logger.debug)
+    verdicts = await verifier.verify(subjects, Sides())
+    for verdict in verdicts:
+        if verdict.compared.differing:
+            logger.error(
+                "%s: %d keys of %s differ between the log and %s; headwater verify %s names them",
+                loaded.name,
+                verdict.compared.differing,
+                verdict.subject.target,
+                verdict.side,
+                loaded.name,
+            )
+    await remember(log, loaded.name, verdicts, clock=clock)
+
+
+def _last_ms(desired: Desired) -> int:
+    return max((wish.at_ms for wish in desired.wishes if wish.kind == VERIFIED), default=0)

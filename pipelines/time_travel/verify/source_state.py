@@ -1,0 +1,182 @@
+"""The source's side of a comparison: where it was read, and its rows as targets would get them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.source import Snapshot, Snapshotable, Source
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import LogUnavailable, RecordsRejected, RowsRejected
+from core_log.model.changes import Operation, Positions, TableChanges
+from core_log.model.log import Log, TopicPartition
+from core_log.model.table_schema import TableId
+from core_log.rows.codec import RowCodec
+from core_log.rows.codec_table import codec_for
+from core_log.rows.decimal_nan import declared
+from pipelines.file.loader import LoadedPipeline
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import StoredReplacement
+from pipelines.loops.assembly import wire_of
+from pipelines.loops.deliver.slice_reader import AfterLog
+from pipelines.loops.thread_offload import beside
+from pipelines.time_travel.history.as_of import STREAM, before, order_of
+from pipelines.time_travel.history.cut_points import Moment, moment_of, newest_moment
+from pipelines.time_travel.verify.incomparable_rows import Incomparable, deletes_of
+from pipelines.time_travel.verify.table_selection import Subject
+from pipelines.transforms.before_log import BeforeLog, salt_of
+
+REACH_MS, REACH_POLL_S = 60_000, 0.25
+"""How long the log may take to come to where the source was read."""
+LOOK_PAUSE_MS_MAX = 30_000
+
+
+@runtime_checkable
+class SnapshotableSource(Source, Snapshotable, Protocol):
+    """Both at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSide:
+    """A source as it was at one position, as long as its snapshot is open."""
+
+    loaded: LoadedPipeline
+    log: Log
+    clock: Clock
+    after_log: AfterLog
+    source: SnapshotableSource
+    snapshot: Snapshot
+    is_running: bool
+    replacements: Mapping[TableId, StoredReplacement] = field(default_factory=dict)
+    """The last of each table, as it was before the snapshot."""
+    incomparable: dict[TableId, Incomparable] = field(default_factory=dict)
+    """By the target's table, as its `rows` were followed last."""
+
+    async def moment(self, partitions: Sequence[TopicPartition]) -> Moment:
+        """Up to where the log has to be read to be compared with it."""
+        if not self.snapshot.positions:
+            return await newest_moment(self.log, partitions)
+        position = self.snapshot.positions[STREAM]
+        await self._reach(position)
+        as_of = before(position)
+        return await moment_of(self.log, self.loaded.name, as_of, partitions, is_recent=True)
+
+    async def _reach(self, position: str) -> None:
+        """Waits until the log has all that came before."""
+        wanted = order_of(position)
+        if wanted is None:
+            before(position)  # which says so
+        deadline = self.clock.monotonic_ms() + REACH_MS
+        while True:
+            is_followed = self.is_running
+            positions = await load_positions(self.log, self.loaded.name)
+            reached = positions.get(STREAM, "")
+            order = order_of(reached)
+            if order is not None and wanted is not None and order >= wanted:
+                return
+            if not is_followed:
+                has_changes = await self._has_changes_since(positions)
+                if has_changes is False:
+                    return
+                is_followed = has_changes is None
+            if not is_followed or self.clock.monotonic_ms() >= deadline:
+                raise LogUnavailable(
+                    "the log has not come to where the source is",
+                    hint="try again when it has caught up: headwater status"
+                    if is_followed
+                    else f"run the pipeline: headwater run {self.loaded.path.name}",
+                    source=position,
+                    log=reached,
+                )
+            await asyncio.sleep(REACH_POLL_S)
+
+    async def _has_changes_since(self, reached: Positions) -> bool | None:
+        """None where somebody follows the source; what cannot say so may have changed."""
+        ask = self.snapshot.has_changes_since
+        return True if ask is None else await ask(reached)
+
+    async def rows(self, subject: Subject) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Through everything that rows go through on their way into a target."""
+        spec = self.loaded.spec
+        before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
+        for stored in subject.sources:
+            before_log.follow(stored.schema)
+        incomparable = Incomparable()
+        for stored in subject.sources:
+            codec, table = codec_for(wire_of(self.loaded), topic=stored.topic), stored.schema.table
+
+            def through(
+                changes: TableChanges, codec: Any = codec, topic: str = stored.topic
+            ) -> list[TableChanges]:
+                now_us = self.clock.now_ms() * 1_000
+                decoded, unread = readable(codec, before_log.apply(changes), now_us=now_us)
+                made, rejected = without_rejected(self.after_log, decoded, topic=topic)
+                for lost in (*unread, *rejected):
+                    self._lose(incomparable, lost, topic=topic)
+                return made
+
+            async for changes in self.snapshot.rows(table):
+                if not len(changes):
+                    continue
+                for each in await beside(partial(through, changes), changes.rows.nbytes):
+                    is_there = pc.not_equal(each.operations, int(Operation.DELETE))
+                    yield each.filter(is_there).rows
+            for unfit in self.snapshot.unfit(table):
+                self._lose(incomparable, before_log.apply(unfit), topic=stored.topic)
+        self.incomparable[subject.target] = incomparable
+
+    def _lose(self, into: Incomparable, rows: TableChanges, *, topic: str) -> None:
+        """By the keys that targets would know them by, where there are such."""
+        made, rejected = without_rejected(self.after_log, deletes_of(rows), topic=topic)
+        into.add(made)
+        into.nameless += sum(map(len, rejected))
+
+    async def pause(self) -> None:
+        """Until a source that is asked on a schedule has been asked again."""
+        every_ms = min(getattr(self.loaded.source.settings, "every_ms", 0), LOOK_PAUSE_MS_MAX)
+        await asyncio.sleep(every_ms * 2 / 1_000)
+
+
+def without_rejected(
+    after_log: AfterLog, rows: TableChanges, *, topic: str
+) -> tuple[list[TableChanges], list[TableChanges]]:
+    """Rows of the source as targets get them; and those that a transform rejects, whose records a
+    sink has set aside."""
+    lost: list[TableChanges] = []
+    while len(rows):
+        numbers = pa.array(np.arange(len(rows)))
+        placed = replace(rows, log_partition=TopicPartition(topic, 0), log_offsets=numbers)
+        try:
+            return after_log.apply(placed, may_have_gaps=False), lost
+        except RecordsRejected as error:
+            is_lost = np.zeros(len(rows), np.bool_)
+            is_lost[list(error.reasons)] = True
+            lost.append(rows.filter(pa.array(is_lost)))
+            rows = rows.filter(pa.array(~is_lost))
+    return [], lost
+
+
+def readable(
+    codec: RowCodec, changes: TableChanges, *, now_us: int
+) -> tuple[TableChanges, list[TableChanges]]:
+    """Rows as who reads the log gets them; and those that the chosen wire form cannot express, or
+    that no column holds, which readers of the log pass over as well."""
+    lost: list[TableChanges] = []
+    while len(changes):
+        try:
+            encoded = codec.encode(changes, now_us=now_us)
+            assert encoded.changes is None, "rows that are there have a record each"
+            decoded = codec.decode(encoded.keys, encoded.values, declared(changes.schema))
+        except RowsRejected as error:
+            is_lost = np.zeros(len(changes), np.bool_)
+            is_lost[list(error.reasons)] = True
+            lost.append(changes.filter(pa.array(is_lost)))
+            changes = changes.filter(pa.array(~is_lost))
+        else:
+            return decoded, lost
+    return changes, lost

@@ -1,0 +1,453 @@
+"""Compares one table of the log with its source and its targets, each two at one moment."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from connectors.source import Snapshot
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import LogUnavailable, PositionLost
+from core_log.model.log import Log, TopicPartition
+from pipelines.file.loader import LoadedPipeline
+from pipelines.journal.generations import Generations, load_generations, source_parts
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import beginnings_of, last_replacements
+from pipelines.loops.deliver.cutover import carried
+from pipelines.loops.deliver.offset_check import REBUILD
+from pipelines.loops.deliver.records_by_offset import Place
+from pipelines.loops.thread_offload import beside
+from pipelines.time_travel.history.cut_points import Ends, Moment, check_exact, newest_moment
+from pipelines.time_travel.rebuild.reread_check import being_read_again
+from pipelines.time_travel.verify.bag_diff import Bag, LogBag, compare_bags
+from pipelines.time_travel.verify.dead_letter_rows import dead_letters_of, without_dead
+from pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
+from pipelines.time_travel.verify.digest_precheck import Glancing, glancing
+from pipelines.time_travel.verify.incomparable_rows import Incomparable
+from pipelines.time_travel.verify.keyed_diff import Compared, Comparison, Kind
+from pipelines.time_travel.verify.log_state import Fold, Shape, State
+from pipelines.time_travel.verify.record_keys import keys_at
+from pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
+from pipelines.time_travel.verify.repair_target import check_few
+from pipelines.time_travel.verify.result import SOURCE, Verdict, failed, outcomes
+from pipelines.time_travel.verify.source_state import SourceSide
+from pipelines.time_travel.verify.table_selection import Subject
+from pipelines.time_travel.verify.undecodable_records import still_unread
+from pipelines.transforms.after_log import AfterLog
+from sinks.sink import DELETED_AT, Comparable, Contents, DeletedRows, Sink
+
+KEYS_NAMED = 20
+"""Differing keys that are named, of each comparison."""
+LOOKS = 3
+"""How often a source without positions is read, before what differs counts as different."""
+
+
+@runtime_checkable
+class ComparableSink(Sink, Comparable, Protocol):
+    """Both at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """Rows go through the pipeline's own transforms and codec."""
+
+    loaded: LoadedPipeline
+    log: Log
+    clock: Clock
+    after_log: AfterLog
+    is_running: bool
+    """Whether the pipeline goes on meanwhile."""
+
+    async def verdicts(
+        self,
+        subject: Subject,
+        of_source: SourceSide | None,
+        sinks: Mapping[str, ComparableSink],
+        *,
+        mends_log: bool,
+    ) -> list[Verdict]:
+        """With `mends_log` what differs from the source is written to the log anew. A side that
+        fails is an outcome; only a log that cannot be reached ends the comparison."""
+        found: list[Verdict] = []
+        sides = [*([SOURCE] if of_source is not None else []), *sinks]
+        with outcomes(subject, sides, into=found):
+            if subject.failure is not None:
+                raise subject.failure
+            if of_source is not None:
+                with outcomes(subject, [SOURCE], into=found):
+                    await self._check_not_reread(subject, of_source)
+                of_source = None if found else of_source
+            await self._compare(subject, of_source, sinks, found, mends_log=mends_log)
+        return found
+
+    async def _check_not_reread(self, subject: Subject, of_source: SourceSide) -> None:
+        """Raises where a table may differ from what its source has streamed, or may have since
+        just before its snapshot was taken."""
+        now = last_replacements(await load_positions(self.log, self.loaded.name))
+        for table in (stored.schema.table for stored in subject.sources):
+            found, before = now.get(table), of_source.replacements.get(table)
+            if found is not None and not (found == before and found.has_ended):
+                raise being_read_again(
+                    found, "compare it again later: headwater status says how far it is"
+                )
+
+    async def _compare(
+        self,
+        subject: Subject,
+        of_source: SourceSide | None,
+        sinks: Mapping[str, ComparableSink],
+        found: list[Verdict],
+        *,
+        mends_log: bool,
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            seen: Glancing | None = None
+            if of_source is not None and of_source.snapshot.positions and subject.schema.key:
+                rows, shape = of_source.rows(subject), Shape(subject.schema, subject.schema.names)
+                seen = await stack.enter_async_context(glancing(rows, shape))
+            opened: dict[str, Contents] = {}
+            generations = await load_generations(self.log, self.loaded.name, subject.topics)
+            ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
+            for name, sink in sinks.items():
+                with outcomes(subject, [name], into=found):
+                    topics = generations.line_of(subject.topics)
+                    contents = await stack.enter_async_context(
+                        sink.contents(subject.schema, topics)
+                    )
+                    stands = carried(generations, contents.stands, ids)
+                    opened[name] = replace(contents, stands=stands)
+            moments = await self._moments(subject, of_source, opened, found)
+            if not subject.schema.key:
+                await self._compare_bags(subject, moments, opened, of_source, found)
+                return
+            for columns in dict.fromkeys(
+                opened[name].columns if name in opened else subject.schema.names for name in moments
+            ):
+                chosen = {
+                    name: moment
+                    for name, moment in moments.items()
+                    if (opened[name].columns if name in opened else subject.schema.names) == columns
+                }
+                with outcomes(subject, chosen, into=found):
+                    await self._fold_and_compare(
+                        subject,
+                        Shape(subject.schema, columns),
+                        chosen,
+                        opened,
+                        of_source,
+                        seen,
+                        found,
+                        mends_log=mends_log,
+                    )
+
+    async def _moments(
+        self,
+        subject: Subject,
+        of_source: SourceSide | None,
+        opened: Mapping[str, Contents],
+        found: list[Verdict],
+    ) -> dict[str, Moment]:
+        """Up to where the log has to be read for each side."""
+        partitions = await subject.partitions(self.log)
+        moments: dict[str, Moment] = {}
+        if of_source is not None:
+            with outcomes(subject, [SOURCE], into=found):
+                try:
+                    moment = await of_source.moment(partitions)
+                    await self._check_not_reread(subject, of_source)
+                    moments[SOURCE] = moment
+                except LogUnavailable as error:  # it has not come to where the source is
+                    found.append(failed(subject, SOURCE, error))
+        for name, contents in opened.items():
+            with outcomes(subject, [name], into=found):
+                moments[name] = await self._moment_of_target(contents, partitions)
+        return moments
+
+    async def _moment_of_target(
+        self, contents: Contents, partitions: Sequence[TopicPartition]
+    ) -> Moment:
+        ids = {part.topic: await self.log.topic_id(part.topic) for part in partitions}
+        for partition, stand in contents.stands.items():
+            if partition.topic in ids and stand.topic_id != ids[partition.topic]:
+                raise PositionLost(
+                    "the table was filled from another topic of this name, which is gone",
+                    hint=REBUILD,
+                    topic=partition.topic,
+                )
+        ends = {
+            part: contents.stands[part].next_offset if part in contents.stands else 0
+            for part in partitions
+        }
+        named = ",".join(f"{part.partition}:{end}" for part, end in ends.items())
+        moment = Moment(ends, f"offset {named}")
+        if any(ends.values()):
+            await check_exact(self.log, self.loaded.name, moment, is_recent=True)
+        return moment
+
+    async def _compare_bags(
+        self,
+        subject: Subject,
+        moments: Mapping[str, Moment],
+        opened: Mapping[str, Contents],
+        of_source: SourceSide | None,
+        found: list[Verdict],
+    ) -> None:
+        """A table without a key."""
+        for name, moment in moments.items():
+            with outcomes(subject, [name], into=found):
+                found.append(await self._compare_bag(subject, name, moment, opened, of_source))
+
+    async def _compare_bag(
+        self,
+        subject: Subject,
+        name: str,
+        moment: Moment,
+        opened: Mapping[str, Contents],
+        of_source: SourceSide | None,
+    ) -> Verdict:
+        began_ms = self.clock.monotonic_ms()
+        columns = opened[name].columns if name in opened else subject.schema.names
+        shape = Shape(subject.schema, columns)
+        told = LogBag(
+            self.log,
+            shape,
+            moment.ends,
+            after_log=self.after_log,
+            fetch_bytes=self.loaded.spec.limits.fetch_size_bytes,
+        )
+        batches: AsyncIterator[pa.RecordBatch]
+        if name == SOURCE:
+            assert of_source is not None, "only a source that was opened has a moment"
+            batches = of_source.rows(subject)
+        else:
+            batches = opened[name].batches
+        ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
+        async for batch in batches:
+            await beside(partial(_put, theirs, shape, batch), batch.nbytes)
+        if (lost := await self._lost(moment)) is not None:
+            raise lost
+        unread = await still_unread(self.log, told.skipped, moment.ends)
+        compared, dead = compare_bags(told, ours, theirs), list[Place]()
+        if name != SOURCE and compared.differing:
+            letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
+            compared, dead = await self._bag_without_dead(told, theirs, compared, letters)
+        if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
+            compared = _without_missing(compared)
+        left_out = tuple(set(subject.schema.names) - set(columns))
+        took_ms = self.clock.monotonic_ms() - began_ms
+        verdict = Verdict(
+            subject,
+            name,
+            shape,
+            moment,
+            compared,
+            left_out=left_out,
+            took_ms=took_ms,
+            unread=unread,
+            incomparable=_incomparable(of_source, subject, side=name),
+            dead=dead,
+        )
+        return replace(verdict, named=await self._named(verdict))
+
+    async def _bag_without_dead(
+        self, told: LogBag, theirs: Bag, compared: Compared, letters: Set[Place]
+    ) -> tuple[Compared, list[Place]]:
+        """Rows without a key: what the log tells without the dead letters, where that is what the
+        target has."""
+        if not letters:
+            return compared, []
+        for place, offset in letters:
+            told.skipped.setdefault(place, set()).add(offset)
+        again = compare_bags(told, await told.read(as_rows=False), theirs)
+        return (compared, []) if again.differing else (again, sorted(letters))
+
+    async def _fold_and_compare(
+        self,
+        subject: Subject,
+        shape: Shape,
+        moments: Mapping[str, Moment],
+        opened: Mapping[str, Contents],
+        of_source: SourceSide | None,
+        seen: Glancing | None,
+        found: list[Verdict],
+        *,
+        mends_log: bool,
+    ) -> None:
+        began_ms = self.clock.monotonic_ms()
+        keeps_deleted = any(
+            opened[name].deleted is not DeletedRows.GONE for name in moments if name in opened
+        )
+        fold = self._fold(shape, keeps_deleted=keeps_deleted)
+        states = await fold.states([moment.ends for moment in moments.values()])
+        marks: Ends = {}
+        beginnings: Ends = {}
+        has_former_key = False
+        if keeps_deleted:
+            marks = await cleaned_to(self.log, self.loaded.name, await subject.partitions(self.log))
+            positions = await load_positions(self.log, self.loaded.name)
+            ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
+            beginnings = beginnings_of(positions, ids)
+            has_former_key = any(
+                switch.topic in subject.topics and not switch.is_filled
+                for switch in Generations.of(positions).switches
+            )
+        for (name, moment), told in zip(moments.items(), states, strict=True):
+            with outcomes(subject, [name], into=found):
+                state = told.current()
+                if (lost := await self._lost(moment)) is not None:
+                    raise lost
+                unmended, deleted, dead = "", DeletedRows.GONE, list[Place]()
+                if name == SOURCE:
+                    assert of_source is not None, "only a source that was opened has a moment"
+                    equal = None if seen is None else (await seen).compared(state)
+                    compared = equal or await _compared_source(state, shape, of_source, subject)
+                    compared = await self._looked_again(subject, of_source, shape, compared)
+                    if not of_source.snapshot.sees_deletes:
+                        compared = _without_missing(compared)
+                    if mends_log and compared.differing:
+                        snapshot = of_source.snapshot
+                        unmended = await self._mend_log(subject, shape, moment, compared, snapshot)
+                else:
+                    deleted = opened[name].deleted
+                    if deleted is not DeletedRows.GONE:
+                        state = told.bounded(marks).with_former(beginnings)
+                        if has_former_key:  # deleted rows were told in a former topic
+                            state = replace(state, is_whole=False)
+                    comparison = Comparison(state, shape, deleted=deleted)
+                    compared = await _compared(comparison, opened[name].batches, shape)
+                    if compared.differing:
+                        letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
+                        compared, dead = without_dead(compared, letters)
+                verdict = Verdict(
+                    subject,
+                    name,
+                    shape,
+                    moment,
+                    compared,
+                    left_out=tuple(set(subject.schema.names) - set(shape.columns)),
+                    took_ms=self.clock.monotonic_ms() - began_ms,
+                    unread=await still_unread(self.log, fold.skipped, moment.ends),
+                    unmended=unmended,
+                    deleted=deleted,
+                    incomparable=_incomparable(of_source, subject, side=name),
+                    dead=dead,
+                )
+                found.append(replace(verdict, named=await self._named(verdict)))
+
+    async def _mend_log(
+        self, subject: Subject, shape: Shape, moment: Moment, compared: Compared, of: Snapshot
+    ) -> str:
+        """While the snapshot that it was compared with is still open; says why it failed."""
+        try:
+            check_few(compared, table=str(subject.target))
+            for stored in subject.sources:
+                repair = SourceRepair(
+                    self.loaded,
+                    stored,
+                    shape,
+                    self.after_log,
+                    {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
+                    compared.keys,
+                )
+                await repair_log(repair, of, self.log, clock=self.clock)
+        except LogUnavailable:
+            raise
+        except Exception as error:
+            return failed(subject, SOURCE, error).problem
+        return ""
+
+    async def _lost(self, moment: Moment) -> PositionLost | None:
+        """What compaction has passed while it was read was not told whole."""
+        if not any(moment.ends.values()):
+            return None  # nothing was read
+        try:
+            await check_exact(self.log, self.loaded.name, moment, is_recent=True)
+        except PositionLost as error:
+            return error
+        return None
+
+    async def _looked_again(
+        self, subject: Subject, of_source: SourceSide, shape: Shape, compared: Compared
+    ) -> Compared:
+        """A source that cannot say where it stood was read a moment before or after the log: what
+        differs only in passing is no difference."""
+        if of_source.snapshot.positions or not self.is_running:
+            return compared
+        for _ in range(LOOKS - 1):
+            if not compared.differing:
+                break
+            await of_source.pause()
+            reached = source_parts(await load_positions(self.log, self.loaded.name))
+            async with of_source.source.snapshot(reached) as snapshot:
+                partitions = await subject.partitions(self.log)
+                ends = (await newest_moment(self.log, partitions)).ends
+                [state] = await self._fold(shape).states([ends])
+                side = replace(of_source, snapshot=snapshot)
+                again = await _compared_source(state, shape, side, subject)
+            compared = again.unchanged_since(compared)
+        return compared
+
+    def _fold(self, shape: Shape, *, keeps_deleted: bool = False) -> Fold:
+        return Fold(
+            self.log,
+            shape,
+            after_log=self.after_log,
+            fetch_bytes=self.loaded.spec.limits.fetch_size_bytes,
+            keeps_deleted=keeps_deleted,
+        )
+
+    async def _named(self, verdict: Verdict) -> list[Mapping[str, Any]]:
+        found = list(verdict.compared.keys.values())[:KEYS_NAMED]
+        unnamed = [each.place for each in found if each.key is None and each.place is not None]
+        keys = await keys_at(self.log, unnamed, self.after_log, verdict.shape)
+        return [
+            {"key": keys.get(each.place) if each.key is None and each.place else each.key,
+             "problem": each.kind.value}
+            for each in found
+        ]  # fmt: skip
+
+
+def _incomparable(of_source: SourceSide | None, subject: Subject, *, side: str) -> Incomparable:
+    if of_source is None or side != SOURCE:
+        return Incomparable()
+    return of_source.incomparable[subject.target]
+
+
+async def _compared_source(
+    state: State, shape: Shape, side: SourceSide, subject: Subject
+) -> Compared:
+    comparison = Comparison(state, shape)
+    async for batch in side.rows(subject):
+        if batch.num_rows:
+            await beside(partial(_take, comparison, shape, batch), batch.nbytes)
+    left_out = side.incomparable[subject.target]
+    comparison.pass_over(None if left_out.nameless else left_out.digests(shape))
+    return comparison.finish()
+
+
+async def _compared(
+    comparison: Comparison, batches: AsyncIterator[pa.RecordBatch], shape: Shape
+) -> Compared:
+    async for batch in batches:
+        if batch.num_rows:
+            await beside(partial(_take, comparison, shape, batch), batch.nbytes)
+    return comparison.finish()
+
+
+def _take(comparison: Comparison, shape: Shape, batch: pa.RecordBatch) -> None:
+    is_marked = DELETED_AT in batch.schema.names
+    ends_us = ends_in(batch, DELETED_AT) if is_marked else None
+    comparison.take(shape.projected(batch), ends_us)
+
+
+def _put(bag: Bag, shape: Shape, rows: pa.RecordBatch) -> None:
+    bag.add(shape.digests(shape.projected(rows))[1])
+
+
+def _without_missing(compared: Compared) -> Compared:
+    """Rows that the source has deleted, and will never say so."""
+    kept = {at: found for at, found in compared.keys.items() if found.kind is not Kind.MISSING}
+    return replace(compared, counts={**compared.counts, Kind.MISSING: 0}, keys=kept)

@@ -1,0 +1,164 @@
+"""One run of `verify`: which sides of which tables are compared, and what is mended then."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import LogUnavailable, RecordsRejected
+from core_log.model.log import Log
+from pipelines.file.loader import LoadedPart, LoadedPipeline
+from pipelines.journal.generations import source_parts
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import last_replacements
+from pipelines.loops.assembly import make_sink, make_source
+from pipelines.time_travel.verify.repair_target import TargetRepair, check_few, repair_target
+from pipelines.time_travel.verify.result import SOURCE, Sides, Verdict, failed
+from pipelines.time_travel.verify.source_state import SnapshotableSource, SourceSide
+from pipelines.time_travel.verify.table_comparison import ComparableSink, TableComparison
+from pipelines.time_travel.verify.table_selection import Subject
+from pipelines.transforms.after_log import AfterLog
+
+
+class Verifier:
+    """Compares a source, the log and the targets, each two of them at one moment."""
+
+    def __init__(
+        self,
+        loaded: LoadedPipeline,
+        log: Log,
+        *,
+        clock: Clock,
+        is_running: bool,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._loaded, self._log, self._clock = loaded, log, clock
+        self._is_running, self._tell = is_running, tell
+        spec = loaded.spec
+        self.after_log = AfterLog(spec.transform, spec.route, directory=loaded.directory)
+        self._comparison = TableComparison(loaded, log, clock, self.after_log, is_running)
+
+    async def verify(
+        self, subjects: Sequence[Subject], sides: Sides, *, mends: bool = False
+    ) -> list[Verdict]:
+        """With `mends` what differs is written anew and compared again. A table that cannot be
+        mended keeps no other one from it."""
+        first = await self._verify(subjects, sides, mends_log=mends)
+        differing = [each for each in first if each.compared.differing]
+        if not mends or not differing:
+            return first
+        unmended: dict[tuple[str, str], str] = {}
+        for verdict in differing:
+            if not verdict.subject.schema.key:
+                self._tell(
+                    f"{verdict.subject.target} has no key by which a row could be mended:"
+                    " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
+                )
+            elif verdict.side != SOURCE:
+                unmended[verdict.name] = await self._mended(verdict)
+            else:
+                unmended[verdict.name] = verdict.unmended
+        touched = [each for each in subjects if any(v.subject is each for v in differing)]
+        again = {v.name: v for v in await self._verify(touched, sides, mends_log=False)}
+        after = [self._after_mending(each, again) for each in first]
+        return [replace(each, unmended=unmended.get(each.name, "")) for each in after]
+
+    async def _mended(self, verdict: Verdict) -> str:
+        """Why it could not be; empty where it was."""
+        try:
+            await self._mend_target(verdict)
+        except LogUnavailable:
+            raise
+        except Exception as error:
+            return failed(verdict.subject, verdict.side, error).problem
+        return ""
+
+    def _after_mending(self, verdict: Verdict, again: Mapping[tuple[str, str], Verdict]) -> Verdict:
+        later = again.get(verdict.name, verdict)
+        mended = verdict.compared.differing - later.compared.differing
+        return replace(later, mended=0 if later.problem else max(mended, 0))
+
+    async def _mend_target(self, verdict: Verdict) -> None:
+        check_few(verdict.compared, table=str(verdict.subject.target))
+        part = next(part for part in self._loaded.sinks if part.name == verdict.side)
+        sink = make_sink(self._loaded, part, clock=self._clock)
+        repair = TargetRepair(
+            verdict.subject, verdict.moment.ends, verdict.compared.keys, verdict.deleted
+        )
+        try:
+            await repair_target(repair, sink, self._log, self.after_log)
+        except RecordsRejected:
+            if not _keeps_every_change(part, verdict.subject):
+                raise
+            self._tell(
+                f"{verdict.subject.target} keeps every change, and has these already:"
+                " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
+            )
+        finally:
+            await sink.close()
+
+    async def _verify(
+        self, subjects: Sequence[Subject], sides: Sides, *, mends_log: bool
+    ) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        async with AsyncExitStack() as stack:
+            sinks: dict[str, ComparableSink] = {}
+            for part in self._loaded.sinks if sides.targets else ():
+                if sides.only not in (None, part.name):
+                    continue
+                sink = make_sink(self._loaded, part, clock=self._clock)
+                stack.push_async_callback(sink.close)
+                if isinstance(sink, ComparableSink):
+                    sinks[part.name] = sink
+                else:
+                    self._tell(f"{part.name}: what a sink of type {part.kind} has written cannot"
+                               " be read back, so it is not compared")  # fmt: skip
+            of_source = await self._open_source(stack) if sides.source else None
+            for subject in subjects:
+                side = self._source_of(subject, of_source)
+                verdicts += await self._comparison.verdicts(
+                    subject, side, sinks, mends_log=mends_log
+                )
+        return verdicts
+
+    def _source_of(self, subject: Subject, of_source: SourceSide | None) -> SourceSide | None:
+        if of_source is None:
+            return None
+        if not all(of_source.snapshot.has_left(each.schema.table) for each in subject.sources):
+            return of_source
+        self._tell(
+            f"{subject.target} is not captured any more: what was written of it stays, and is not"
+            " compared with the source"
+        )
+        return None
+
+    async def compare_target(self, subject: Subject, name: str, sink: ComparableSink) -> Verdict:
+        """One table of one sink."""
+        [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, mends_log=False)
+        return verdict
+
+    async def _open_source(self, stack: AsyncExitStack) -> SourceSide | None:
+        source = make_source(self._loaded, clock=self._clock)
+        if not isinstance(source, SnapshotableSource):
+            kind = self._loaded.source.kind
+            self._tell(f"a source of type {kind} cannot be read at one position: it is left out")
+            return None
+        positions = await load_positions(self._log, self._loaded.name)
+        snapshot = await stack.enter_async_context(source.snapshot(source_parts(positions)))
+        return SourceSide(
+            self._loaded,
+            self._log,
+            self._clock,
+            self.after_log,
+            source,
+            snapshot,
+            self._is_running,
+            last_replacements(positions),
+        )
+
+
+def _keeps_every_change(part: LoadedPart, subject: Subject) -> bool:
+    """Each by its place in the log, where no second row of it can be written."""
+    if not hasattr(part.settings, "of"):
+        return False
+    return bool(part.settings.of(str(subject.target)).mode == "append")

@@ -1,0 +1,27 @@
+"""Whether deletes went out of the log while somebody read it who had not come to them yet."""
+
+from collections.abc import Mapping
+
+from core_log.foundation.errors import PositionLost
+from core_log.model.log import Bounds, Kept, TopicPartition
+from sinks.sink import Stands
+
+
+def check_no_delete_was_missed(
+    start: Stands,
+    *,
+    before: Mapping[TopicPartition, Bounds | Kept],
+    after: Mapping[TopicPartition, Bounds | Kept],
+) -> None:
+    """Raises PositionLost. `start` is where the reading of everything began, `before` and `after`
+    how far the partitions reached when it began and when it was done."""
+    for partition, kept in after.items():
+        dropped_to = kept.deletes_dropped_to
+        if dropped_to > max(before[partition].deletes_dropped_to, start[partition].next_offset):
+            raise PositionLost(
+                "deletes aged out of the log while they were being read",
+                hint="raise log.delete_retention, then rebuild the table",
+                topic=partition.topic,
+                partition=partition.partition,
+                deletes_dropped_to=dropped_to,
+            )

@@ -1,0 +1,138 @@
+"""The files of one slice while they are written aside, where no reader looks."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from core_log.foundation.name_patterns import Pattern
+from core_log.model.changes import TableChanges
+from core_log.model.table_schema import TableId, TableSchema
+from sinks.files.formats import RowFile, ending_of, open_file
+from sinks.files.manifest import CommittedFile
+from sinks.files.partition_split import appended, divided
+from sinks.files.path_names import table_directory
+from sinks.files.settings import FilesSinkSettings
+
+ROW_GROUP_BYTES = 8 << 20
+DIGEST_BYTES = 8
+
+
+class Staged(NamedTuple):
+    """A whole file, and where it belongs."""
+
+    file: CommittedFile
+    path: Path
+
+
+class Target(NamedTuple):
+    """What shares a file: rows of one schema for one directory."""
+
+    directory: str
+    table: TableId
+    columns: pa.Schema
+
+
+@dataclass(slots=True, eq=False)
+class Growing:
+    """A file that is being written; rows wait until they are worth a row group."""
+
+    target: Target
+    path: Path
+    file: RowFile
+    rows: int = 0
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.waiting.append(rows)
+        self.waiting_bytes += rows.nbytes
+        self.rows += rows.num_rows
+
+    def flush(self) -> None:
+        if self.waiting:
+            table = pa.Table.from_batches(self.waiting).combine_chunks()
+            for batch in table.to_batches():
+                self.file.write(batch)
+            self.waiting, self.waiting_bytes = [], 0
+
+
+class Staging:
+    """`stem` begins every file's name and says which slice it is of. A digest of the content ends
+    it: what a slice makes once more has the same name where it is the same, and never takes the
+    place of another file where it was divided otherwise."""
+
+    def __init__(self, scratch: Path, settings: FilesSinkSettings, *, stem: str) -> None:
+        self._scratch, self._settings, self._stem = scratch, settings, stem
+        self._tables = [(Pattern(text), each) for text, each in settings.tables.items()]
+        self._growing: dict[Target, Growing] = {}
+        self._staged: list[Staged] = []
+        self._count = 0
+
+    def add(self, changes: TableChanges) -> None:
+        part = appended(changes, has_metadata=self._settings.metadata_columns)
+        table = changes.schema.table
+        for partition, rows in divided(part, self._partition_by(table)):
+            above = table_directory(table)
+            directory = f"{above}/{partition}" if partition else above
+            self._append(Target(directory, table, rows.schema), rows, part.schema)
+        while self._waiting_bytes() > self._settings.buffer_bytes:
+            max(self._growing.values(), key=lambda each: each.waiting_bytes).flush()
+
+    def finish(self) -> list[Staged]:
+        """Everything, whole; in the order of their names' numbers."""
+        for target in list(self._growing):
+            self._close(target)
+        return sorted(self._staged, key=lambda each: each.file.name)
+
+    def abandon(self) -> None:
+        """Leaves no file open."""
+        for growing in self._growing.values():
+            growing.file.close()
+        self._growing.clear()
+
+    def _append(self, target: Target, rows: pa.RecordBatch, schema: TableSchema) -> None:
+        roll = self._settings.roll
+        while rows.num_rows:
+            growing = self._growing.pop(target, None) or self._open(target, schema)
+            self._growing[target] = growing  # the last one used stands last
+            fitting = rows.slice(0, roll.rows - growing.rows)
+            growing.add(fitting)
+            rows = rows.slice(fitting.num_rows)
+            if growing.waiting_bytes >= min(ROW_GROUP_BYTES, roll.size_bytes):
+                growing.flush()
+            if growing.rows >= roll.rows or growing.file.size() >= roll.size_bytes:
+                self._close(target)
+
+    def _open(self, target: Target, schema: TableSchema) -> Growing:
+        if len(self._growing) >= self._settings.open_files_max:
+            self._close(next(iter(self._growing)))
+        self._count += 1
+        path = self._scratch / f"{self._stem}-{self._count:05d}{ending_of(self._settings)}"
+        return Growing(target, path, open_file(path, schema, self._settings))
+
+    def _close(self, target: Target) -> None:
+        growing = self._growing.pop(target)
+        growing.flush()
+        growing.file.close()
+        path, ending = growing.path, ending_of(self._settings)
+        name = f"{path.name.removesuffix(ending)}-{digest_of(path)}{ending}"
+        size = path.stat().st_size
+        file = CommittedFile(target.table, f"{target.directory}/{name}", growing.rows, size)
+        self._staged.append(Staged(file, path))
+
+    def _waiting_bytes(self) -> int:
+        return sum(each.waiting_bytes for each in self._growing.values())
+
+    def _partition_by(self, table: TableId) -> tuple[str, ...]:
+        found = (each for pattern, each in self._tables if pattern.matches(str(table)))
+        settings = next(found, None)
+        return settings.partition_by if settings else ()
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
+    return found.hexdigest()

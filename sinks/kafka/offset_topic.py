@@ -1,0 +1,83 @@
+"""What a sink has applied and made, kept in a compacted topic beside its data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from core_log.foundation.errors import DecodeError
+from core_log.foundation.settings import TopicSettings
+from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.batch_header import Batch
+from sinks.sink import Stand, Stands
+
+# Offsets of a consumer group would not do: a cluster takes them only for topics of its own, and
+# forgets them a week after the group was last seen.
+FORMAT_VERSION = 1
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
+
+
+def stands_topic(name: str) -> TopicSettings:
+    return TopicSettings(name=name, partitions=1, config=CONFIG)
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What the records of the topic come to."""
+
+    stands: dict[TopicPartition, Stand] = field(default_factory=dict)
+    created: set[str] = field(default_factory=set)
+    """Topics that this sink has made, and may therefore take away again."""
+
+
+def encode_stands(stands: Stands, *, now_ms: int) -> list[Batch]:
+    """One record per partition of our log."""
+    keys = [orjson.dumps([topic, partition]) for topic, partition in stands]
+    values = [
+        {"version": FORMAT_VERSION, "topic_id": topic_id, "next_offset": next_offset}
+        for topic_id, next_offset in stands.values()
+    ]
+    return _encode(keys, values, now_ms)
+
+
+def encode_created(topic: str, *, now_ms: int) -> list[Batch]:
+    return _encode([orjson.dumps(topic)], [{"version": FORMAT_VERSION, "is_created": True}], now_ms)
+
+
+def _encode(keys: list[bytes], values: list[dict[str, object]], now_ms: int) -> list[Batch]:
+    texts = pa.array(map(orjson.dumps, values), pa.binary())
+    return arrow_codec.encode(pa.array(keys, pa.binary()), texts, timestamps_ms=now_ms)
+
+
+async def load_remembered(log: Log, topic: str) -> Remembered:
+    """Read to the uncommitted end, so that what is just being committed is waited for."""
+    home = TopicPartition(topic, 0)
+    bounds = (await log.bounds([home]))[home]
+    found, offset = Remembered(), bounds.start
+    while offset < bounds.end:
+        for fetched in await log.fetch(
+            {home: offset}, limit=FetchLimit(), isolation=Isolation.COMMITTED
+        ):
+            columns = arrow_codec.decode(fetched.data, from_offset=offset, partition=home)
+            for key, value in zip(
+                columns.keys.to_pylist(), columns.values.to_pylist(), strict=True
+            ):
+                _remember(found, orjson.loads(key), orjson.loads(value))
+            offset = fetched.next_offset
+    return found
+
+
+def _remember(found: Remembered, key: object, value: Mapping[str, Any]) -> None:
+    if value.get("version") != FORMAT_VERSION:
+        raise DecodeError(
+            "what this sink has applied was written by another version of headwater",
+            version=value.get("version"),
+        )
+    if isinstance(key, str):
+        found.created.add(key)
+    elif isinstance(key, list):
+        stand = Stand(value["topic_id"], value["next_offset"])
+        found.stands[TopicPartition(*key)] = stand

@@ -1,0 +1,69 @@
+"""All tables of a lake as of one moment of their source: `tables_at("./lake", pipeline="shop")`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core_log.foundation.errors import SinkRejected
+from core_log.model.table_schema import TableId
+from core_log.s3.settings import S3Settings
+from sinks.files.stores import Store
+from sinks.sink import Cut
+from sinks.spark.sink_state import DIRECTORY, Ledger
+from sinks.spark.storage_location import place_of
+from sinks.spark.table_directories import safe
+
+
+@dataclass(frozen=True, slots=True)
+class TablesAt:
+    """Which version of each table belongs to a cut. A version of Delta is what `versionAsOf` and
+    `DeltaTable(..., version=...)` take; one of Iceberg is a sequence number."""
+
+    cut: Cut
+    versions: Mapping[TableId, int]
+    left_out: frozenset[TableId] = frozenset()
+    """Tables that have none, as their source was reading them again."""
+
+
+def tables_at(
+    path: str,
+    *,
+    pipeline: str,
+    sink: str = "",
+    cut: int | None = None,
+    s3: S3Settings | None = None,
+) -> TablesAt:
+    """The newest cut that all tables have, or the newest one that is no later than `cut`, an
+    offset in the log's `__headwater_commits`. The sink has to have `consistent_cut: true`; its name
+    is only needed where several sinks of the pipeline share the place."""
+    place = place_of(path, s3 or S3Settings(), directory=Path.cwd())
+    sink = sink or _only_sink(place.store, pipeline, path)
+    for entry in reversed(Ledger(place.store, pipeline=pipeline, sink=sink).entries()):
+        held = entry.cut
+        if held is not None and entry.versions and (cut is None or held.offset <= cut):
+            return TablesAt(held, entry.versions, entry.left_out)
+    raise SinkRejected(
+        "no consistent cut is known there",
+        hint="set `consistent_cut: true` in the sink",
+        path=path,
+        pipeline=pipeline,
+    )
+
+
+def _only_sink(store: Store, pipeline: str, path: str) -> str:
+    """The one of this pipeline that keeps its tables there."""
+    start = f"{DIRECTORY}/{safe(pipeline)}."
+    found = {
+        name.removeprefix(start).partition("/")[0]
+        for name in store.names(DIRECTORY)
+        if name.startswith(start)
+    }
+    ledgers = {each: Ledger(store, pipeline=pipeline, sink=each) for each in sorted(found)}
+    sinks = [name for name, ledger in ledgers.items() if not ledger.head().recipe]
+    if len(sinks) > 1:
+        raise SinkRejected(
+            "several sinks of the pipeline keep their tables there",
+            hint=f'name one of them: sink="{sinks[0]}"',
+            sinks=", ".join(sinks),
+        )
+    return sinks[0] if sinks else ""

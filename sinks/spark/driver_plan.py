@@ -1,0 +1,283 @@
+"""Changes that Spark reads: what its tasks do is planned here, and what they wrote is heard of."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.foundation.errors import SinkRejected, SinkUnavailable
+from core_log.model.log import Bounds, TopicPartition
+from core_log.model.table_schema import TableSchema
+from sinks.sink import Count, SplitReader, Stands
+from sinks.spark.columns import map_arrow
+from sinks.spark.executor_tasks import (
+    DIVIDED_DDL,
+    NO_CELL,
+    NO_TRUNCATES,
+    SHAPES_DDL,
+    WRITTEN_DDL,
+    AppendSplits,
+    ByNumber,
+    DivideSplits,
+    ReadShapes,
+    RewriteCells,
+    RewriteTasks,
+    UnknownShape,
+    read_file,
+)
+from sinks.spark.file_rewrite import Rewriting
+from sinks.spark.key_ranges import Cell, DataFile, cells_of, divided, has_ranges
+from sinks.spark.lake_table_writer import CellTask, OtherShapes, Prepared
+from sinks.spark.layout import Layout
+from sinks.spark.reader.splits import Split, splits_of
+from sinks.spark.truncate_epochs import Truncates
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+SAMPLE_POINTS, SAMPLE_RECORDS = 8, 500
+LASTING = ("SinkRejected", "SchemaRefused", "TableFailed")
+"""Errors of tasks that the same task would meet again, as of a damaged file."""
+LARGEST = 2
+"""So many times the wanted size of a file one task holds at most, about."""
+SPLIT_ROWS_MIN = 50_000
+"""Less than this is not divided only in order to give every core a part."""
+
+
+class BadRecords(Exception):
+    """Executors met records that have to be named; whoever reads them here again will meet them."""
+
+
+class SparkWork:
+    """No row passes through this process, but for a small sample of the keys."""
+
+    def __init__(
+        self,
+        session: "Callable[[], SparkSession]",
+        reader: SplitReader,
+        newest: TableSchema,
+        *,
+        start: Stands,
+        end: Stands,
+        bounds: Mapping[TopicPartition, Bounds],
+        split_rows: int,
+        truncates: Truncates = NO_TRUNCATES,
+    ) -> None:
+        """`newest` is the schema that all changes most likely have."""
+        self._session, self._reader = session, reader
+        self._start, self._end, self._bounds = start, end, bounds
+        self._split_rows, self._truncates = split_rows, truncates
+        self._schemas: Sequence[TableSchema] = (newest,)
+
+    def schemas(self) -> Sequence[TableSchema]:
+        return self._schemas
+
+    def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        with alive():
+            spark = self._session()
+            splits = self.splits(_cores(spark))
+            try:
+                if rewriting.layout.mode == "append":
+                    return self._append(spark, splits, rewriting, files, all_files=all_files)
+                return self._rewrite(spark, splits, rewriting, files, all_files=all_files)
+            except UnknownShape:
+                self._schemas = self._look(spark, splits)
+                raise OtherShapes from None
+
+    def splits(self, cores: int) -> list[Split]:
+        """As few as there are cores for, since what a task reads it folds before it moves on. Where
+        that is too much for a task, so many that no core waits for the others at the end."""
+        rows = sum(
+            stand.next_offset - self._start[part].next_offset for part, stand in self._end.items()
+        )
+        per_core = max(-(-rows // (self._split_rows * cores)), 1)
+        records = max(-(-rows // (per_core * cores)), SPLIT_ROWS_MIN)
+        records = min(self._split_rows, records)
+        return splits_of(self._start, self._end, self._bounds, records=records)
+
+    def changes(
+        self, spark: "SparkSession", splits: Sequence[Split], layout: Layout, cells: Sequence[Cell]
+    ) -> "DataFrame":
+        """What counts of all changes, in parcels, those of a cell together."""
+        schemas, truncates = tuple(self._schemas), self._truncates
+        read = DivideSplits(self._reader, layout, schemas, tuple(cells), truncates)
+        parcels = _spread(spark, splits, read, DIVIDED_DDL)
+        return parcels.repartitionById(len(cells), "cell")
+
+    def _rewrite(
+        self,
+        spark: "SparkSession",
+        splits: Sequence[Split],
+        rewriting: Rewriting,
+        files: Sequence[DataFile],
+        *,
+        all_files: bool,
+    ) -> Prepared:
+        layout = rewriting.layout
+        emptied = files if self._truncates.emptied_by(layout) else ()
+        left = self._truncates.left(layout)
+        cells = self._cells(splits, layout, () if emptied else files, cores=_cores(spark))
+        changes = self.changes(spark, splits, layout, cells)
+        rewrite = RewriteCells(rewriting, tuple(cells), self._truncates)
+        written, counts = collect(map_arrow(changes, rewrite, WRITTEN_DDL))
+        touched = {file for number in written for file in cells[number].files} | set(emptied)
+        if all_files or left:
+            touched |= set(files)
+        missed = [
+            number
+            for number, cell in enumerate(cells)
+            if number not in written and not touched.isdisjoint(cell.files)
+        ]
+        # Parts of a cell share its files: what nothing fell into is written anew all the same.
+        for number in missed:
+            written[number] = rewriting.cell(cells[number], left)
+        return Prepared(
+            added=[file for mine in written.values() for file in mine],
+            removed=[file for file in files if file in touched],
+            counts=counts,
+        )
+
+    def _append(
+        self,
+        spark: "SparkSession",
+        splits: Sequence[Split],
+        rewriting: Rewriting,
+        files: Sequence[DataFile],
+        *,
+        all_files: bool,
+    ) -> Prepared:
+        append = AppendSplits(self._reader, rewriting, tuple(self._schemas), self._truncates)
+        written, counts = collect(_spread(spark, splits, append, WRITTEN_DDL))
+        added = [file for mine in written.values() for file in mine]
+        if not all_files:
+            return Prepared(added, (), counts)
+        for each in files:
+            added += rewriting.cell(Cell(None, None, (each,)), ())
+        return Prepared(added, files, counts)
+
+    def _look(self, spark: "SparkSession", splits: Sequence[Split]) -> Sequence[TableSchema]:
+        """Under which schemas the changes are, in the order of their coming."""
+        shapes = _spread(spark, splits, ReadShapes(self._reader), SHAPES_DDL)
+        found: list[TableSchema] = []
+        for row in sorted(rows_of(shapes), key=lambda row: (row["topic"], row["part"], row["at"])):
+            schema: TableSchema = pickle.loads(row["shape"])
+            if not found or found[-1] != schema:
+                found.append(schema)
+        return found
+
+    def _cells(
+        self, splits: Sequence[Split], layout: Layout, files: Sequence[DataFile], *, cores: int
+    ) -> list[Cell]:
+        cells = cells_of(files)
+        rows = sum(each.end - each.start for each in splits)
+        kind = layout.columns.field(layout.key[0]).type
+        rows_max = layout.file_rows * LARGEST
+        if not has_ranges(kind) or rows + max(cell.rows for cell in cells) <= rows_max:
+            return cells
+        sample = self._sample(splits, layout)
+        return divided(cells, sample, rows=rows, rows_max=rows_max, cores=cores)
+
+    def _sample(self, splits: Sequence[Split], layout: Layout) -> pa.Array:
+        """Keys from places all over the stretch."""
+        key = layout.key[0]
+        found = [pa.array([], layout.columns.field(key).type)]
+        for part in _points(splits):
+            found += [
+                layout.conform(changes).column(key)
+                for changes in self._reader.read(part.starts, part.ends)
+                if not changes.is_truncate
+            ]
+        return pa.concat_arrays(found)
+
+
+def _points(splits: Sequence[Split]) -> list[Split]:
+    """A few records each, at equal distances."""
+    total, found, before = sum(each.end - each.start for each in splits), list[Split](), 0
+    for split in splits:
+        length = split.end - split.start
+        for point in range(SAMPLE_POINTS):
+            place = (2 * point + 1) * total // (2 * SAMPLE_POINTS) - before
+            if 0 <= place < length:
+                start = split.start + place
+                end = min(start + SAMPLE_RECORDS, split.end)
+                found.append(Split(split.partition, split.topic_id, start, end))
+        before += length
+    return found
+
+
+def _cores(spark: "SparkSession") -> int:
+    return spark.sparkContext.defaultParallelism
+
+
+def _spread(
+    spark: "SparkSession",
+    tasks: Sequence[Any],
+    function: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]],
+    schema: str,
+) -> "DataFrame":
+    """One task of Spark for each."""
+    count = max(len(tasks), 1)
+    numbers = spark.range(0, len(tasks), 1, count)
+    return map_arrow(numbers, ByNumber(tuple(map(pickle.dumps, tasks)), function), schema)
+
+
+def rewrite_elsewhere(
+    session: "Callable[[], SparkSession]", rewriting: Rewriting, tasks: Sequence[CellTask]
+) -> list[list[DataFile]]:
+    """Changes that are in this process into cells that are better rewritten by executors."""
+    with alive():
+        numbered = [(at, *task) for at, task in enumerate(tasks)]
+        written, _ = collect(_spread(session(), numbered, RewriteTasks(rewriting), WRITTEN_DDL))
+    return [written.get(at, []) for at in range(len(tasks))]
+
+
+def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[Count]]:
+    """What the tasks say that they have written, by the number of the cell, and have read."""
+    found: dict[int, list[DataFile]] = {}
+    counts: list[Count] = []
+    for row in rows_of(written):
+        if row["counts"] is not None:
+            counts += pickle.loads(row["counts"])
+        if row["cell"] != NO_CELL:
+            files = json.loads(row["files"])
+            found.setdefault(row["cell"], []).extend(read_file(each) for each in files)
+    return found, counts
+
+
+def rows_of(frame: "DataFrame") -> "list[Row]":
+    """All rows; what became of the tasks in our words."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return frame.collect()
+    except (PySparkException, Py4JJavaError) as error:
+        said = str(error)
+        if UnknownShape.__name__ in said:
+            raise UnknownShape from None
+        if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
+            raise BadRecords from error
+        if any(name in said for name in LASTING):
+            raise SinkRejected("a task of Spark has failed", why=_last_line(said)) from error
+        raise SinkUnavailable("Spark has failed", why=_last_line(said)) from error
+
+
+@contextmanager
+def alive() -> Iterator[None]:
+    """Spark's process may die under any call; the next session then is another one's."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, ConnectionError, EOFError) as error:
+        raise SinkUnavailable("Spark's process has died", kind=type(error).__name__) from error
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if "Error" in line or "Exception" in line]
+    return lines[-1][:300] if lines else text[:300]

@@ -1,0 +1,460 @@
+"""One table of the lake as the sink keeps it: looked at, prepared, and moved on by one commit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from core_log.foundation.errors import Fenced, RebuildNeeded, SinkRejected
+from core_log.model.changes import TableChanges
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from sinks.evolution import toward
+from sinks.held_columns import HeldColumns
+from sinks.sink import Count, Cut, SinkContext, Stand, Stands
+from sinks.spark.altered_columns import AlteredColumns
+from sinks.spark.file_rewrite import Rewriting
+from sinks.spark.key_ranges import Cell, DataFile, assign, cells_of
+from sinks.spark.layout import REBUILD, Layout, outgrown, shape
+from sinks.spark.merge import Step, Truncated, count_changes
+from sinks.spark.settings import SparkSettings
+from sinks.spark.sink_state import Passed
+from sinks.spark.storage_location import Place
+from sinks.spark.table import (
+    Change,
+    Creation,
+    Feed,
+    LakeTable,
+    Overtaken,
+    Owner,
+    TableState,
+    merged,
+    owner_of,
+)
+
+ATTEMPTS_MAX = 5
+"""Of a commit that our own maintenance, or a person's, came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The part of a slice that goes into one table."""
+
+    start: Stands
+    end: Stands
+    feeds: Mapping[str, Feed]
+    cut: Cut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Files that are written, and those whose place they take."""
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile]
+    counts: Sequence[Count] = ()
+    """Of what was read for them in other processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a commit needs: where the table stood, how it looks now, and what is written."""
+
+    state: TableState | None
+    layout: Layout
+    prepared: Prepared
+
+
+class OtherShapes(Exception):
+    """There are changes under other schemas than was thought; now it is known which."""
+
+
+class Work(Protocol):
+    """The changes of a stretch, wherever they are read."""
+
+    def schemas(self) -> Sequence[TableSchema]:
+        """Under which the changes are, in the order of their coming."""
+        ...
+
+    def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        """Writes new files for a table that has `files`; every one anew where it must be."""
+        ...
+
+
+class KeptTable:
+    """Does its work in threads; one call of `apply` at a time."""
+
+    def __init__(
+        self,
+        table: TableId,
+        lake: LakeTable,
+        place: Place,
+        settings: SparkSettings,
+        context: SinkContext,
+        *,
+        generation: int = 1,
+        newest: TableSchema | None = None,
+    ) -> None:
+        """`newest`: whose types the columns of a copy get, whatever comes before."""
+        self.table, self.lake, self.place = table, lake, place
+        self._settings, self._context = settings, context
+        self._generation, self._last = generation, newest
+        self.newest: TableState | None = None
+        """What our last commit made of it."""
+
+    @property
+    def owner(self) -> Owner:
+        return owner_of(self._context.pipeline, self._context.name, self.table)
+
+    @property
+    def ignores_deletes(self) -> bool:
+        """Whether the settings want rows to stay that are deleted, unmarked."""
+        return self._settings.of(str(self.table)).deletes == "ignore"
+
+    @property
+    def file_rows(self) -> int:
+        return self._settings.of(str(self.table)).file_rows
+
+    @property
+    def now_ms(self) -> int:
+        return self._context.clock.now_ms()
+
+    @property
+    def _is_iceberg(self) -> bool:
+        return self._settings.format == "iceberg"
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether columns that divide the table stand in its files as well."""
+        return self._is_iceberg
+
+    def load(self) -> TableState | None:
+        """The table as it is; raises `SinkRejected` where it is somebody else's."""
+        state = self.lake.load()
+        if state is not None:
+            self._check_owner(state)
+        return state
+
+    def waits_for_rebuild(self, *, has_key: bool = False) -> str | None:
+        """In what the table is kept otherwise than the settings now ask for, in words. A table of
+        all changes does not say itself whether its rows have a key."""
+        state, chosen = self.lake.load(), self._settings.of(str(self.table))
+        if state is None or state.owner != self.owner:
+            return None
+        if (state.key or has_key) and state.mode != chosen.mode:
+            return f"in mode {state.mode}, and not {chosen.mode}"
+        wanted = tuple(name for name in chosen.partition_by if name in state.schema.names)
+        if state.partition_by != wanted:
+            return f"{_division(state.partition_by)}, and not {_division(wanted)}"
+        return None
+
+    def prepare(
+        self, work: Work, stretch: Stretch, *, passed: Mapping[TopicPartition, Passed]
+    ) -> Ready:
+        """Writes what is to be committed. `passed` is what the ledger says beyond the table's own
+        stands."""
+        state = self.load()
+        self._check_not_put_back(state)
+        self._check_start(state, stretch, passed)
+        files = () if state is None else state.files
+        while True:
+            layout, all_files = self.layout(work.schemas(), state, stretch.feeds)
+            rewriting = Rewriting(self.place, layout, keeps_partitions=self.keeps_partitions)
+            try:
+                prepared = work.prepare(rewriting, files, all_files=all_files)
+            except OtherShapes:
+                continue
+            return Ready(state, layout, prepared)
+
+    def commit(self, ready: Ready, stretch: Stretch, *, id: str) -> bool:
+        """Rows and stands at once; false where somebody's commit came before. `id` names the
+        table, should it have to be made."""
+        try:
+            self.newest = self._commit(ready.state, ready.layout, ready.prepared, stretch, id=id)
+        except Overtaken:
+            return False
+        return True
+
+    def layout(
+        self,
+        schemas: Sequence[TableSchema],
+        state: TableState | None,
+        feeds: Mapping[str, Feed],
+    ) -> tuple[Layout, bool]:
+        """How rows under these schemas are kept; whether all files must be written anew."""
+        present = None if state is None else state.schema
+        chosen = self._settings.of(str(self.table))
+        known = merged({} if state is None else state.feeds, feeds)
+        # Schemas come in their order only from one partition.
+        may_drop = sum(feed.partitions for feed in known.values()) <= 1
+        policy = self._context.schema_changes
+        all_files, layout = False, None
+        forgotten = loose = frozenset[str]()
+        altered = AlteredColumns(HeldColumns() if state is None else state.columns)
+        for schema in schemas:
+            if present is not None:
+                divided = () if state is None else state.partition_by
+                present = altered.rename(schema, present, policy=policy, partition_by=divided)
+            layout, changes = shape(
+                toward(schema, self._last),
+                chosen,
+                present,
+                policy=policy,
+                may_drop=may_drop,
+                is_iceberg=self._is_iceberg,
+            )
+            if present is not None:
+                forgotten |= set(present.names) - set(layout.schema.names)
+            altered.learn(schema, skipped=layout.skipped, is_new=present is None)
+            present, all_files, loose = layout.schema, all_files or changes, loose | layout.loose
+        assert layout is not None, "there are no changes without a schema"
+        if state is not None and state.key and layout.key[:1] != (state.key,):
+            # The ranges of its files are of the former key.
+            raise RebuildNeeded(
+                "the key is not the one that the target's table has",
+                table=str(self.table),
+                held=state.key,
+                comes=layout.key[0] if layout.key else "none",
+                hint=REBUILD,
+            )
+        if state is not None:
+            layout = replace(layout, partition_by=state.partition_by)
+        if self._last is not None:
+            loose |= outgrown(schemas, layout, is_iceberg=self._is_iceberg)
+        layout = replace(
+            layout,
+            forgotten=forgotten | altered.left,
+            loose=loose & set(layout.columns.names),
+            renamed=altered.renamed,
+            filled=altered.filled,
+            held=altered.held,
+        )
+        return layout, all_files or bool(altered.renamed or altered.filled)
+
+    def _commit(
+        self,
+        state: TableState | None,
+        layout: Layout,
+        prepared: Prepared,
+        stretch: Stretch,
+        *,
+        id: str,
+    ) -> TableState:
+        change = Change(
+            added=prepared.added,
+            removed=prepared.removed,
+            stands=stretch.end,
+            feeds=stretch.feeds,
+            cut=stretch.cut,
+            committed_ms=self._context.clock.now_ms(),
+            schema=layout.schema,
+            columns=layout.held,
+            operation="WRITE" if layout.mode == "append" else "MERGE",
+        )
+        if state is not None:
+            return self.lake.commit(state, change)
+        creation = Creation(
+            id=id,
+            schema=layout.schema,
+            mode=layout.mode,
+            key="" if layout.mode == "append" else layout.key[0],
+            owner=self.owner,
+            partition_by=layout.partition_by,
+            generation=self._generation,
+            columns=layout.held,
+        )
+        return self.lake.create(creation, change)
+
+    def _check_owner(self, state: TableState) -> None:
+        if state.owner == self.owner:
+            return
+        if state.owner is None:
+            raise SinkRejected(
+                "a table of that name is there, and no pipeline made it",
+                table=str(self.table),
+                place=self.place.root,
+                owner="nobody",
+                hint="move it away, or give ours another name with `route` or `table:`",
+            )
+        is_ours = state.owner[:2] == self.owner[:2]
+        raise SinkRejected(
+            "two tables of the source would become one"
+            if is_ours
+            else "the table belongs to another pipeline or sink",
+            table=str(self.table),
+            place=self.place.root,
+            owner=f"{state.owner.pipeline}/{state.owner.sink}",
+            hint="give one of them another name with `route` or `table:`, or another `path:`",
+        )
+
+    def _check_not_put_back(self, state: TableState | None) -> None:
+        if state is not None and state.is_put_back:
+            raise SinkRejected(
+                "somebody has put the table back to a version that does not say where it stood",
+                table=str(self.table),
+                place=self.place.root,
+                hint=f"headwater rebuild {self._context.pipeline}/{self.table} --swap",
+            )
+
+    def _check_start(
+        self,
+        state: TableState | None,
+        stretch: Stretch,
+        passed: Mapping[TopicPartition, Passed],
+    ) -> None:
+        """A partition that the table knows nothing of begins with this stretch."""
+        stands = {} if state is None else state.stands
+        for part, stand in stretch.start.items():
+            check_stand(part, farthest(part, stands, passed), stand)
+
+
+def _division(columns: Sequence[str]) -> str:
+    return f"divided by {', '.join(columns)}" if columns else "undivided"
+
+
+def farthest(
+    part: TopicPartition, table: Stands, passed: Mapping[TopicPartition, Passed]
+) -> Stand | None:
+    """Where a partition stands: what the ledger adds to the table's own is a stretch without
+    rows that begins there."""
+    mine, more = table.get(part), passed.get(part)
+    if mine is None or more is None:
+        return mine if more is None else more.end
+    if mine.topic_id != more.end.topic_id or mine.next_offset < more.since:
+        return mine
+    return max(mine, more.end, key=lambda stand: stand.next_offset)
+
+
+def check_stand(part: TopicPartition, held: Stand | None, wanted: Stand) -> None:
+    if held is not None and held != wanted:
+        raise Fenced(
+            "the target has been moved on by another process",
+            topic=part.topic,
+            partition=part.partition,
+        )
+
+
+CellTask = tuple[Cell, Sequence[Step]]
+Elsewhere = Callable[[Rewriting, Sequence[CellTask]], Sequence[Sequence[DataFile]]]
+"""Rewrites cells in other processes; the new files of each."""
+
+
+class GatheredWork:
+    """Changes that are in memory, applied in this process by a few threads."""
+
+    def __init__(
+        self,
+        pieces: Sequence[TableChanges],
+        *,
+        threads: int,
+        elsewhere: Elsewhere | None = None,
+        rows_max: int = 0,
+    ) -> None:
+        """What would rewrite more than `rows_max` rows is done `elsewhere`."""
+        self._pieces, self._threads = pieces, threads
+        self._elsewhere, self._rows_max = elsewhere, rows_max
+
+    def schemas(self) -> Sequence[TableSchema]:
+        found: list[TableSchema] = []
+        for piece in self._pieces:
+            if not found or found[-1] != piece.schema:
+                found.append(piece.schema)
+        return found
+
+    def prepare(
+        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
+    ) -> Prepared:
+        layout = rewriting.layout
+        steps = steps_of(self._pieces, layout)
+        if layout.mode == "append":
+            return self._append(rewriting, files, steps, all_files=all_files)
+        files_left, steps_left = without_truncated(files, steps, layout)
+        gone = [each for each in files if each not in files_left]
+        is_whole = all_files or any(isinstance(step, Truncated) for step in steps_left)
+        cells = cells_of(files_left)
+        tasks = [
+            (cell, mine)
+            for cell, mine in zip(cells, steps_by_cell(steps_left, cells, layout), strict=True)
+            if count_changes(mine) or (is_whole and cell.files)
+        ]
+        if self._elsewhere and sum(cell.rows for cell, _ in tasks) > self._rows_max:
+            written = self._elsewhere(rewriting, tasks)
+        else:
+            with ThreadPoolExecutor(self._threads) as pool:
+                written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
+        return Prepared(
+            added=[file for files in written for file in files],
+            removed=gone + [file for cell, _ in tasks for file in cell.files],
+        )
+
+    def _append(
+        self,
+        rewriting: Rewriting,
+        files: Sequence[DataFile],
+        steps: Sequence[Step],
+        *,
+        all_files: bool,
+    ) -> Prepared:
+        events = [step for step in steps if isinstance(step, pa.Table)]
+        added = rewriting.appended(pa.concat_tables(events)) if events else []
+        if not all_files:
+            return Prepared(added, ())
+        for each in files:
+            added += rewriting.cell(Cell(None, None, (each,)), ())
+        return Prepared(added, files)
+
+
+def steps_of(pieces: Sequence[TableChanges], layout: Layout) -> list[Step]:
+    """Changes in columns of the table, and truncates where they stand between them."""
+    found: list[Step] = []
+    held: list[pa.RecordBatch] = []
+    for piece in pieces:
+        if piece.is_truncate and layout.mode != "append":
+            if held:
+                found.append(pa.Table.from_batches(held))
+            held = []
+            where = piece.truncated_where
+            found.append(Truncated(piece.committed_us[0].as_py(), where))
+        else:
+            whole = piece.in_every_partition if piece.is_truncate and layout.key else [piece]
+            held += [layout.conform(each) for each in whole]
+    if held:
+        found.append(pa.Table.from_batches(held))
+    return found
+
+
+def without_truncated(
+    files: Sequence[DataFile], steps: Sequence[Step], layout: Layout
+) -> tuple[Sequence[DataFile], Sequence[Step]]:
+    """What is left to be done where the whole table was emptied in between."""
+    if layout.mode != "mirror" or layout.ignores_deletes:
+        return files, steps
+    for at in reversed(range(len(steps))):
+        step = steps[at]
+        if isinstance(step, Truncated) and not step.where:
+            return (), steps[at + 1 :]
+    return files, steps
+
+
+def steps_by_cell(steps: Sequence[Step], cells: Sequence[Cell], layout: Layout) -> list[list[Step]]:
+    found: list[list[Step]] = [[] for _ in cells]
+    for step in steps:
+        if isinstance(step, Truncated) or len(cells) == 1:
+            for mine in found:
+                mine.append(step)
+            continue
+        keys = pa.concat_arrays(step.column(layout.key[0]).chunks)
+        places = assign(keys, cells)
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(cells) + 1))
+        sorted_ = step.take(pa.array(order))
+        for number, mine in enumerate(found):
+            count = int(ends[number + 1] - ends[number])
+            if count:
+                mine.append(sorted_.slice(int(ends[number]), count))
+    return found

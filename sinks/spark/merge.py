@@ -1,0 +1,278 @@
+"""What changes make of a table's rows, for each way of keeping it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.changes import Operation
+from sinks.fold import NONE, counting, soft_fold, versions
+from sinks.newest_per_key import key_codes
+from sinks.sink import DELETED_AT
+from sinks.spark.column_types import MOMENT
+from sinks.spark.layout import (
+    COMMITTED_AT,
+    IS_CURRENT,
+    OFFSET,
+    OP,
+    VALID_FROM,
+    VALID_TO,
+    Layout,
+)
+from sinks.spark.settings import Mode
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+LETTERS = pa.array(["r", "c", "u", "d", "t"])
+"""Debezium's letter of every `Operation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """All rows went, or only those with certain values."""
+
+    committed_us: int
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+Step: TypeAlias = pa.Table | Truncated
+"""Events, or a truncate between them."""
+
+
+def fold(base: pa.Table, steps: Iterable[Step], layout: Layout) -> pa.Table:
+    """The rows after all steps, one after the other, in the order of their keys."""
+    rows, is_ordered = base, False
+    for step in steps:
+        if isinstance(step, Truncated):
+            rows = _truncate(rows, step, layout)
+        elif step.num_rows:
+            rows, is_ordered = FOLDS[layout.mode](rows, step, layout), layout.mode == "mirror"
+    return rows if is_ordered else _in_key_order(rows, layout)
+
+
+def joined(base: pa.Table, rows: pa.Table, layout: Layout) -> pa.Table | None:
+    """With those of the rows whose keys it has not; None where it has them all."""
+    more = rows.filter(pc.invert(_is_among(rows, base, layout)))
+    return _in_key_order(pa.concat_tables([base, more]), layout) if more.num_rows else None
+
+
+def appended(events: pa.Table) -> pa.Table:
+    """Every change as a row of its own."""
+    letters = LETTERS.take(pa.array(np.asarray(events.column(OP))))
+    moments = events.column(COMMITTED_AT).cast(pa.int64()).cast(MOMENT)
+    replaced = {OP: pa.chunked_array([letters]), COMMITTED_AT: moments}
+    names = events.schema.names
+    return pa.table([replaced.get(name, events.column(name)) for name in names], names=names)
+
+
+def _in_key_order(rows: pa.Table, layout: Layout) -> pa.Table:
+    """So that readers who look for a key may pass over most of a file."""
+    if not layout.key or layout.mode == "append" or rows.num_rows < 2:
+        return rows
+    places = _key_order(_keys(rows, layout))
+    return rows if places is None else rows.take(pa.array(places))
+
+
+def _key_order(keys: pa.RecordBatch) -> Numbers | None:
+    """Where each comes from; None where they are in order, or have none."""
+    found: Numbers
+    if keys.num_columns == 1 and pa.types.is_integer(keys.column(0).type):
+        values = keys.column(0)
+        if not values.null_count:
+            found = np.argsort(values.to_numpy(), kind="stable")  # fast where much is in order
+            return None if _is_rising(found) else found
+    try:
+        sorted_ = pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names])
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):  # types that have no order
+        return None
+    found = sorted_.to_numpy().astype(np.int64)
+    return None if _is_rising(found) else found
+
+
+def _is_rising(numbers: Numbers) -> bool:
+    return bool(np.all(numbers[1:] >= numbers[:-1]))
+
+
+def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    """Which rows are left, and in which order, is found out by the keys alone. All others are
+    moved once: that costs more than everything else together."""
+    deleted = _deleted(events)
+    order = _log_order(events)
+    if order is None:
+        order = np.arange(events.num_rows)
+    keys = _keys(events, layout)
+    latest = counting(
+        layout.mode,
+        keys.take(pa.array(order)),
+        deleted[order],
+        ignores_deletes=layout.ignores_deletes,
+    )
+    if latest is not None:
+        order = order[latest]
+    coming = order[~deleted[order]]
+    base_keys = _keys(base, layout)
+    kept = np.arange(base.num_rows)
+    if base.num_rows:
+        changed = pa.Table.from_batches([keys.take(pa.array(order))])
+        places = _places(pa.Table.from_batches([base_keys]), changed, layout)
+        kept = kept[np.asarray(places.is_null())]
+    left = [base_keys.take(pa.array(kept)), keys.take(pa.array(coming))]
+    chosen = np.concatenate([kept, coming + base.num_rows])
+    sorted_ = _key_order(pa.concat_batches(left))
+    if sorted_ is not None:
+        chosen = chosen[sorted_]
+    return pa.concat_tables([base, _rows(events, layout)]).take(pa.array(chosen))
+
+
+def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    events = _in_order(events)
+    fold = soft_fold(_keys(events, layout), _deleted(events))
+    times = events.column(COMMITTED_AT).cast(MOMENT)
+    coming, gone = events.take(pa.array(fold.states)), events.take(pa.array(fold.deletes))
+    ended = times.take(pa.array(fold.ends, mask=fold.ends == NONE))
+    kept = base.filter(pc.invert(_is_among(base, coming, layout)))
+    stamps = times.take(pa.array(fold.deletes)).take(_places(kept, gone, layout))
+    kept = _with(kept, {DELETED_AT: pc.coalesce(kept.column(DELETED_AT), stamps)})
+    return pa.concat_tables([kept, _with(_rows(coming, layout), {DELETED_AT: ended})])
+
+
+def _append(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    return pa.concat_tables([base, appended(_in_order(events)).select(layout.schema.names)])
+
+
+def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+    """A row per version. States within one commit were never seen from outside and are left out,
+    as is a version that would end before it begins."""
+    events = _in_order(events)
+    times_of_log = np.asarray(events.column(COMMITTED_AT))
+    order, times, begins, ends = versions(_keys(events, layout), times_of_log)
+    told = events.take(pa.array(order))
+    firsts = told.filter(pa.array(begins))
+    since = pa.chunked_array([pa.array(times[begins]).cast(MOMENT)])
+    base = _with_ended(base, _places(base, firsts, layout), since)
+    written = ~_deleted(told)
+    kept = told.filter(pa.array(written))
+    until = np.append(times[1:], 0)[written]
+    own = {
+        VALID_FROM: pa.array(times[written]).cast(MOMENT),
+        VALID_TO: pa.array(until, mask=ends[written]).cast(MOMENT),
+        IS_CURRENT: pa.array(ends[written]),
+    }
+    return pa.concat_tables([base, _with(_rows(kept, layout), own)])
+
+
+FOLDS: Mapping[Mode, Callable[[pa.Table, pa.Table, Layout], pa.Table]] = {
+    "mirror": _mirror,
+    "soft_delete": _soft_delete,
+    "append": _append,
+    "scd2": _scd2,
+}
+
+
+def _truncate(rows: pa.Table, step: Truncated, layout: Layout) -> pa.Table:
+    meant: Any = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
+    for name, value in step.where.items():
+        if name in layout.columns.names:
+            column = rows.column(name)
+            meant = pc.and_(meant, pc.equal(column, pa.scalar(value, column.type)).fill_null(False))
+    moment = pa.scalar(step.committed_us, pa.int64()).cast(MOMENT)
+    if layout.mode == "mirror":
+        return rows if layout.ignores_deletes else rows.filter(pc.invert(meant))
+    if layout.mode == "soft_delete":
+        old = rows.column(DELETED_AT)
+        stamped = pc.if_else(pc.and_(meant, old.is_null()), moment, old)
+        return _with(rows, {DELETED_AT: stamped})
+    if layout.mode == "scd2":
+        meant = pc.and_(meant, rows.column(IS_CURRENT))
+        nobody = pa.nulls(rows.num_rows, pa.int64())
+        places = pc.if_else(meant, pa.scalar(0, pa.int64()), nobody)
+        return _with_ended(rows, places, pa.chunked_array([pa.array([moment.as_py()], MOMENT)]))
+    return rows
+
+
+def _with_ended(rows: pa.Table, places: pa.ChunkedArray, since: pa.ChunkedArray) -> pa.Table:
+    """Current versions with a place in `since` end there. What began no earlier than its successor
+    never was."""
+    ends = since.take(places)
+    is_current = rows.column(IS_CURRENT)
+    is_ended = pc.and_(is_current, ends.is_valid())
+    never = pc.and_(is_ended, pc.greater_equal(rows.column(VALID_FROM), ends).fill_null(False))
+    rows = _with(
+        rows,
+        {
+            VALID_TO: pc.if_else(is_ended, ends, rows.column(VALID_TO)),
+            IS_CURRENT: pc.and_(is_current, pc.invert(is_ended)),
+        },
+    )
+    return rows.filter(pc.invert(never))
+
+
+def _in_order(events: pa.Table) -> pa.Table:
+    places = _log_order(events)
+    return events if places is None else events.take(pa.array(places))
+
+
+def _log_order(events: pa.Table) -> Numbers | None:
+    """Where each comes from; None where they are in order. A key lives in one partition of a topic,
+    so that offsets say which change is the newer."""
+    offsets = np.asarray(events.column(OFFSET))
+    return None if _is_rising(offsets) else np.argsort(offsets, kind="stable")
+
+
+def _deleted(events: pa.Table) -> Mask:
+    found: Mask = np.asarray(events.column(OP)) == Operation.DELETE
+    return found
+
+
+def _is_among(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+    return _places(base, events, layout).is_valid()
+
+
+def _places(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+    """For every row of the base the place of an event with its key, or null."""
+    if len(layout.key) == 1:
+        name = layout.key[0]
+        wanted = events.column(name).combine_chunks()
+        if isinstance(wanted, pa.ChunkedArray):
+            wanted = pa.concat_arrays(wanted.chunks)
+        return pc.index_in(base.column(name), value_set=wanted).cast(pa.int64())
+    both = _keys(pa.concat_tables([base.select(layout.key), events.select(layout.key)]), layout)
+    codes, count = key_codes(both)
+    places = np.full(count, -1, dtype=np.int64)
+    theirs = codes[base.num_rows :]
+    places[theirs] = np.arange(len(theirs))
+    found = places[codes[: base.num_rows]]
+    return pa.chunked_array([pa.array(found, mask=found < 0)])
+
+
+def _keys(rows: pa.Table, layout: Layout) -> pa.RecordBatch:
+    columns = [_whole(rows.column(name)) for name in layout.key]
+    return pa.RecordBatch.from_arrays(columns, names=list(layout.key))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _rows(events: pa.Table, layout: Layout) -> pa.Table:
+    return events.select(layout.columns.names)
+
+
+def _with(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """With these columns in the place of what it has of their names, or behind."""
+    for name, column in columns.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.append_column(name, column) if at < 0 else rows.set_column(at, name, column)
+    return rows
+
+
+def count_changes(steps: Sequence[Step]) -> int:
+    """How many changes there are in all steps."""
+    return sum(step.num_rows for step in steps if isinstance(step, pa.Table))

@@ -1,0 +1,155 @@
+"""What a sink remembers beside its tables: which table a topic goes to, and what moved nothing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId
+from sinks.files.stores import Store
+from sinks.sink import Cut, Stand
+from sinks.spark.table_directories import safe
+
+ENTRIES_KEPT = 1_000
+"""So many cuts can be opened, as long as the tables still have those versions."""
+DIRECTORY, HEAD = "_headwater", "head.json"
+
+
+class Passed(NamedTuple):
+    """A stretch of a partition in which nothing was for a table."""
+
+    end: Stand
+    since: int
+    """The offset where it begins: it goes on from a table that stands there or beyond, and says
+    nothing of one that was put back to an earlier version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One state of the ledger. Entries are numbered, and a number can be given once."""
+
+    sequence: int = 0
+    writer: str = ""
+    passed: Mapping[TopicPartition, Passed] = field(default_factory=dict)
+    """Of the log's own topics, and what comes after the last rows of all others."""
+    feeds: Mapping[str, tuple[TableId, str]] = field(default_factory=dict)
+    """Topic to its table, and the table's identity: what is said of a topic counts for that one."""
+    cut: Cut | None = None
+    versions: Mapping[TableId, int] = field(default_factory=dict)
+    """Which versions of the tables belong together at the cut."""
+    left_out: frozenset[TableId] = frozenset()
+    """Tables that the source was reading again then."""
+    recipe: str = ""
+    """By what the table is made, beside a copy."""
+
+    def tables(self) -> dict[TableId, str]:
+        return dict(self.feeds.values())
+
+
+class Ledger:
+    """A directory of small JSON files beside the tables. The tables are the truth: without the
+    ledger it would only not be known which they are."""
+
+    def __init__(self, store: Store, *, pipeline: str, sink: str) -> None:
+        self._store = store
+        self._directory = f"{DIRECTORY}/{safe(pipeline)}.{safe(sink)}"
+        self._head: Entry | None = None
+
+    def head(self) -> Entry:
+        """The newest entry, whoever made it."""
+        sequence = self._hint() if self._head is None else self._head.sequence
+        found = self._head
+        if found is None:
+            found = self._read(sequence) if sequence else Entry()
+            found = found or self._newest()
+        while (after := self._read(found.sequence + 1)) is not None:
+            found = after
+        if found.sequence and self._store.read(self._name(found.sequence)) is None:
+            found = self._newest()  # somebody has dropped it
+        self._head = found
+        return found
+
+    def add(self, entry: Entry) -> bool:
+        """Whether it was the next one; else somebody else has made that."""
+        if not self._store.create(self._name(entry.sequence), _encode(entry)):
+            return False
+        self._head = entry
+        self._store.put(f"{self._directory}/{HEAD}", json.dumps(entry.sequence).encode())
+        gone = entry.sequence - ENTRIES_KEPT
+        if gone > 0:
+            self._store.remove([self._name(gone)])
+        return True
+
+    def entries(self) -> list[Entry]:
+        """All that are kept, oldest first."""
+        found = [self._read(sequence) for sequence in self._sequences()]
+        return [each for each in found if each is not None]
+
+    def forget(self) -> None:
+        self._store.remove(self._store.names(self._directory))
+        self._head = None
+
+    def _hint(self) -> int:
+        content = self._store.read(f"{self._directory}/{HEAD}")
+        return 0 if content is None else int(json.loads(content))
+
+    def _newest(self) -> Entry:
+        sequences = self._sequences()
+        found = self._read(sequences[-1]) if sequences else None
+        return found or Entry()
+
+    def _sequences(self) -> list[int]:
+        names = [each.rpartition("/")[2] for each in self._store.names(self._directory)]
+        return sorted(int(name[:-5]) for name in names if name[:-5].isdigit())
+
+    def _read(self, sequence: int) -> Entry | None:
+        content = self._store.read(self._name(sequence))
+        return None if content is None else _decode(json.loads(content))
+
+    def _name(self, sequence: int) -> str:
+        return f"{self._directory}/{sequence:020d}.json"
+
+
+def _encode(entry: Entry) -> bytes:
+    cut = entry.cut
+    document = {
+        "version": 1,
+        "sequence": entry.sequence,
+        "writer": entry.writer,
+        "passed": [[*part, *each.end, each.since] for part, each in sorted(entry.passed.items())],
+        "feeds": {topic: [[*table], id] for topic, (table, id) in sorted(entry.feeds.items())},
+        "cut": None
+        if cut is None
+        else {
+            "offset": cut.offset,
+            "committed_ms": cut.committed_ms,
+            "positions": dict(cut.positions),
+        },
+        "versions": [[*table, version] for table, version in sorted(entry.versions.items())],
+        "left_out": [[*table] for table in sorted(entry.left_out)],
+        "recipe": entry.recipe,
+    }
+    return json.dumps(document).encode()
+
+
+def _decode(document: Mapping[str, Any]) -> Entry:
+    cut = document["cut"]
+    return Entry(
+        sequence=document["sequence"],
+        writer=document["writer"],
+        passed={
+            TopicPartition(*each[:2]): Passed(Stand(*each[2:4]), each[4])
+            for each in document["passed"]
+        },
+        feeds={topic: (TableId(*table), id) for topic, (table, id) in document["feeds"].items()},
+        cut=None if cut is None else Cut(cut["offset"], cut["committed_ms"], cut["positions"]),
+        versions={TableId(*each[:2]): each[2] for each in document["versions"]},
+        left_out=frozenset(TableId(*each) for each in document.get("left_out", ())),
+        recipe=document.get("recipe", ""),
+    )
+
+
+def next_entry(head: Entry, *, writer: str) -> Entry:
+    """The one that would follow, with nothing changed yet."""
+    return replace(head, sequence=head.sequence + 1, writer=writer, cut=None)

@@ -1,0 +1,170 @@
+"""Where a lake is: a directory or a bucket, as PyArrow, deltalake and our own store reach it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core_log.foundation.errors import SinkRejected, SinkUnavailable
+from core_log.s3.settings import S3Settings
+from sinks.files.stores import S3_SCHEME, Store, store_of
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory of the lake. Travels to executors, with what is needed to reach it."""
+
+    root: str
+    """An absolute path, or `s3://BUCKET/PREFIX`."""
+    s3: S3Settings = field(default_factory=S3Settings, repr=False)
+
+    def __truediv__(self, name: str) -> "Place":
+        return Place(f"{self.root}/{name}", self.s3)
+
+    @property
+    def is_local(self) -> bool:
+        return not self.root.startswith(S3_SCHEME)
+
+    @property
+    def store(self) -> Store:
+        return store_of(self.root, self.s3, directory=Path("/"))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """For deltalake."""
+        if self.is_local:
+            return {}
+        settings = self.s3
+        found = {
+            "AWS_ENDPOINT_URL": settings.endpoint,
+            "AWS_ALLOW_HTTP": "true" if settings.endpoint.startswith("http://") else "",
+            "AWS_REGION": settings.region,
+            "AWS_ACCESS_KEY_ID": _secret(settings.access_key),
+            "AWS_SECRET_ACCESS_KEY": _secret(settings.secret_key),
+            "AWS_SESSION_TOKEN": _secret(settings.session_token),
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if settings.path_style else "",
+            "AWS_CONDITIONAL_PUT": "etag",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    @property
+    def iceberg_options(self) -> dict[str, str]:
+        """For pyiceberg."""
+        if self.is_local:
+            return {}
+        settings = self.s3
+        found = {
+            "s3.endpoint": settings.endpoint,
+            "s3.region": settings.region,
+            "s3.access-key-id": _secret(settings.access_key),
+            "s3.secret-access-key": _secret(settings.secret_key),
+            "s3.session-token": _secret(settings.session_token),
+            "s3.force-virtual-addressing": "false" if settings.path_style else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def files(self, name: str) -> list[tuple[str, int]]:
+        """Everything below, with the time of its last change in milliseconds."""
+        from pyarrow import fs
+
+        base = self._at(name).rstrip("/")
+        with self._failures(name):
+            found = self._files.get_file_info(
+                fs.FileSelector(base, recursive=True, allow_not_found=True)
+            )
+        return [
+            (each.path.removeprefix(f"{base}/"), each.mtime_ns // 1_000_000)
+            for each in found
+            if each.type == fs.FileType.File
+        ]
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[pa.NativeFile]:
+        with self._failures(name), self._files.open_input_file(self._at(name)) as file:
+            yield file
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[pa.NativeFile]:
+        """Durable at the end, under a name that nobody has used before."""
+        with self._failures(name):
+            path = self._at(name)
+            if self.is_local:
+                self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            with self._files.open_output_stream(path) as file:
+                yield file
+            if self.is_local:
+                _sync(path)
+
+    @property
+    def _files(self) -> "FileSystem":
+        from pyarrow import fs
+
+        if self.is_local:
+            return fs.LocalFileSystem()
+        settings = self.s3
+        scheme, _, host = settings.endpoint.rpartition("://")
+        chosen: dict[str, Any] = {
+            "access_key": _secret(settings.access_key) or None,
+            "secret_key": _secret(settings.secret_key) or None,
+            "session_token": _secret(settings.session_token) or None,
+            "region": settings.region or None,
+            "endpoint_override": host or None,
+            "scheme": scheme or None,
+            "connect_timeout": settings.timeout_ms / 1_000,
+            "request_timeout": settings.timeout_ms / 1_000,
+            "force_virtual_addressing": False if settings.path_style else None,
+        }
+        return fs.S3FileSystem(**{name: each for name, each in chosen.items() if each is not None})
+
+    def _at(self, name: str) -> str:
+        return f"{self.root.removeprefix(S3_SCHEME)}/{name}"
+
+    @contextmanager
+    def _failures(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise SinkRejected(
+                "a file of the table is missing",
+                hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew",
+                file=f"{self.root}/{name}",
+            ) from error
+        except pa.ArrowInvalid as error:
+            raise SinkRejected(
+                "a file of the table cannot be read",
+                hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew",
+                file=f"{self.root}/{name}",
+            ) from error
+        except OSError as error:
+            raise SinkUnavailable(
+                "the lake's store refuses",
+                file=f"{self.root}/{name}",
+                reason=error.strerror or type(error).__name__,
+            ) from error
+
+
+def place_of(path: str, s3: S3Settings, *, directory: Path) -> Place:
+    if path.startswith(S3_SCHEME):
+        return Place(path.rstrip("/"), s3)
+    return Place(str((directory / Path(path).expanduser()).absolute()), s3)
+
+
+def _sync(path: str) -> None:
+    """The file, and its name."""
+    for each in (path, path.rpartition("/")[0]):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _secret(value: Any) -> str:
+    return "" if value is None else str(value.get_secret_value())

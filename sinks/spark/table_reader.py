@@ -1,0 +1,149 @@
+"""Tables of the lake read back, for comparing: their rows at one version, and where it stands."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId, TableSchema
+from core_log.model.topic_generations import first_of, number_of
+from sinks.current_rows import StandingRows
+from sinks.sink import DELETED_AT, DeletedRows, Stand, Stands, TableVersion
+from sinks.spark import parquet_files
+from sinks.spark.column_types import take_back
+from sinks.spark.lake_table_writer import KeptTable, farthest
+from sinks.spark.layout import (
+    IS_CURRENT,
+    OFFSET,
+    OP,
+    OWN_COLUMNS,
+    PARTITION,
+    TOPIC,
+    Layout,
+)
+from sinks.spark.sink_state import Passed
+from sinks.spark.table import TableState
+
+LOOKED_BACK = 4
+"""So many times the wanted versions are looked through for what partitions did before."""
+OFFSET_BITS = 48
+"""No partition ever has more records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A version of a table; its files stay while they are read."""
+
+    stands: Stands
+    columns: tuple[str, ...]
+    deleted: DeletedRows
+    batches: Iterator[pa.RecordBatch]
+
+
+def open_table(
+    kept: KeptTable,
+    schema: TableSchema,
+    *,
+    passed: Mapping[TopicPartition, Passed],
+    ignores_deletes: bool,
+) -> Opened:
+    state = kept.load()
+    if state is None:
+        return Opened({}, schema.names, DeletedRows.GONE, iter(()))
+    names = tuple(name for name in schema.names if name in state.schema.names)
+    stands = {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
+    layout = layout_of(state, schema.table, schema.key)
+    deleted = DeletedRows.GONE
+    if state.mode == "soft_delete":
+        deleted = DeletedRows.MARKED
+    elif state.mode == "mirror" and ignores_deletes:
+        deleted = DeletedRows.STAY
+    return Opened(stands, names, deleted, _batches(kept, state, layout, schema, names))
+
+
+def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
+    """Those that say where they stood; our own maintenance moves nothing and says nothing."""
+    state = kept.load()
+    if state is None:
+        return []
+    ids = {topic: feed.topic_id for topic, feed in state.feeds.items()}
+    versions = [each for each in kept.lake.versions(LOOKED_BACK * newest) if each.stands]
+    moved = frozenset[TopicPartition]().union(*(each.stands for each in versions))
+    held = {part: stand.next_offset for part, stand in state.stands.items() if part not in moved}
+    found = list[TableVersion]()
+    for each in reversed(versions):  # a commit only says where partitions went that it moved
+        held |= each.stands
+        stands = {
+            part: Stand(ids[part.topic], at) for part, at in held.items() if part.topic in ids
+        }
+        found.append(TableVersion(str(each.version), stands, each.source_ms, each.positions))
+    return found[: -newest - 1 : -1]
+
+
+def layout_of(state: TableState, table: TableId, key: tuple[str, ...]) -> Layout:
+    """The table as it is, whatever the settings say now."""
+    own = OWN_COLUMNS[state.mode]
+    return Layout(
+        table,
+        state.mode,
+        key,
+        pa.schema([field for field in state.schema if field.name not in own]),
+        partition_by=state.partition_by,
+    )
+
+
+def _batches(
+    kept: KeptTable,
+    state: TableState,
+    layout: Layout,
+    schema: TableSchema,
+    names: tuple[str, ...],
+) -> Iterator[pa.RecordBatch]:
+    fields = [schema.arrow.field(name) for name in names]
+    found = parquet_files.stream(kept.place, state.files, layout)
+    if state.mode == "append" and schema.key:
+        found = _standing(kept, state, layout, schema)
+    for batch in found:
+        rows = batch
+        if state.mode == "scd2":
+            rows = rows.filter(rows.column(IS_CURRENT))
+        if rows.num_rows:
+            columns = [take_back(rows.column(field.name), field.type) for field in fields]
+            given = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+            is_marked = state.mode == "soft_delete"
+            yield given.append_column(DELETED_AT, rows[DELETED_AT]) if is_marked else given
+
+
+def _standing(
+    kept: KeptTable, state: TableState, layout: Layout, schema: TableSchema
+) -> Iterator[pa.RecordBatch]:
+    """The last change of every key since the last truncate of its partition, unless it is a
+    delete. The files are read twice, so that memory does not grow with their rows' width."""
+    standing = StandingRows()
+    wanted = [*schema.key, OP, TOPIC, PARTITION, OFFSET]
+    for batch in parquet_files.stream(kept.place, state.files, layout, only=wanted):
+        standing.take(
+            batch.select(list(schema.key)),
+            batch.column(OP),
+            orders=_orders(batch),
+            origins=_origins(batch),
+        )
+    return standing.of(parquet_files.stream(kept.place, state.files, layout))
+
+
+def _orders(batch: pa.RecordBatch) -> pa.Array:
+    """Offsets; those of a later generation of a topic are behind all of an earlier one."""
+    topics = batch.column(TOPIC).dictionary_encode()
+    numbers = np.array([number_of(topic) - 1 for topic in topics.dictionary.to_pylist()], np.int64)
+    return pc.add(batch.column(OFFSET), pa.array(numbers[topics.indices.to_numpy()] << OFFSET_BITS))
+
+
+def _origins(batch: pa.RecordBatch) -> pa.RecordBatch:
+    topics = batch.column(TOPIC).dictionary_encode()
+    firsts = pa.array([first_of(topic) for topic in topics.dictionary.to_pylist()], pa.string())
+    return pa.RecordBatch.from_arrays(
+        [firsts.take(topics.indices), batch.column(PARTITION)], [TOPIC, PARTITION]
+    )

@@ -1,0 +1,202 @@
+"""Columns as the text, the literals or the Python values that a driver takes."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks import extreme_datetimes, extreme_times
+from sinks.sql import nested_json
+
+Rows = list[tuple[Any, ...]]
+
+TO_ESCAPE = r"[\\\t\n\r]"
+ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+DOUBLE_DIGITS = 15
+"""Decimals that a double keeps."""
+SCIENTIFIC_BELOW = 6
+"""Arrow writes smaller decimals than 1e-6 with an exponent."""
+
+
+def text_of(column: pa.Array) -> pa.StringArray:
+    """Every value as people and databases write it; UTC where there is a zone."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        bare = column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else column
+        return extreme_datetimes.written(bare)
+    if pa.types.is_decimal(kind):
+        return _plain_decimals(column)
+    if _is_binary(kind):
+        return _hex(column.cast(pa.binary()))
+    if pa.types.is_nested(kind):
+        return nested_json.written(column)
+    if pa.types.is_time(kind):
+        return extreme_times.written(column)
+    if pa.types.is_duration(kind):
+        return column.cast(pa.int64()).cast(pa.string())
+    if pa.types.is_dictionary(kind):
+        return text_of(column.cast(kind.value_type))
+    return column.cast(pa.string())
+
+
+def copy_text(rows: pa.RecordBatch) -> memoryview:
+    """The rows in the text format of PostgreSQL's COPY."""
+    columns = [_copied(column) for column in rows.columns]
+    lines = pc.binary_join_element_wise(
+        *columns, "\t", null_handling="replace", null_replacement="\\N"
+    )
+    return _joined(pc.binary_join_element_wise(lines, "", "\n"))
+
+
+def _copied(column: pa.Array) -> pa.StringArray:
+    text = text_of(column)
+    if _is_binary(column.type):
+        return pc.binary_join_element_wise("\\\\x", text, "")
+    if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
+        zone = "+00" if pa.types.is_timestamp(column.type) and column.type.tz else ""
+        if not extreme_datetimes.are_near(column):
+            return extreme_datetimes.with_eras(text, zone=zone)
+        return pc.binary_join_element_wise(text, zone, "") if zone else text
+    if _is_textual(column.type) and pc.any(pc.match_substring_regex(text, TO_ESCAPE)).as_py():
+        for character, escape in ESCAPES:
+            text = pc.replace_substring(text, character, escape)
+    return text
+
+
+def value_lists(rows: pa.RecordBatch) -> pa.StringArray:
+    """Per row the list of its values as SQL literals, `(1,'two',NULL)`, for a MySQL session in
+    which a backslash is a backslash."""
+    columns = [_literal(column) for column in rows.columns]
+    lists = pc.binary_join_element_wise(
+        *columns, ",", null_handling="replace", null_replacement="NULL"
+    )
+    return pc.binary_join_element_wise("(", lists, ")", "")
+
+
+def _literal(column: pa.Array) -> pa.StringArray:
+    text, kind = text_of(column), column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return text
+    if pa.types.is_floating(kind) and pc.all(pc.is_finite(column)).as_py() is not False:
+        return text  # the others are words, and words want quotes
+    if _is_binary(kind):
+        return pc.binary_join_element_wise("X'", text, "'", "")
+    if _is_textual(kind):
+        text = pc.replace_substring(text, "'", "''")
+    return pc.binary_join_element_wise("'", text, "'", "")
+
+
+def sqlite_rows(rows: pa.RecordBatch) -> Rows:
+    """The rows as tuples of what SQLite stores."""
+    return list(zip(*(_sqlite_values(column) for column in rows.columns), strict=True))
+
+
+def sqlite_values(rows: pa.RecordBatch) -> list[Any]:
+    """The same, all values of a row behind those of the row before it."""
+    width = rows.num_columns
+    values: list[Any] = [None] * (rows.num_rows * width)
+    for place, column in enumerate(rows.columns):
+        values[place::width] = _sqlite_values(column)
+    return values
+
+
+def _sqlite_values(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return _listed(column.cast(pa.int8()))
+    if kind == pa.uint64():
+        return _listed(text_of(column))
+    if pa.types.is_decimal(kind) and kind.precision <= DOUBLE_DIGITS and kind.scale >= 0:
+        return _listed(_nearest_doubles(column))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_binary(kind):
+        return _listed(column)
+    return _listed(text_of(column))
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """`to_pylist`, several times faster."""
+    if column.null_count == 0 or not pa.types.is_primitive(column.type):
+        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return found
+    values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(object)
+    values[column.is_null().to_numpy(zero_copy_only=False)] = None
+    filled: list[Any] = values.tolist()
+    return filled
+
+
+def _joined(lines: pa.StringArray) -> memoryview:
+    """The texts one after the other, without copying them."""
+    _, offsets, data = lines.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def statements(lists: pa.StringArray, *, bytes_max: int) -> list[bytes]:
+    """The lists joined by commas, in as few texts as stay below `bytes_max`."""
+    if not len(lists):
+        return []
+    _, offsets, _ = lists.buffers()
+    ends: npt.NDArray[np.int64] = np.frombuffer(offsets, dtype=np.int32)[
+        lists.offset : lists.offset + len(lists) + 1
+    ].astype(np.int64)
+    found, start = [], 0
+    while start < len(lists):
+        stop = int(np.searchsorted(ends, ends[start] + bytes_max, side="right")) - 1
+        stop = max(stop, start + 1)
+        part = pa.ListArray.from_arrays([0, stop - start], lists.slice(start, stop - start))
+        found.append(bytes(pc.binary_join(part, ",")[0].as_buffer()))
+        start = stop
+    return found
+
+
+def _plain_decimals(column: pa.Array) -> pa.StringArray:
+    text = column.cast(pa.string())
+    if column.type.scale <= SCIENTIFIC_BELOW:
+        return text
+    if not pc.any(pc.match_substring(text, "E")).as_py():
+        return text
+    return pa.array(
+        [None if value is None else format(value, "f") for value in column.to_pylist()], pa.string()
+    )
+
+
+def _nearest_doubles(column: pa.Array) -> pa.Array:
+    """One division of exact numbers: Arrow's own cast is off by a bit now and then."""
+    column = column.cast(pa.decimal128(38, column.type.scale))
+    halves = np.frombuffer(column.buffers()[1], dtype=np.int64).reshape(-1, 2)
+    unscaled = halves[column.offset : column.offset + len(column), 0]
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(unscaled / 10.0**column.type.scale, mask=is_null)
+
+
+def _hex(column: pa.BinaryArray) -> pa.StringArray:
+    """Two digits per byte: all bytes of the column are one long text, cut at doubled offsets."""
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return column.cast(pa.string())
+    ends = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    digits = memoryview(data)[int(ends[0]) : int(ends[-1])].hex().encode()
+    cuts = pa.py_buffer(((ends - ends[0]) * 2).astype(np.int32))
+    text = pa.StringArray.from_buffers(len(column), cuts, pa.py_buffer(digits))
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_textual(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_nested(kind)
+        or pa.types.is_dictionary(kind)
+    )

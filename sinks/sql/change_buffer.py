@@ -1,0 +1,160 @@
+"""Changes of one table, gathered from small pieces until writing them is worth a step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableSchema
+
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Changes under one schema with their places in the log. Never a truncate."""
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+    operations: Numbers
+    committed_us: pa.Int64Array
+    offsets: pa.Int64Array
+    origins: Numbers
+    """Per change the place of its partition in `partitions`."""
+    partitions: tuple[TopicPartition, ...]
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def deleted(self) -> Numbers:
+        found: Numbers = self.operations == Operation.DELETE
+        return found
+
+    @property
+    def keys(self) -> pa.RecordBatch:
+        return self.rows.select(list(self.schema.key))
+
+    def take(self, indices: pa.Int64Array) -> "Chunk":
+        places = indices.to_numpy()
+        return Chunk(
+            self.schema,
+            self.rows.take(indices),
+            self.operations[places],
+            self.committed_us.take(indices),
+            self.offsets.take(indices),
+            self.origins[places],
+            self.partitions,
+        )
+
+    def where(self, mask: Numbers) -> "Chunk":
+        return self if mask.all() else self.take(pa.array(np.flatnonzero(mask)))
+
+    def slice(self, start: int, length: int) -> "Chunk":
+        return self.take(pa.array(np.arange(start, min(start + length, len(self)))))
+
+
+def chunk_of(pieces: Sequence[TableChanges]) -> Chunk:
+    """All pieces are of one table and one schema."""
+    partitions = tuple(dict.fromkeys(_partition_of(piece) for piece in pieces))
+    places = {partition: place for place, partition in enumerate(partitions)}
+    lengths = [len(piece) for piece in pieces]
+    return Chunk(
+        pieces[0].schema,
+        _concat_rows([piece.rows for piece in pieces]),
+        _concat([piece.operations for piece in pieces]).to_numpy(),
+        _concat([piece.committed_us.cast(pa.int64()) for piece in pieces]),
+        _concat([_offsets_of(piece) for piece in pieces]),
+        np.repeat([places[_partition_of(piece)] for piece in pieces], lengths),
+        partitions,
+    )
+
+
+class Gathering:
+    """What has been read and not been written yet, per table."""
+
+    def __init__(self, *, rows_max: int, bytes_max: int) -> None:
+        self._rows_max, self._bytes_max = rows_max, bytes_max
+        self._pieces: dict[str, list[TableChanges]] = {}
+        self._rows: dict[str, int] = {}
+        self._bytes = 0
+
+    def add(self, changes: TableChanges) -> list[Chunk]:
+        """Takes changes in, and gives out what has to be written first, or now."""
+        ready: list[Chunk] = []
+        table = str(changes.schema.table)
+        held = self._pieces.get(table)
+        if held and held[-1].schema is not changes.schema and held[-1].schema != changes.schema:
+            ready += self._release(table)
+        self._pieces.setdefault(table, []).append(changes)
+        self._rows[table] = self._rows.get(table, 0) + len(changes)
+        self._bytes += _bytes_of(changes)
+        if self._bytes >= self._bytes_max:
+            return ready + self.release_all()
+        if self._rows[table] >= self._rows_max:
+            ready += self._release(table)
+        return ready
+
+    def release(self, table: str) -> list[Chunk]:
+        """What is held of one table."""
+        return self._release(table) if self._pieces.get(table) else []
+
+    def release_all(self) -> list[Chunk]:
+        return [chunk for table in list(self._pieces) for chunk in self._release(table)]
+
+    def _release(self, table: str) -> list[Chunk]:
+        pieces = self._pieces.pop(table)
+        self._bytes -= sum(_bytes_of(piece) for piece in pieces)
+        del self._rows[table]
+        whole = chunk_of(pieces)
+        if len(whole) <= self._rows_max * 2:
+            return [whole]
+        starts = range(0, len(whole), self._rows_max)
+        return [whole.slice(start, self._rows_max) for start in starts]
+
+
+def _bytes_of(changes: TableChanges) -> int:
+    return int(changes.rows.nbytes) + 32 * len(changes)
+
+
+def _partition_of(changes: TableChanges) -> TopicPartition:
+    assert changes.log_partition is not None, "what a sink is handed has its place in the log"
+    return changes.log_partition
+
+
+def _offsets_of(changes: TableChanges) -> pa.Int64Array:
+    assert changes.log_offsets is not None, "what a sink is handed has its place in the log"
+    return changes.log_offsets
+
+
+def _concat(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _concat_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def with_columns(rows: pa.RecordBatch, added: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The rows with more columns at their end."""
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, *added.values()], names=[*rows.schema.names, *added]
+    )
+
+
+def times_of(microseconds: pa.Int64Array) -> pa.Array:
+    """Moments in UTC without naming a zone: every database keeps those unchanged."""
+    return pc.cast(microseconds, pa.timestamp("us"))
+
+
+def moment_literal(microseconds: int) -> str:
+    """Such a moment in a statement."""
+    return f"'{times_of(pa.array([microseconds])).cast(pa.string())[0].as_py()}'"

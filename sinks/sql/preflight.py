@@ -1,0 +1,103 @@
+"""Looks at a database without changing it: what would be made there, and what stands in the way."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from core_log.foundation.diagnostic import Finding
+from core_log.foundation.errors import HeadwaterError
+from core_log.model.table_schema import TableSchema
+from core_log.model.topic_generations import first_of, named, number_of
+from sinks.sql.failures import is_of_driver, ours, translated
+
+if TYPE_CHECKING:
+    from sinks.sql.target import Target
+
+MAY_CREATE = {
+    "postgresql": "SELECT has_schema_privilege(current_schema(), 'CREATE')",
+}
+"""Dialect to a question whose answer must be true."""
+
+
+def plan(target: "Target", schemas: Sequence[TableSchema]) -> list[str]:
+    """The statements that `schemas` would need now, and a sentence about tables without a key."""
+    if _is_missing_file(target):
+        return _plan_in_memory(target, schemas)
+    found: list[str] = []
+    with translated(target.dialect):
+        try:
+            for schema in schemas:
+                fed = target.fed_by(target.tables.live(schema.table))
+                next_topics = [named(first_of(each), number_of(each) + 1) for each in fed]
+                shaping = target.shaping(schema, next_topics)
+                if shaping.is_of_key:
+                    found.append(f"-- once `run --migrate` has given {schema.table} its new key:")
+                found += [f"{each};" for each in (*shaping.statements, *shaping.drops)]
+                found += _remarks(schema)
+        finally:
+            target.connected().rollback()
+    return found
+
+
+def examine(target: "Target") -> list[Finding]:
+    """Whether the database answers, and whether tables may be made in it."""
+    if _is_missing_file(target):
+        directory = Path(str(target.engine.url.database)).parent
+        if directory.is_dir():
+            return []
+        return [Finding("the directory of the database file is missing", f"mkdir -p {directory}")]
+    try:
+        connection = target.connected()
+        question = MAY_CREATE.get(target.dialect.name)
+        is_allowed = question is None or connection.execute(sa.text(question)).scalar()
+        connection.rollback()
+    except HeadwaterError as error:
+        return [_finding(error)]
+    except Exception as error:
+        if not is_of_driver(error):
+            raise
+        reason = ours(target.dialect, error)
+        return [_finding(reason) if isinstance(reason, HeadwaterError) else _unclear(reason)]
+    if is_allowed:
+        return []
+    return [
+        Finding(
+            "the role may not make tables in its schema",
+            f"GRANT USAGE, CREATE ON SCHEMA public TO {target.engine.url.username};",
+        )
+    ]
+
+
+def _finding(error: HeadwaterError) -> Finding:
+    return Finding(error.statement, error.hint or "correct `url` of the sink")
+
+
+def _unclear(error: Exception) -> Finding:
+    return Finding(f"the database is busy: {error}", "try again", is_fatal=False)
+
+
+def _remarks(schema: TableSchema) -> list[str]:
+    if schema.key:
+        return []
+    return [f"-- {schema.table} has no key: every change is appended as a row of its own"]
+
+
+def _is_missing_file(target: "Target") -> bool:
+    url = target.engine.url
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return False
+    return not Path(url.database).exists()
+
+
+def _plan_in_memory(target: "Target", schemas: Sequence[TableSchema]) -> list[str]:
+    """A database file that does not exist yet stays so."""
+    engine = sa.create_engine("sqlite://")
+    with engine.connect() as connection:
+        found: list[str] = []
+        for schema in schemas:
+            shaping = target.tables.shape(connection, schema, next_generation=1, may_drop=False)
+            found += [f"{each};" for each in shaping.statements] + _remarks(schema)
+    engine.dispose()
+    return found

@@ -1,0 +1,78 @@
+"""Values put into another type than their own, and which of them would not be the same there."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks import extreme_datetimes, extreme_times
+
+Cast = Callable[[pa.Array, pa.DataType], pa.Array]
+FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values that `kind` has nearest to these; raises one of `FAILURES` where Arrow says that
+    there are none."""
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+        # Arrow asks for room for every number of the type, not only for those that are there.
+        column = column.cast(pa.decimal128(20, 0))
+    elif pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
+        # Arrow's own cast is off by a bit now and then; text becomes the nearest number.
+        column = column.cast(pa.string())
+    elif pa.types.is_string(kind) and pa.types.is_time(column.type):
+        return extreme_times.written(column)
+    elif (
+        pa.types.is_string(kind) and _is_moment(column.type) and not pa.types.is_date64(column.type)
+    ):
+        return extreme_datetimes.written(column)
+    return column.cast(kind, safe=True)
+
+
+def changed(column: pa.Array, kind: pa.DataType, *, by: Cast = cast) -> list[int]:
+    """Where values stand that are not the same any more once they have been put into `kind` and
+    taken back. Any value may become text, if there is a way to write it."""
+    if column.null_count == len(column):
+        return []
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kinds = (column.type, kind)
+    if any(map(_is_moment, kinds)) and any(map(_is_number, kinds)):
+        return _places(column.is_valid())  # Arrow counts days and microseconds from 1970
+    try:
+        there = by(column, kind)
+        if pa.types.is_string(kind):
+            return []
+        return _places(pc.and_(column.is_valid(), pc.invert(_same(column, by(there, column.type)))))
+    except FAILURES:
+        if len(column) == 1:
+            return [0]
+    half = len(column) // 2
+    later = changed(column.slice(half), kind, by=by)
+    return changed(column.slice(0, half), kind, by=by) + [half + place for place in later]
+
+
+def _same(column: pa.Array, back: pa.Array) -> pa.BooleanArray:
+    if pa.types.is_nested(column.type):
+        pairs = zip(column.to_pylist(), back.to_pylist(), strict=True)
+        return pa.array([repr(one) == repr(other) for one, other in pairs], pa.bool_())
+    same = pc.fill_null(pc.equal(column, back), False)
+    if not pa.types.is_floating(column.type):
+        return same
+    return pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(column), pc.is_nan(back)), False))
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
+    return any(test(kind) for test in tests)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    return any(test(kind) for test in tests)
+
+
+def _places(mask: pa.BooleanArray) -> list[int]:
+    found: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return found

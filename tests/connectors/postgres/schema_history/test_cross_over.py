@@ -1,0 +1,284 @@
+"""A target whose table cannot take a new form in place gets a new table, and is right again."""
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from core_log.embedded import EmbeddedLog
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.settings import BrokerSettings
+from pipelines.file.loader import LoadedPipeline, load
+from pipelines.journal.control import Desired
+from pipelines.loops.ingest.ingest import UNIT as SOURCE
+from pipelines.reports import Report, State, StateChanged
+from pipelines.running.first_checks import checked_first
+from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.table_selection import subjects_of
+from pipelines.time_travel.verify.verify import Verifier
+from tests.databases import Guest
+
+FILE = """
+pipeline: shop
+source: {{type: postgres, url: "{url}", tables: [public.items]}}
+sink:
+- {{type: sql, url: "sqlite:///target.db", tables: {{"*": {{mode: {mode}}}}}}}
+- {{type: spark, path: ./lake, tables: {{"*": {{mode: {mode}}}}}}}
+"""
+CREATE = (
+    "CREATE TABLE items (id int PRIMARY KEY, a text, b int)",
+    "INSERT INTO items SELECT i, 'a' || i, i FROM generate_series(1, 50) i",
+)
+
+
+@dataclass
+class Crossing:
+    """Runs of one pipeline, each until what is there has been read and applied."""
+
+    guest: Guest
+    log: EmbeddedLog
+    loaded: LoadedPipeline
+    directory: Path
+    states: list[StateChanged]
+
+    async def run(self, *statements: str, units: Sequence[str] = (SOURCE, "sql", "spark")) -> None:
+        self.guest.execute(*statements)
+        self.states.clear()
+        for unit in units:
+            await self.run_unit(unit)
+
+    async def run_unit(self, unit: str) -> None:
+        await checked_first()(
+            self.loaded,
+            unit,
+            self.log,
+            desired=lambda: Desired("shop"),
+            clock=SystemClock(),
+            report=self.report,
+            until_end=True,
+        )
+
+    def report(self, report: Report) -> None:
+        if isinstance(report, StateChanged):
+            self.states.append(report)
+
+    def targets(self, columns: str) -> list[Any]:
+        """What both targets have, without rows that were deleted."""
+        found = [
+            sorted(
+                tuple(row[name] for name in columns.split(", "))
+                for row in rows
+                if row.get("_headwater_deleted_at") is None
+            )
+            for rows in self.rows()
+        ]
+        assert found[0] == found[1]
+        return found[0]
+
+    def rows(self) -> list[list[dict[str, Any]]]:
+        """Of each target."""
+        with closing(sqlite3.connect(self.directory / "target.db")) as database:
+            database.row_factory = sqlite3.Row
+            in_database = [dict(row) for row in database.execute("SELECT * FROM items")]
+        lake = DeltaTable(str(self.directory / "lake" / "public.items"))
+        return [in_database, lake.to_pyarrow_table().to_pylist()]
+
+    async def differing(self) -> dict[str, int]:
+        """What `headwater verify` says of each side."""
+        verdicts = await self.verdicts()
+        assert not [each.problem for each in verdicts if each.problem]
+        return {each.side: each.compared.differing for each in verdicts}
+
+    async def verdicts(self) -> Sequence[Verdict]:
+        verifier = Verifier(self.loaded, self.log, clock=SystemClock(), is_running=False)
+        return await verifier.verify(await subjects_of(self.loaded, self.log), Sides())
+
+    def source(self, columns: str) -> list[Any]:
+        return sorted(self.guest.rows(f"SELECT {columns} FROM items"))
+
+
+@pytest.fixture(params=["mirror", "soft_delete"])
+async def crossing(
+    guest: Guest, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Crossing]:
+    guest.execute(*CREATE)
+    guest.publish("items")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILE.format(url=guest.url, mode=request.param))
+    [loaded] = load(file, environment={})
+    log = await EmbeddedLog.open(BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0"))
+    try:
+        yield Crossing(guest, log, loaded, tmp_path, [])
+    finally:
+        await log.close()
+
+
+async def test_another_type_is_in_the_target_without_a_person(
+    crossing: Crossing, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await crossing.run()
+
+    await crossing.run(
+        "ALTER TABLE items ALTER b TYPE text USING 't' || b",
+        "UPDATE items SET b = 'changed' WHERE id = 7",
+    )
+    await crossing.run("INSERT INTO items VALUES (51, 'late', 'later')")
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+    assert len(crossing.source("id")) == 51
+    assert not [each for each in crossing.states if each.state is State.QUARANTINED]
+
+
+async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
+    crossing: Crossing, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await crossing.run()
+
+    await crossing.run("ALTER TABLE items ALTER b TYPE text USING 't' || b")
+
+    why = "the column b was altered and the table rewritten"
+    of_table = [each for each in crossing.states if each.table]
+    told = {(each.unit, each.state): each.reason for each in of_table}
+    assert told[SOURCE, State.REREADING].startswith(why)
+    assert told["sql", State.REBUILDING].startswith("made anew from the log: ")
+    assert [each.state for each in of_table if each.unit == SOURCE][-1] is State.RUNNING
+    assert [each.state for each in of_table if each.unit == "sql"][-1] is State.RUNNING
+    assert f"shop: public.items is read again: {why}" in caplog.messages
+    assert "shop: public.items has been read again" in caplog.messages
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+async def test_older_values_that_do_not_fit_the_new_type_are_not_asked_for(
+    crossing: Crossing,
+) -> None:
+    await crossing.run()
+
+    await crossing.run("ALTER TABLE items ALTER a TYPE int USING length(a)")
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+
+
+async def test_a_renamed_column_has_its_values_in_the_target(crossing: Crossing) -> None:
+    await crossing.run()
+
+    await crossing.run("ALTER TABLE items RENAME a TO c")
+
+    assert crossing.targets("id, c, b") == crossing.source("id, c, b")
+
+
+async def test_a_default_of_a_new_column_is_in_the_target(crossing: Crossing) -> None:
+    await crossing.run()
+
+    await crossing.run("ALTER TABLE items ADD c int DEFAULT 7")
+
+    assert crossing.targets("id, c, b") == crossing.source("id, c, b")
+
+
+KEYS = {
+    "another column": [
+        "ALTER TABLE items DROP CONSTRAINT items_pkey, ADD PRIMARY KEY (id, a)",
+        "INSERT INTO items VALUES (1, 'other', 1)",
+        "DELETE FROM items WHERE id = 2",
+    ],
+    "a renamed column": ["ALTER TABLE items RENAME id TO nr", "DELETE FROM items WHERE nr = 2"],
+    "another type": ["ALTER TABLE items ALTER id TYPE text USING 'k' || id"],
+}
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+@pytest.mark.parametrize("name", KEYS)
+async def test_another_key_is_in_the_target_without_a_person(
+    crossing: Crossing, name: str, identity: str
+) -> None:
+    crossing.guest.execute(f"ALTER TABLE items REPLICA IDENTITY {identity}")
+    await crossing.run()
+
+    await crossing.run(*KEYS[name])
+    await crossing.run("DELETE FROM items WHERE b = 5", "UPDATE items SET b = -b WHERE b > 40")
+
+    columns = "nr, a, b" if "renamed" in name else "id, a, b"
+    assert crossing.targets(columns) == crossing.source(columns)
+
+
+async def test_a_target_of_the_former_key_is_not_compared(crossing: Crossing) -> None:
+    await crossing.run()
+
+    await crossing.run(*KEYS["another column"], units=[SOURCE])
+    verdicts = await crossing.verdicts()
+
+    problems = {each.side: each.problem for each in verdicts}
+    assert not problems["source"]
+    assert "the key is not the one that the target's table has" in problems["sql"]
+    assert "the target's table has the former key" in problems["spark"]
+
+
+async def test_deleted_rows_of_a_former_key_are_no_difference(crossing: Crossing) -> None:
+    await crossing.run()
+    await crossing.run("DELETE FROM items WHERE id IN (3, 4)")
+
+    await crossing.run("ALTER TABLE items DROP CONSTRAINT items_pkey, ADD PRIMARY KEY (id, a)")
+
+    assert await crossing.differing() == {"source": 0, "sql": 0, "spark": 0}
+    for rows in crossing.rows():
+        gone = {row["id"] for row in rows if row.get("_headwater_deleted_at") is not None}
+        assert gone == ({3, 4} if "_headwater_deleted_at" in rows[0] else set())
+
+
+async def test_deleted_rows_whose_key_has_another_type_stay_in_the_old_table(
+    crossing: Crossing,
+) -> None:
+    await crossing.run()
+    await crossing.run("DELETE FROM items WHERE id IN (3, 4)")
+
+    await crossing.run(*KEYS["another type"])
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+    assert await crossing.differing() == {"source": 0, "sql": 0, "spark": 0}
+
+
+async def test_deleted_rows_stay_whatever_types_their_columns_had(crossing: Crossing) -> None:
+    await crossing.run()
+    await crossing.run("DELETE FROM items WHERE id IN (3, 4)")
+
+    await crossing.run("ALTER TABLE items ALTER a TYPE int USING length(a)")
+    await crossing.run("UPDATE items SET b = 0 WHERE id = 5", "DELETE FROM items WHERE id = 6")
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+    assert await crossing.differing() == {"source": 0, "sql": 0, "spark": 0}
+    gone = {3: (None, 3), 4: (None, 4), 6: (2, 6)}
+    for rows in crossing.rows():
+        marked = [row for row in rows if row.get("_headwater_deleted_at") is not None]
+        found = {row["id"]: (row["a"], row["b"]) for row in marked}
+        assert found == ({} if "_headwater_deleted_at" not in rows[0] else gone)
+
+
+async def test_a_table_without_rows_has_its_new_form_in_the_target(crossing: Crossing) -> None:
+    await crossing.run()
+
+    await crossing.run("TRUNCATE items", "ALTER TABLE items ALTER a TYPE int USING length(a)")
+    assert crossing.targets("id") == []
+    await crossing.run("INSERT INTO items VALUES (1, 2, 3)")
+
+    assert crossing.targets("id, a, b") == [(1, 2, 3)]
+    assert await crossing.differing() == {"source": 0, "sql": 0, "spark": 0}
+
+
+async def test_a_target_that_begins_behind_another_type_has_the_rows_of_now(
+    crossing: Crossing,
+) -> None:
+    await crossing.run("DELETE FROM items WHERE id = 3", units=[SOURCE])
+    await crossing.run("DELETE FROM items WHERE id = 4", units=[SOURCE])
+    await crossing.run("ALTER TABLE items ALTER a TYPE int USING length(a)", units=[SOURCE])
+
+    await crossing.run("DELETE FROM items WHERE id = 5")
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+    assert await crossing.differing() == {"source": 0, "sql": 0, "spark": 0}

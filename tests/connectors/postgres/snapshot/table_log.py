@@ -1,0 +1,153 @@
+"""A log of one table in memory, which sees batches as the pipeline's log makes them readable."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.source import PostgresSource
+from connectors.source import Progress, SourceContext, SourceReport
+from core_log.foundation.clock import Clock
+from core_log.model.changes import ChangeBatch, Operation, Phase, Replacement, TableChanges
+from core_log.model.table_schema import TableId, TableSchema
+from tests.connectors.postgres.stories import source_context
+from tests.databases import Guest
+
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Folded:
+    """What a reader of the log would have: of every table its rows by key; of one without a key,
+    its rows in the order in which they came."""
+
+    positions: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, Rows] = field(default_factory=dict)
+    reads: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    """Rows that came by reading, not by the stream, by table and key."""
+    truncates: int = 0
+    renewed: dict[str, set[tuple[Any, ...]]] = field(default_factory=dict)
+    """Of tables that are being read again as a whole, the keys that were emitted since."""
+    keys: dict[str, Sequence[str]] = field(default_factory=dict)
+    replacements: list[Replacement] = field(default_factory=list)
+    _open: list[ChangeBatch] = field(default_factory=list)
+
+    def take(self, batch: ChangeBatch) -> None:
+        """Nothing is there before a position follows."""
+        self._open.append(batch)
+        if batch.positions:
+            for each in self._open:
+                self.positions |= each.positions
+                self.replacements += each.replacements
+                for begun in each.replacements:
+                    if begun.phase is Phase.STARTED:
+                        self._begin_again(begun.schema)
+                for changes in each.tables:
+                    self._apply(changes)
+                for ended in each.replacements:
+                    if ended.phase is Phase.COMPLETE:
+                        self._drop_missing(name_of(ended.schema.table))
+            self._open.clear()
+
+    def killed(self) -> None:
+        self._open.clear()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return sorted(self.tables.get(table, {}).values(), key=repr)
+
+    def _begin_again(self, schema: TableSchema) -> None:
+        """Under another key it is another topic."""
+        name = name_of(schema.table)
+        if self.keys.get(name, schema.key) != schema.key:
+            self.tables[name] = {}
+        self.renewed[name], self.keys[name] = set(), schema.key
+
+    def _drop_missing(self, table: str) -> None:
+        renewed = self.renewed.pop(table)
+        if not self.keys[table]:
+            return  # it was emptied
+        rows = self.tables.get(table, {})
+        self.tables[table] = {key: row for key, row in rows.items() if key in renewed}
+
+    def _apply(self, changes: TableChanges) -> None:
+        name, key = name_of(changes.schema.table), changes.schema.key
+        rows = self.tables.setdefault(name, {})
+        self.keys.setdefault(name, key)
+        for row, kind in zip(changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True):
+            place = tuple(row[column] for column in key) if key else (len(rows),)
+            if key and name in self.renewed:
+                self.renewed[name].add(place)
+            if kind == Operation.READ:
+                self.reads.append((name, place))
+            if kind == Operation.TRUNCATE:
+                self.truncates += 1
+                rows.clear()
+            elif kind == Operation.DELETE:
+                rows.pop(place, None)
+            else:
+                rows[place] = row
+
+
+def name_of(table: TableId) -> str:
+    return table.name if table.namespace in ("", "public") else str(table)
+
+
+def source_of(
+    guest: Guest,
+    *,
+    report: Any = None,
+    until_end: bool = False,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> PostgresSource:
+    snapshot = {"chunk_rows": 50, **settings.pop("snapshot", {})}
+    given = {"url": guest.url, "tables": ["public.*"], "snapshot": snapshot, **settings}
+    context = source_context(until_end=until_end, clock=clock)
+    if report is not None:
+        context = SourceContext(
+            context.pipeline, context.directory, context.clock, report, until_end=until_end
+        )
+    return PostgresSource(PostgresSettings.model_validate(given), context)
+
+
+async def live(folded: Folded, source: PostgresSource, *, batches: int | None = None) -> None:
+    """One life of the source: to its end, or until it is killed after so many batches."""
+    async with aclosing(source.changes(dict(folded.positions))) as coming:
+        async for batch in coming:
+            folded.take(batch)
+            if batches is not None:
+                batches -= 1
+                if batches <= 0:
+                    break
+    folded.killed()
+
+
+async def until_equal(folded: Folded, guest: Guest, **settings: Any) -> None:
+    """Everything up to now has been read."""
+    await live(folded, source_of(guest, until_end=True, **settings))
+
+
+def differing(folded: Folded, guest: Guest, table: str, part: str = "") -> dict[str, int]:
+    """Rows that one of both has more often than the other: positive where that is the log. `part`:
+    a query in brackets for that of the table which is captured."""
+    found = Counter(map(repr, folded.rows(table)))
+    found.subtract(map(repr, in_table(guest, part or table)))
+    return {row: more for row, more in found.items() if more}
+
+
+def in_table(guest: Guest, table: str) -> list[dict[str, Any]]:
+    rows = guest.rows(f"SELECT to_json(t) FROM {table} t")
+    return sorted((row for [row] in rows), key=repr)
+
+
+@dataclass(slots=True)
+class Told:
+    """The newest progress of each table."""
+
+    newest: dict[str, Progress] = field(default_factory=dict)
+
+    def __call__(self, told: SourceReport) -> None:
+        if isinstance(told, Progress):
+            self.newest[told.table.name] = told

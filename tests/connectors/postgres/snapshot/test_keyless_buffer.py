@@ -1,0 +1,124 @@
+"""Changes of a table without a key that is being read wait, and none is lost or comes twice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from connectors.postgres.catalog import FULL, CapturedTable, Catalog
+from connectors.postgres.events.source_block import Origin
+from connectors.postgres.settings import PostgresSettings
+from connectors.postgres.snapshot.incremental_snapshot import Backfill
+from connectors.postgres.snapshot.jobs import Job
+from connectors.postgres.snapshot.keyless_buffer import Hold
+from connectors.postgres.snapshot.progress import Leaf
+from connectors.postgres.snapshot.row_mapper import Reader
+from connectors.postgres.snapshot.visibility import Int64s, Snapshot
+from connectors.postgres.types.type_map import TypeBook
+from connectors.source import SourceContext
+from core_log.model.changes import Operation, TableChanges
+from core_log.model.table_schema import Column, TableId, TableSchema
+from tests.connectors.postgres.stories import ignore
+from tests.fakes import SimulatedClock
+
+TABLE = TableId("public", "audit")
+SCHEMA = TableSchema(TABLE, (Column("at", pa.int64()),), ())
+
+
+def inserted(*values: int) -> TableChanges:
+    rows = pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], schema=SCHEMA.arrow)
+    kinds = pa.array([Operation.INSERT] * len(values), pa.uint8())
+    return TableChanges(SCHEMA, rows, kinds, {"ts_us": 0})
+
+
+def by(*xids: int) -> Int64s:
+    return np.array(xids, np.int64)
+
+
+@pytest.fixture
+def backfill() -> Backfill:
+    settings = PostgresSettings.model_validate({"url": "postgresql://nowhere", "tables": ["*"]})
+    context = SourceContext("shop", Path(), SimulatedClock(), ignore)
+    reader = Reader(settings, context, Origin("shop", "shop"))
+    table = CapturedTable(7, "r", SCHEMA, (), (), (), FULL, (), (), None, 0, is_readable=True)
+    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeBook(settings))
+    return Backfill(reader, catalog, [table], {}, reads_new=True)
+
+
+@pytest.fixture
+def job(backfill: Backfill) -> Job:
+    """Somebody reads it under a snapshot, and nobody else is to begin."""
+    found = backfill._jobs.named(str(TABLE))
+    assert found is not None, "a table that is new here is to be read"
+    found.hold, found.is_taken = Hold(by()), True
+    found.begin(Snapshot(5, 9, frozenset({6})), [])
+    found.ledger = replace(found.ledger, leaves=(Leaf(7, 7, 1),))
+    return found
+
+
+def test_what_the_snapshot_sees_is_left_to_it() -> None:
+    hold = Hold(by())
+
+    hold.saw(inserted(1, 2, 3), by(5, 6, 9))
+    hold.saw(inserted(4), by(8))
+
+    later = hold.later(Snapshot(5, 9, frozenset({6})))
+    assert [each.rows.to_pydict() for each in later] == [{"at": [2, 3]}]
+
+
+def test_of_a_table_that_is_not_being_read_no_transaction_is_remembered(
+    backfill: Backfill,
+) -> None:
+    job = backfill._jobs.named(str(TABLE))
+    assert job is not None, "a table that is new here is to be read"
+
+    backfill.saw(inserted(1), by(5))
+    before = job.watch.streamed
+    job.watch.begin()
+    backfill.saw(inserted(2), by(6))
+    meanwhile = job.watch.streamed
+    job.watch.rest()
+    backfill.saw(inserted(3), by(7))
+
+    assert [each.tolist() for each in (before, meanwhile, job.watch.streamed)] == [[], [6], []]
+
+
+async def test_changes_are_given_back_when_the_reading_is_given_up(
+    backfill: Backfill, job: Job
+) -> None:
+    assert not backfill.saw(inserted(1), by(5))
+
+    backfill._outbox.finish(job)
+    batch = await backfill.ready(0)
+
+    assert batch is not None
+    assert [each.rows.to_pydict() for each in batch.tables] == [{"at": [1]}]
+    assert list(batch.positions) == ["snapshot/public.audit"]
+    assert backfill.saw(inserted(2), by(5))
+
+
+async def test_more_than_is_held_ends_the_reading_which_begins_anew(
+    backfill: Backfill, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
+    hold = job.hold
+    assert hold is not None and not backfill.saw(inserted(1), by(7))
+
+    given_back = backfill.saw(inserted(2, 3), by(7, 8))
+
+    assert [each.rows.to_pydict() for each in given_back] == [{"at": [1]}, {"at": [2, 3]}]
+    assert backfill.saw(inserted(4), by(9)), "later ones go straight on"
+    assert hold.is_overrun and not job.is_prepared and not job.is_over
+
+
+async def test_a_truncate_takes_with_it_what_came_before(backfill: Backfill, job: Job) -> None:
+    assert not backfill.saw(inserted(1), by(5))
+
+    backfill.truncated(TABLE)
+    batch = await backfill.ready(0)
+
+    assert batch is not None and not batch.tables
+    assert backfill.saw(inserted(2), by(7))
+    assert not backfill.has_work

@@ -1,0 +1,45 @@
+"""What settings say of themselves is found in their sources, once somebody asks."""
+
+from pydantic import Field, create_model
+
+from core_log.foundation.settings import Settings, explanations_of
+
+
+class Ship(Settings):
+    name: str = ""
+    """What is written on its bow,
+    in large letters."""
+    masts: int = Field(1, description="How many it has.")
+    """This is not shown."""
+    cargo: str = ""
+
+
+class Steamer(Ship):
+    """What a class is for is none of its fields' explanations."""
+
+    boilers: int = 1
+    """How many are under steam."""
+    cargo: str = "coal"
+    """Its own fuel included."""
+
+
+def test_a_field_is_explained_by_its_docstring_or_else_by_its_description() -> None:
+    assert explanations_of(Ship) == {
+        "name": "What is written on its bow,\nin large letters.",
+        "masts": "How many it has.",
+        "cargo": "",
+    }
+
+
+def test_what_is_inherited_is_explained_where_it_was_declared_last() -> None:
+    assert explanations_of(Steamer) == {
+        **explanations_of(Ship),
+        "cargo": "Its own fuel included.",
+        "boilers": "How many are under steam.",
+    }
+
+
+def test_settings_without_a_source_explain_nothing() -> None:
+    made = create_model("Made", __base__=Settings, name=(str, ""))
+
+    assert explanations_of(made) == {"name": ""}

@@ -1,0 +1,185 @@
+"""A record that cannot be applied is kept byte for byte, once, with where it was and why."""
+
+from typing import Any
+
+import pytest
+
+from core_log.foundation.errors import DecodeError, RecordsRejected, TransformRejected
+from core_log.model.changes import Reject
+from core_log.model.log import TopicPartition
+from core_log.model.table_schema import TableId
+from core_log.records import arrow_codec
+from core_log.records.record_headers import header_lists
+from pipelines.dead_letters.dead_letter import (
+    DeadLetter,
+    Stage,
+    append_letters,
+    dead_letter_home,
+    dead_letter_topic,
+    encode,
+    encode_rejects,
+    encode_removals,
+    read_letters,
+)
+from pipelines.dead_letters.failure_budget import DeadLetterBudget
+from pipelines.file.spec import StopAfter
+from pipelines.loops.deliver.dead_letters import SetAsideRecords
+from pipelines.reports import Report, SetAside
+from tests.fakes import SimulatedClock
+from tests.memory_log import MemoryLog
+
+NOW_MS = 1_700_000_000_000
+
+
+def letter(offset: int, *, error: str = "does not fit") -> DeadLetter:
+    return DeadLetter(
+        topic="shop.public.orders",
+        partition=2,
+        offset=offset,
+        key=b'{"id":%d}' % offset,
+        value=b"\xff not even text",
+        headers=(("headwater.schema", b"3"), ("headwater.at", b"0/9A3F10#2"), ("empty", None)),
+        stage=Stage.TRANSFORM,
+        error=error,
+        at="0/9A3F10#2",
+        table="public.orders",
+        unit="sql",
+    )
+
+
+async def log_with_topic() -> MemoryLog:
+    log = MemoryLog()
+    await log.ensure_topic(dead_letter_topic("shop"))
+    return log
+
+
+async def test_what_was_set_aside_is_read_back_as_it_was() -> None:
+    log = await log_with_topic()
+
+    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+
+    found = await read_letters(log, "shop")
+    assert [each.letter for each in found] == [letter(4), letter(5)]
+    assert [(each.number, each.since_ms) for each in found] == [(0, NOW_MS), (1, NOW_MS)]
+
+
+async def test_a_record_that_fails_again_is_still_one_letter() -> None:
+    log = await log_with_topic()
+
+    for error in ("first", "second"):
+        await append_letters(log, "shop", [letter(4, error=error), letter(5)], now_ms=NOW_MS)
+
+    found = await read_letters(log, "shop")
+    assert [(each.letter.offset, each.letter.error) for each in found] == [
+        (4, "second"), (5, "does not fit"),
+    ]  # fmt: skip
+
+
+async def test_letters_that_somebody_decided_about_are_gone() -> None:
+    log = await log_with_topic()
+    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+
+    for batch in encode_removals([letter(4)], now_ms=NOW_MS):
+        await log.append(dead_letter_home("shop"), batch)
+
+    assert [each.letter.offset for each in await read_letters(log, "shop")] == [5]
+
+
+async def test_the_reason_of_a_record_is_what_status_says() -> None:
+    log, told = await log_with_topic(), list[Report]()
+    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+    home, why = dead_letter_home("shop"), "column total is decimal(5,2) and the text is no number"
+    error = RecordsRejected(
+        "records do not fit", topic=home.topic, partition=home.partition, reasons={1: why}
+    )
+    set_aside = SetAsideRecords(
+        log, "shop", "sql", stop_after=StopAfter(), clock=SimulatedClock(NOW_MS), report=told.append
+    )
+
+    assert await set_aside.take(error, table="public.orders")
+
+    assert told == [SetAside("shop", "sql", "public.orders", 1, why)]
+
+
+def test_the_headers_are_those_that_tools_for_kafka_connect_look_for() -> None:
+    [batch] = encode([letter(4)], pipeline="shop", now_ms=NOW_MS)
+
+    [headers] = header_lists(decoded(batch.data).headers).to_pylist()
+    said = {each["key"].decode(): each["value"] for each in headers}
+    assert {name: value for name, value in said.items() if name.startswith("__connect")} == {
+        "__connect.errors.topic": b"shop.public.orders",
+        "__connect.errors.partition": b"2",
+        "__connect.errors.offset": b"4",
+        "__connect.errors.connector.name": b"shop",
+        "__connect.errors.task.id": b"sql",
+        "__connect.errors.stage": b"TRANSFORMATION",
+        "__connect.errors.class.name": b"sql",
+        "__connect.errors.exception.class.name": b"RecordsRejected",
+        "__connect.errors.exception.message": b"does not fit",
+        "__connect.errors.exception.stacktrace": b"RecordsRejected: does not fit",
+    }
+    assert said["headwater.key"] == b'{"id":4}' and said["headwater.schema"] == b"3"
+
+
+async def test_a_piece_of_a_source_is_known_by_its_place_there() -> None:
+    log = await log_with_topic()
+    table = TableId("", "orders")
+    rejects = [Reject(table, b"a;b", "too few columns", f"orders.csv#{n}") for n in (17, 17, 18)]
+
+    for partition, batch in encode_rejects("shop", rejects, now_ms=NOW_MS):
+        assert partition == TopicPartition("shop.dlq", 0)
+        await log.append(partition, batch)
+
+    found = [each.letter for each in await read_letters(log, "shop")]
+    assert [(each.at, each.value, each.is_record) for each in found] == [
+        ("orders.csv#17", b"a;b", False),
+        ("orders.csv#18", b"a;b", False),
+    ]
+    assert {(each.table, each.stage, each.error) for each in found} == {
+        ("orders", Stage.SOURCE, "too few columns")
+    }
+
+
+def decoded(data: bytearray) -> arrow_codec.Columns:
+    from core_log.records.batch_header import seal
+
+    seal(data)
+    return arrow_codec.decode(data)
+
+
+def test_no_letters_are_no_batches() -> None:
+    assert encode([], pipeline="shop", now_ms=NOW_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_exhausted"),
+    [
+        ([(1000, 2)], False),
+        ([(10, 1), (10, 1), (10, 1)], True),
+        ([(10, 2), (1000, 0), (10, 1)], False),
+        ([(10, 2), (80, 0), (10, 1)], True),
+        ([(3, 3)], True),
+    ],
+)
+def test_the_budget_counts_failures_among_the_last_records(
+    steps: list[tuple[int, int]], is_exhausted: bool
+) -> None:
+    budget = DeadLetterBudget(failures=3, of_last=100)
+
+    for seen, failed in steps:
+        budget.add(seen, failed=failed)
+
+    assert budget.is_exhausted is is_exhausted
+
+
+def test_the_stage_says_who_could_not_take_the_record() -> None:
+    facts: dict[str, Any] = {"topic": "t", "partition": 0, "reasons": {}}
+    undecoded = RecordsRejected("x", **facts)
+    undecoded.__cause__ = DecodeError("x")
+
+    stages = [
+        Stage.of(each)
+        for each in (TransformRejected("x", **facts), undecoded, RecordsRejected("x", **facts))
+    ]
+
+    assert stages == [Stage.TRANSFORM, Stage.DECODING, Stage.SINK]

@@ -1,0 +1,176 @@
+"""Compaction goes on while the log is read: what comes out of it is right, or refused in words."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core_log.embedded import EmbeddedLog
+from core_log.foundation.errors import PositionLost
+from core_log.foundation.settings import TopicSettings
+from core_log.model.changes import Operation
+from core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from pipelines.file.inline_sink import sink_elsewhere
+from pipelines.file.loader import load
+from pipelines.file.spec import TransformRule
+from pipelines.loops.assembly import topic_config
+from pipelines.loops.deliver.slice_reader import SliceReader
+from pipelines.time_travel.history.cut_points import Moment
+from pipelines.time_travel.rebuild.rebuild import (
+    Rebuilding,
+    Wanted,
+    find_rebuilding,
+    rebuild_elsewhere,
+)
+from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.verify import Verifier
+from pipelines.transforms.after_log import AfterLog
+from sinks.sink import Slice
+from tests.pipelines.time_travel.world import World, tell
+from tests.served_log import ServedLog, served_log, stands_of
+from tests.slices import changes_of, schema_of
+
+PIPELINE = """
+pipeline: copy
+source:
+  {type: generator, mode: wide, size: 1000, total: TOTAL, rate: 0, updates: 0.95, deletes: 0.02,
+    batch_rows: 100, batch_wait: 0ms}
+sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
+limits: {transaction_size: 8KiB, fetch_size: 16KiB}
+"""
+TABLE, TOPIC = "shop.wide", "copy.shop.wide"
+PLACE = TopicPartition(TOPIC, 0)
+AGES_MS = "9000000000000"
+SMALL = {"segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
+
+
+class CompactingLog:
+    """As it is; but when a topic has been fetched from for the first time, its cleaner runs."""
+
+    def __init__(self, log: EmbeddedLog, topic: str) -> None:
+        self._log, self._topic = log, topic
+        self.is_compacted = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def fetch(
+        self, wanted: Offsets, *, limit: FetchLimit, isolation: Isolation
+    ) -> Sequence[Fetched]:
+        found = await self._log.fetch(wanted, limit=limit, isolation=isolation)
+        if not self.is_compacted and self._topic in {each.topic for each in wanted}:
+            self.is_compacted = True
+            await self._log.topics.alter(self._topic, set_to={"min.compaction.lag.ms": "0"})
+            running = self._log.running
+            await running.housekeeping.cleaner.clean_what_is_due(running.broker.clock.now_ms())
+        return found
+
+
+async def lagging(world: World, directory: Path) -> World:
+    """A target that has the first half of what the log holds by now."""
+    config = topic_config(world.loaded.spec.log) | SMALL
+    await world.log.ensure_topic(TopicSettings(name=TOPIC, config=config))
+    await world.run()
+    path = directory / "pipeline.yaml"
+    path.write_text(PIPELINE.replace("TOTAL", "5000"))
+    [loaded] = load(path, environment=os.environ)
+    more = World(loaded, world.log)
+    await more.run("source")
+    return more
+
+
+def compacting(world: World) -> Any:
+    return CompactingLog(world.log, TOPIC)
+
+
+async def verified(world: World, log: Any) -> Verdict:
+    verifier = Verifier(world.loaded, log, clock=world.clock, is_running=False)
+    [verdict] = await verifier.verify([await world.subject(TABLE)], Sides(source=False))
+    return verdict
+
+
+def test_a_target_behind_what_compaction_takes_is_not_said_to_differ(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        world = await lagging(world, tmp_path)
+        before = await verified(world, world.log)
+        log = compacting(world)
+        return before, await verified(world, log), (await log.bounds([PLACE]))[PLACE]
+
+    before, after, bounds = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
+
+    assert before.is_equal
+    assert bounds.cleaned_to > before.moment.ends[PLACE], "compaction has really passed it"
+    assert "compaction has passed that moment" in after.problem
+    assert not after.compared.differing, "so that nothing is mended that is not broken"
+
+
+def test_a_rebuild_that_compaction_overtakes_is_refused_and_one_of_now_is_equal(
+    tmp_path: Path,
+) -> None:
+    async def rebuilt(world: World, log: Any, into: str, as_of: Moment | None) -> Any:
+        found = await find_rebuilding(world.loaded, world.log, table=TABLE, sink=None)
+        part = sink_elsewhere(found.part, f"sqlite:///{into}.db")
+        rebuilding = Rebuilding(world.loaded, part, found.subject)
+        wanted = Wanted(verifies=True, as_of=as_of)
+        return await rebuild_elsewhere(rebuilding, log, wanted, clock=world.clock)
+
+    async def story(world: World) -> Any:
+        world = await lagging(world, tmp_path)
+        middle = Moment({PLACE: 2_000}, "offset 2000")
+        whole = await rebuilt(world, world.log, "whole", middle)
+        with pytest.raises(PositionLost) as refused:
+            await rebuilt(world, compacting(world), "torn", middle)
+        return whole, refused.value, await rebuilt(world, compacting(world), "now", None)
+
+    whole, refused, now = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
+
+    assert whole.verdict.is_equal and now.verdict.is_equal
+    assert "compaction has passed that moment" in refused.problem
+    assert "the oldest possible is" in refused.hint
+
+
+SCHEMA = schema_of(id=pa.int64(), amount=pa.int64())
+LARGE = TransformRule.model_validate({"table": "public.orders", "filter": "amount > 1000"})
+
+
+def test_a_row_that_left_and_came_back_too_small_is_not_kept_for_want_of_its_delete(
+    tmp_path: Path,
+) -> None:
+    """The reader has its first life already; of the rest compaction leaves only that it is there
+    again, as a row that does not pass the filter."""
+    topic = "shop.public.orders"
+    with served_log(tmp_path) as served:
+        config = {"cleanup.policy": "compact", "min.compaction.lag.ms": AGES_MS, **SMALL}
+        served.run(lambda: served.log.ensure_topic(TopicSettings(name=topic, config=config)))
+        transactions = [("c", {"id": 1, "amount": 5_000}), ("d", {"id": 1})]
+        transactions += [("c", {"id": 1, "amount": 5})]
+        transactions += [("c", {"id": 2 + at, "amount": at * 10}) for at in range(200)]
+        served.write(*([changes_of(SCHEMA, each)] for each in transactions))
+        log = CompactingLog(served.log, topic)
+
+        found = served.run(lambda: mirrored(served, log, topic))
+        bounds = served.run(lambda: served.log.bounds([TopicPartition(topic, 0)]))
+
+    assert bounds[TopicPartition(topic, 0)].cleaned_to > 3, "compaction has taken its delete"
+    assert found == {2 + at: at * 10 for at in range(200) if at * 10 > 1_000}
+
+
+async def mirrored(served: ServedLog, log: Any, topic: str) -> dict[int, int]:
+    """What a table is that takes the changes in as they come."""
+    after_log = AfterLog([LARGE], [])
+    reader = SliceReader(log, after_log=after_log, fetch_bytes=1, skipped=dict)
+    start = await stands_of(served.log, topic, at_end=False)
+    end = await stands_of(served.log, topic, at_end=True)
+    part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
+    rows: dict[int, int] = {}
+    async for changes in part.changes():
+        for row, operation in zip(
+            changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True
+        ):
+            rows.pop(row["id"], None)
+            if operation != Operation.DELETE:
+                rows[row["id"]] = row["amount"]
+    return rows

@@ -1,0 +1,76 @@
+"""A stop waits for what is in flight, but not for ever."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from pipelines.loops.deliver.shielded import finished
+
+
+class Slice:
+    """Work that goes on when it is told to."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        self.is_done, self.was_given_up, self._failure = False, False, failure
+
+    async def apply(self) -> None:
+        self.begun.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.was_given_up = True
+            raise
+        if self._failure is not None:
+            raise self._failure
+        self.is_done = True
+
+
+async def test_a_stop_takes_effect_when_the_slice_in_flight_is_done() -> None:
+    part = Slice()
+    unit = asyncio.ensure_future(finished(part.apply()))
+    await part.begun.wait()
+
+    unit.cancel()
+    await asyncio.sleep(0)
+    was_waiting = not unit.done()
+    part.may_end.set()
+    with suppress(asyncio.CancelledError):
+        await unit
+
+    assert was_waiting and part.is_done and unit.cancelled()
+
+
+async def test_what_does_not_end_is_given_up() -> None:
+    part = Slice()
+    unit = asyncio.ensure_future(finished(part.apply(), wait_s_max=0))
+    await part.begun.wait()
+
+    unit.cancel()
+    with suppress(asyncio.CancelledError):
+        await unit
+
+    assert part.was_given_up and unit.cancelled()
+
+
+async def test_a_failure_during_a_stop_is_nobodys_business_any_more() -> None:
+    part = Slice(failure=OSError("disk full"))
+    unit = asyncio.ensure_future(finished(part.apply()))
+    await part.begun.wait()
+
+    unit.cancel()
+    await asyncio.sleep(0)
+    part.may_end.set()
+    with suppress(asyncio.CancelledError):
+        await unit
+
+    assert unit.cancelled()
+
+
+async def test_without_a_stop_a_failure_is_raised() -> None:
+    part = Slice(failure=OSError("disk full"))
+    part.may_end.set()
+
+    with pytest.raises(OSError, match="disk full"):
+        await finished(part.apply())

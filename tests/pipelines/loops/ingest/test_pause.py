@@ -1,0 +1,105 @@
+"""A paused source holds on to nothing, and goes on where the log says when it is resumed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from core_log.foundation.errors import SourceUnavailable
+from pipelines.journal.control import Desired
+from pipelines.loops.ingest import pause as pause_module
+from pipelines.loops.ingest.pause import unless_paused
+from pipelines.reports import Report, State, StateChanged
+
+
+@dataclass
+class Reading:
+    """A source that is only watched."""
+
+    desired: Desired = field(default_factory=lambda: Desired("shop"))
+    reports: list[Report] = field(default_factory=list)
+    started: int = 0
+    released: int = 0
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    is_let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read(self) -> None:
+        self.started += 1
+        self.is_open.set()
+        try:
+            await self.may_end.wait()
+        finally:
+            self.released += 1
+            self.is_let_go.set()
+
+    def begin(self, read: Callable[[], Awaitable[None]] | None = None) -> "asyncio.Future[None]":
+        return asyncio.ensure_future(
+            unless_paused(
+                read or self.read,
+                pipeline="shop",
+                unit="source",
+                desired=lambda: self.desired,
+                report=self.reports.append,
+            )
+        )
+
+    def pause(self, *, is_paused: bool = True) -> None:
+        self.desired = Desired("shop", is_paused=is_paused)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pause_module, "POLL_S", 0.001)
+
+
+async def test_a_pause_releases_the_source_and_a_resume_begins_it_again() -> None:
+    source = Reading()
+    running = source.begin()
+    await source.is_open.wait()
+
+    source.pause()
+    await source.is_let_go.wait()
+    source.is_open.clear()
+    source.pause(is_paused=False)
+    await source.is_open.wait()
+    source.may_end.set()
+    await running
+
+    assert (source.started, source.released) == (2, 2)
+    assert source.reports == [StateChanged("shop", "source", "", State.PAUSED)]
+
+
+async def test_a_source_that_is_paused_from_the_first_is_not_touched() -> None:
+    source = Reading()
+    source.pause()
+    running = source.begin()
+    while not source.reports:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert source.started == 0
+    assert running.cancelled()
+
+
+async def test_a_source_that_fails_fails_its_unit() -> None:
+    async def fail() -> None:
+        raise SourceUnavailable("nobody answers")
+
+    with pytest.raises(SourceUnavailable):
+        await Reading().begin(fail)
+
+
+async def test_ending_the_unit_releases_the_source_first() -> None:
+    source = Reading()
+    running = source.begin()
+    await source.is_open.wait()
+
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert running.cancelled()
+    assert source.released == 1

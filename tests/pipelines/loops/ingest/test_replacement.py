@@ -1,0 +1,248 @@
+"""A table that is read again as a whole: what the source no longer has goes, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core_log.foundation.errors import BeingReadAgain, PositionLost
+from core_log.model.changes import ChangeBatch, Phase, Positions, Replacement, source_times
+from core_log.model.log import TopicPartition
+from pipelines.journal.positions import load_positions
+from pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
+from pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from pipelines.loops.ingest import replacement
+from pipelines.time_travel.history.as_of import OffsetsAsOf
+from pipelines.time_travel.history.cut_points import moment_of
+from pipelines.time_travel.rebuild.reread_check import check_not_reread
+from sinks.sink import Slice
+from tests.memory_log import Crash, Fuse
+from tests.pipelines.flow import (
+    PIPELINE,
+    Change,
+    MemorySink,
+    ScriptedSource,
+    World,
+    schema_of,
+    tables_of,
+)
+
+KEYS = range(6)
+CHANGES = st.tuples(
+    st.just("orders"), st.sampled_from("cudt"), st.sampled_from(KEYS), st.text(max_size=2)
+)
+HISTORIES = st.lists(st.lists(CHANGES, min_size=1, max_size=3), max_size=5)
+
+
+@dataclass
+class History:
+    """Changes before the table is read again, what it loses unseen, and changes meanwhile."""
+
+    before: Sequence[Sequence[Change]]
+    lost: frozenset[int]
+    """Keys that go at the source without a change in its log."""
+    meanwhile: Sequence[Sequence[Change]]
+
+    def batches(self) -> list[ChangeBatch]:
+        """Of the source, each with the position behind it."""
+        found, rows = list[ChangeBatch](), dict[int, str]()
+        for changes in self.before:
+            found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
+            apply(rows, changes)
+        self.rows = {key: value for key, value in rows.items() if key not in self.lost}
+        schema = schema_of("orders")
+        found.append(ChangeBatch((), {}, replacements=(Replacement(schema, Phase.STARTED),)))
+        for key, value in self.rows.copy().items():
+            read = tables_of([("orders", "r", key, value)], commit=len(found))
+            found.append(ChangeBatch(read, {}))
+        for changes in self.meanwhile:
+            found.append(ChangeBatch(tables_of(changes, commit=len(found)), {}))
+            apply(self.rows, changes)
+        end = Replacement(
+            schema, Phase.COMPLETE, commit="end", source={"connector": "script", **source_times(7)}
+        )
+        found.append(ChangeBatch((), {}, replacements=(end,)))
+        return [
+            ChangeBatch(each.tables, {"stream": str(number + 1)}, replacements=each.replacements)
+            for number, each in enumerate(found)
+        ]
+
+
+class ReplacedSource(ScriptedSource):
+    def __init__(self, history: History, fuse: Fuse) -> None:
+        super().__init__([], fuse)
+        self._history = history
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        for batch in self._history.batches()[int(resume_from.get("stream", 0)) :]:
+            self.fuse.before()
+            yield batch
+            self.fuse.done()
+
+
+class ReplacedWorld(World):
+    def __init__(self, history: History, *, partitions: int) -> None:
+        super().__init__([], partitions=partitions)
+        self.history = history
+
+    def new_source(self, fuse: Fuse) -> ScriptedSource:
+        return ReplacedSource(self.history, fuse)
+
+
+def apply(rows: dict[int, str], changes: Sequence[Change]) -> None:
+    for _, letter, key, value in changes:
+        if letter == "t":
+            rows.clear()
+        elif letter == "d":
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+
+
+@settings(deadline=None)
+@given(
+    before=HISTORIES,
+    lost=st.frozensets(st.sampled_from(KEYS)),
+    meanwhile=HISTORIES,
+    crashes=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
+    partitions=st.sampled_from((1, 3)),
+)
+def test_a_replaced_table_equals_its_source_wherever_it_crashed(
+    before: Sequence[Sequence[Change]],
+    lost: frozenset[int],
+    meanwhile: Sequence[Sequence[Change]],
+    crashes: list[tuple[int, bool]],
+    partitions: int,
+) -> None:
+    history = History(before, lost, meanwhile)
+    world = ReplacedWorld(history, partitions=partitions)
+
+    for at, after in crashes:
+        with suppress(Crash):
+            asyncio.run(world.run(Fuse(at, after=after)))
+    asyncio.run(world.run(Fuse()))
+
+    assert world.target.tables.get("orders", {}) == history.rows
+    assert len(world.target.applied) == len(set(world.target.applied))
+
+
+async def test_of_a_replacement_that_has_ended_its_beginning_is_remembered() -> None:
+    history = History([[("orders", "c", 1, "a")]], frozenset({1}), [])
+    world = ReplacedWorld(history, partitions=1)
+
+    await world.run(Fuse())
+
+    positions = await load_positions(world.log, PIPELINE)
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    assert not replacements_of(positions)
+    ids = {place.topic: await world.log.topic_id(place.topic)}
+    assert beginnings_of(positions, ids) == {place: 1}
+    assert not beginnings_of(positions, {place.topic: "another"})
+
+
+async def test_no_moment_is_told_between_the_news_of_a_replacement_and_its_end() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    history = History(before, frozenset({1}), [])
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    world = ReplacedWorld(Beginning(history.before, history.lost, []), partitions=1)
+
+    await world.run(Fuse())
+    with pytest.raises(BeingReadAgain):
+        await check_not_reread(world.log, PIPELINE, [schema_of("orders").table])
+    told_within = await told_moments(world, place)
+    world.history = history
+    await world.run(Fuse())
+    told_behind = await told_moments(world, place)
+
+    [mixed] = mixed_in(
+        await load_positions(world.log, PIPELINE), await world.log.topic_id(place.topic)
+    )
+    assert told_within == [*range(mixed.since[0] + 1)]
+    assert told_behind == [*told_within, *range(mixed.until[0], told_behind[-1] + 1)]
+    assert len(before) <= mixed.since[0] < mixed.until[0] - len(KEYS) + 1
+    await check_not_reread(world.log, PIPELINE, [schema_of("orders").table])
+
+
+async def test_a_slice_says_of_which_table_it_ends_at_no_moment() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a"), ("items", "c", 1, "a")]
+                                      for key in KEYS]  # fmt: skip
+    history = History(before, frozenset({1}), [])
+    world = ReplacedWorld(Beginning(history.before, history.lost, []), partitions=1)
+    topic = f"{PIPELINE}.public.orders"
+
+    await world.run(Fuse())
+    within = await slice_of(world, tells_moments=True)
+    held = await slice_of(world, tells_moments=True, held=[topic])
+    unasked = await slice_of(world, tells_moments=False, held=[topic])
+    world.history = history
+    await world.run(Fuse())
+    behind = await slice_of(world, tells_moments=True)
+
+    assert (within.is_whole, within.left_out) == (True, frozenset({topic}))
+    assert (held.is_whole, held.left_out) == (True, frozenset({topic}))
+    assert (unasked.is_whole, unasked.left_out) == (False, frozenset())
+    assert (behind.is_whole, behind.left_out) == (True, frozenset())
+
+
+async def slice_of(world: ReplacedWorld, *, tells_moments: bool, held: Sequence[str] = ()) -> Slice:
+    """All that the log holds, but for what is held."""
+    reader = world.delivery(MemorySink(world.target, Fuse()), records=1).reader
+    slicer = Slicer(
+        world.log,
+        PIPELINE,
+        limits=SliceLimits(records=1 << 20, bytes=1 << 30, wait_ms=0),
+        read=reader.read,
+        clock=world.clock,
+        tells_moments=tells_moments,
+    )
+    await slicer.start({})
+    slicer.hurry()
+    while True:
+        if (part := await slicer.next(held)) is not None:
+            return part
+
+
+class Beginning(History):
+    """Of the same one, up to the first row that is read again."""
+
+    def batches(self) -> list[ChangeBatch]:
+        return super().batches()[: len(self.before) + 2]
+
+
+async def told_moments(world: ReplacedWorld, place: TopicPartition) -> list[int]:
+    found = list[int]()
+    for offset in range((await world.log.bounds([place]))[place].stable + 1):
+        with suppress(PositionLost):
+            await moment_of(world.log, PIPELINE, OffsetsAsOf({0: offset}), [place])
+            found.append(offset)
+    return found
+
+
+async def test_a_missing_row_is_deleted_once_and_a_present_one_never() -> None:
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in KEYS]
+    history = History(before, frozenset({1, 2}), [])
+    world = ReplacedWorld(history, partitions=1)
+
+    await world.run(Fuse())
+
+    place = TopicPartition(f"{PIPELINE}.public.orders", 0)
+    offsets = [at for topic, at in world.target.applied if topic == place]
+    assert len(offsets) == len(before) + len(KEYS) - 2 + 2
+
+
+async def test_a_partition_with_more_keys_than_room_is_read_in_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replacement, "PASS_RECORDS", 10)
+    monkeypatch.setattr(replacement, "MERGE_RECORDS", 3)
+    before: list[Sequence[Change]] = [[("orders", "c", key, "a")] for key in range(50)]
+    history = History(before, frozenset(range(0, 50, 3)), [])
+    world = ReplacedWorld(history, partitions=1)
+
+    await world.run(Fuse())
+
+    assert world.target.tables["orders"] == history.rows

@@ -1,0 +1,144 @@
+"""A worker whose units follow a script instead of moving rows."""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from config.redaction import Redaction
+from core_log.foundation.clock import Clock
+from core_log.foundation.errors import SinkRejected
+from core_log.foundation.settings import SecuritySettings
+from core_log.model.log import Log
+from pipelines.file.spec import PipelineSpec
+from pipelines.journal.control import Desired
+from pipelines.reports import Moved, Reporter, State, StateChanged
+from pipelines.running.worker import work
+
+COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
+
+
+@dataclass(frozen=True)
+class FakePipeline:
+    """What a runtime needs of a loaded pipeline: names, and here what each unit does."""
+
+    name: str
+    acts: Mapping[str, str]
+    """Unit to the name of a function below."""
+    path: Path
+    workers: str | int = "auto"
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return PipelineSpec.model_validate({"pipeline": self.name, "workers": self.workers})
+
+    @property
+    def directory(self) -> Path:
+        return self.path
+
+    @property
+    def source(self) -> Any:
+        return self._part("source")
+
+    @property
+    def sinks(self) -> tuple[Any, ...]:
+        return tuple(self._part(name) for name in self.acts if name != "source")
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return {"pipeline": self.name}
+
+    @property
+    def log_security(self) -> SecuritySettings:
+        return SecuritySettings()
+
+    @property
+    def redaction(self) -> Redaction:
+        return Redaction()
+
+    def _part(self, name: str) -> Any:
+        return SimpleNamespace(name=name, kind="fake", content={"act": self.acts[name]})
+
+    def to_wire(self) -> bytes:
+        return json.dumps([self.name, self.acts, str(self.path), self.workers]).encode()
+
+    @staticmethod
+    def from_wire(content: bytes) -> "FakePipeline":
+        name, acts, path, workers = json.loads(content)
+        return FakePipeline(name, acts, Path(path), workers)
+
+
+async def run_unit(
+    loaded: Any,
+    unit: str,
+    log: Log,
+    *,
+    desired: Callable[[], Desired],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool = False,
+) -> None:
+    act = ACTS[loaded.acts[unit]]
+    report(StateChanged(loaded.name, unit, "", State.RUNNING, str(os.getpid())))
+    if until_end and loaded.acts[unit] == "wait":
+        return
+    await act(loaded.path, unit, lambda: report(Moved(loaded.name, unit, "t", 1, 1, 0, 0)))
+
+
+async def wait(notes: Path, unit: str, move: Callable[[], None]) -> None:
+    """Leaves a note when it has cleaned up."""
+    move()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        (notes / f"{unit}-cleaned").write_text(str(time.monotonic_ns()))
+
+
+async def end(notes: Path, unit: str, move: Callable[[], None]) -> None:
+    move()
+
+
+async def fail(notes: Path, unit: str, move: Callable[[], None]) -> None:
+    raise SinkRejected("the table has another key")
+
+
+async def die(notes: Path, unit: str, move: Callable[[], None]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def speak(notes: Path, unit: str, move: Callable[[], None]) -> None:
+    """In one write, as sinks do: others write there too."""
+    sys.stdout.write("a row for stdout\n")
+    sys.stdout.flush()
+    await wait(notes, unit, move)
+
+
+async def hang(notes: Path, unit: str, move: Callable[[], None]) -> None:
+    """Computes for ever without letting the loop breathe."""
+    move()
+    while True:
+        sum(range(1_000))
+
+
+ACTS = {each.__name__: each for each in (wait, end, fail, die, speak, hang)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stdout", type=int)
+    parser.add_argument("--level", type=int)
+    from_wire: Any = FakePipeline.from_wire
+    work(run_unit, from_wire, stdout=parser.parse_args().stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Worker processes are started again when they die, and never outlive their owner."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from core_log.embedded import EmbeddedLog
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.settings import BrokerSettings
+from pipelines.journal.control import RESTART, Wish, write_control
+from pipelines.reports import Report, State, StateChanged
+from pipelines.running.processes import Posting, WorkerProcesses
+from pipelines.running.supervisor import Ended, Surroundings, UnitId
+from pipelines.running.tasks import Job, Listeners
+from tests.pipelines.run_process import PATIENCE_S, ROOT
+from tests.pipelines.running.fake_tasks import COMMAND, FakePipeline
+
+
+@dataclass
+class Heard:
+    """Everything that worker processes said."""
+
+    reports: list[Report] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    gone: list[UnitId] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def listeners(self) -> Listeners:
+        return Listeners(
+            lambda report: self._add(self.reports, report),
+            lambda ended: self._add(self.ended, ended),
+            lambda unit: self._add(self.gone, unit),
+        )
+
+    def _add(self, heard: list[Any], news: object) -> None:
+        heard.append(news)
+        self._news.set()
+
+    async def until(self, state: State, unit: UnitId, times: int = 1) -> list[StateChanged]:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found = [
+                    each
+                    for each in self.reports
+                    if isinstance(each, StateChanged)
+                    and (each.pipeline, each.unit, each.state) == (*unit, state)
+                ]
+                if len(found) >= times:
+                    return found
+                self._news.clear()
+                await self._news.wait()
+
+    async def until_running_in(self, unit: UnitId, processes: WorkerProcesses) -> None:
+        """A process that lives."""
+        times = 1
+        while True:
+            found = await self.until(State.RUNNING, unit, times)
+            if int(found[-1].reason) in processes.pids:
+                return
+            times = len(found) + 1
+
+
+@dataclass
+class Stage:
+    """A log, worker processes over it, and what they said."""
+
+    log: EmbeddedLog
+    processes: WorkerProcesses
+    heard: Heard
+    notes: Path
+
+    def start(self, acts: Mapping[str, str], *, process_count: int = 1) -> dict[str, UnitId]:
+        loaded: Any = FakePipeline("shop", acts, self.notes)
+        for name in acts:
+            posting = Posting(Job(loaded, name), (self.log.endpoint,))
+            self.processes.start(posting, process_count=process_count)
+        return {name: UnitId("shop", name) for name in acts}
+
+
+async def no_pause(seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    settings = BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0", internal_partitions=1)
+    log, heard = await EmbeddedLog.open(settings), Heard()
+    around = Surroundings(SystemClock(), Random(7), no_pause)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            processes = WorkerProcesses(tasks, heard.listeners(), around, command=COMMAND)
+            try:
+                yield Stage(log, processes, heard, tmp_path)
+            finally:
+                await processes.close()
+    finally:
+        await log.close()
+
+
+async def test_stopping_a_unit_waits_until_it_has_cleaned_up(tmp_path: Path) -> None:
+    async with stage(tmp_path) as it:
+        units = it.start({"source": "wait", "sql": "wait"})
+        await it.heard.until(State.RUNNING, units["sql"])
+        await it.heard.until(State.RUNNING, units["source"])
+
+        await it.processes.stop(units["sql"])
+
+        assert (tmp_path / "sql-cleaned").exists()
+        assert not (tmp_path / "source-cleaned").exists()
+        assert it.heard.gone == [units["sql"]]
+
+
+async def test_units_run_in_other_processes_where_sources_stop_before_sinks(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as it:
+        units = it.start({"sql": "wait", "source": "wait"}, process_count=2)
+
+        found = [await it.heard.until(State.RUNNING, unit) for unit in units.values()]
+
+    pids = {int(running[0].reason) for running in found}
+    assert len({os.getpid(), *pids}) == 3
+    times = {name: int((tmp_path / f"{name}-cleaned").read_text()) for name in units}
+    assert times["source"] < times["sql"]
+
+
+async def test_a_killed_process_is_started_again_with_its_units(tmp_path: Path) -> None:
+    async with stage(tmp_path) as it:
+        units = it.start({"source": "wait", "sql": "wait"})
+        for unit in units.values():
+            await it.heard.until(State.RUNNING, unit)
+        first = it.processes.pids
+
+        os.kill(first[0], signal.SIGKILL)
+        for unit in units.values():
+            await it.heard.until(State.RUNNING, unit, times=2)
+
+        retrying = await it.heard.until(State.RETRYING, units["sql"])
+        assert retrying[0].reason == "its worker process was killed by SIGKILL"
+        assert it.processes.pids != first
+
+
+async def test_a_unit_that_kills_its_process_is_told_apart_from_its_neighbours(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as it:
+        units = it.start({"source": "wait", "sql": "die", "files": "wait"})
+
+        (given_up,) = await it.heard.until(State.QUARANTINED, units["sql"])
+
+        assert given_up.reason == (
+            "its worker process was killed by SIGKILL, 3 times in ten minutes"
+        )
+        assert [each.unit for each in it.heard.ended] == [units["sql"]]
+        for name in ("source", "files"):
+            await it.heard.until_running_in(units[name], it.processes)
+
+
+async def test_units_running_and_given_up_begin_afresh_once_per_wish(tmp_path: Path) -> None:
+    async with stage(tmp_path) as it:
+        units = it.start({"source": "fail", "sql": "wait"})
+        await it.heard.until(State.QUARANTINED, units["source"])
+        await it.heard.until(State.RUNNING, units["sql"])
+
+        for times, id in ((2, "a1"), (3, "a2")):
+            await write_control(it.log, "shop", [Wish(RESTART, "", id)], now_ms=0)
+            await it.heard.until(State.QUARANTINED, units["source"], times)
+            found = await it.heard.until(State.RUNNING, units["sql"], times)
+            assert len(found) == times
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from tests.pipelines.running.test_processes import State, stage
+
+async def main():
+    async with stage(Path(sys.argv[1])) as it:
+        for name, unit in it.start({sys.argv[2]: sys.argv[3]}).items():
+            found = await it.heard.until(State.RUNNING, unit)
+            sys.stdout.write(f"{found[0].reason}\\n")  # print makes two writes, where unbuffered
+            sys.stdout.flush()
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("act", "said"), [("speak", "a row for stdout"), ("hang", "")])
+def test_no_worker_outlives_a_killed_owner_and_what_it_printed_was_the_owners_output(
+    tmp_path: Path, act: str, said: str
+) -> None:
+    """However busy it is: a hanging one has two seconds."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, tmp_path, "console", act],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    lines = {owner.stdout.readline().strip() for _ in range(2 if said else 1)}
+
+    owner.kill()
+    owner.communicate()
+
+    (worker,) = lines - {said}
+    until_gone(int(worker))
+    assert not said or (tmp_path / "console-cleaned").exists()
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} ends by itself"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """An ended process that nobody has waited for yet does not count."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

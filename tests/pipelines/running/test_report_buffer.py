@@ -1,0 +1,77 @@
+"""A busy worker says the same in fewer words, and nothing of it is lost or comes out of order."""
+
+import asyncio
+
+from pipelines.reports import Moved, State, StateChanged, Stood
+from pipelines.running.report_buffer import GATHER_S, Gathering
+from pipelines.running.worker_protocol import Word
+
+
+def moved(rows: int, *, table: str = "orders", committed_ms: int = 1) -> Moved:
+    return Moved("shop", "source", table, rows, 10 * rows, committed_ms, committed_ms + 1)
+
+
+def stood(**positions: str) -> Stood:
+    return Stood("shop", "source", positions)
+
+
+RUNNING = StateChanged("shop", "source", "", State.RUNNING)
+
+
+async def test_the_first_after_quiet_goes_at_once() -> None:
+    said: list[Word] = []
+    say = Gathering(said.append, asyncio.get_running_loop())
+
+    say(moved(1))
+
+    assert said == [moved(1)]
+
+
+async def test_what_moves_is_added_up_and_positions_are_joined() -> None:
+    said: list[Word] = []
+    say = Gathering(said.append, asyncio.get_running_loop())
+    say(moved(1))
+
+    say(moved(2, committed_ms=2))
+    say(stood(stream="0/1", server="a"))
+    say(moved(4, table="lines"))
+    say(moved(3, committed_ms=3))
+    say(stood(stream="0/2"))
+    while len(said) < 4:  # noqa: ASYNC110 - its own timer says it
+        await asyncio.sleep(GATHER_S)
+
+    expected = [moved(5, committed_ms=3), moved(4, table="lines"), stood(stream="0/2", server="a")]
+    assert said[1:] == expected
+
+
+async def test_what_changes_goes_at_once_behind_what_came_before_it() -> None:
+    said: list[Word] = []
+    say = Gathering(said.append, asyncio.get_running_loop())
+    say(moved(1))
+
+    say(moved(2))
+    say(RUNNING)
+
+    assert said == [moved(1), moved(2), RUNNING]
+
+
+async def test_units_may_report_from_threads() -> None:
+    said: list[Word] = []
+    say = Gathering(said.append, asyncio.get_running_loop())
+
+    await asyncio.gather(*(asyncio.to_thread(say, moved(1)) for _ in range(50)))
+    say.tell()
+
+    assert sum(word.rows for word in said if isinstance(word, Moved)) == 50
+
+
+async def test_after_quiet_the_next_goes_at_once_again() -> None:
+    said: list[Word] = []
+    say = Gathering(said.append, asyncio.get_running_loop())
+    say(moved(1))
+    while say.is_busy:  # noqa: ASYNC110 - its own timer ends it
+        await asyncio.sleep(GATHER_S)
+
+    say(moved(2))
+
+    assert said == [moved(1), moved(2)]

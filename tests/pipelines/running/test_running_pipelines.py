@@ -1,0 +1,224 @@
+"""What an edited file changes is started again, and nothing else is touched."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from core_log.foundation.errors import DirectoryInUse
+from core_log.model.log import Log
+from pipelines.journal.control import Desired
+from pipelines.reports import Report, Reporter, State, StateChanged
+from pipelines.running.processes import WorkerProcesses
+from pipelines.running.running_pipelines import RunningPipelines
+from pipelines.running.supervisor import Surroundings
+from pipelines.running.tasks import Job, Listeners, Units
+from tests.fakes import SimulatedClock
+from tests.pipelines.running.fake_tasks import FakePipeline
+
+
+class QuietLog:
+    """Nothing is ever wanted of its pipelines."""
+
+    async def ensure_topic(self, *topics: object) -> None: ...
+
+    async def bounds(self, partitions: Any) -> Any:
+        from core_log.model.log import Bounds
+
+        return {each: Bounds(0, 0, 0, -1, -1) for each in partitions}
+
+    async def fetch(self, wanted: Any, **_: Any) -> Any:
+        await asyncio.Event().wait()
+
+
+class Theatre:
+    """Units that wait until they are told how to end."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, asyncio.Future[None]] = {}
+        self.lives: list[str] = []
+        self.reports: list[Report] = []
+        self._changed = asyncio.Event()
+
+    async def run_unit(
+        self,
+        loaded: Any,
+        unit: str,
+        log: Log,
+        *,
+        desired: Callable[[], Desired],
+        clock: object,
+        report: Reporter,
+        until_end: bool = False,
+    ) -> None:
+        name = f"{loaded.name}/{unit}" + ("!" if until_end else "")
+        self.lives.append(name)
+        self.running[name] = asyncio.get_running_loop().create_future()
+        self._changed.set()
+        try:
+            await self.running[name]
+        finally:
+            del self.running[name]
+            self._changed.set()
+
+    async def until_running(self, *names: str) -> None:
+        async with asyncio.timeout(10):
+            while self.running.keys() != set(names):
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def open_log(_: object) -> AsyncIterator[Any]:
+    yield QuietLog()
+
+
+@asynccontextmanager
+async def running(theatre: Theatre) -> AsyncIterator[RunningPipelines]:
+    async with asyncio.TaskGroup() as tasks:
+        pipelines = RunningPipelines(tasks, theatre.reports.append)
+        around = Surroundings(SimulatedClock(), Random(7))
+        listeners = pipelines.listeners()
+        pipelines.run_in(
+            processes=WorkerProcesses(tasks, listeners, around),
+            units=Units(tasks, theatre.run_unit, open_log, listeners, around),
+            bootstrap=("127.0.0.1:1",),
+        )
+        try:
+            yield pipelines
+        finally:
+            await pipelines.close()
+
+
+def a_file(**acts: str) -> Any:
+    return FakePipeline("shop", acts, Path(), workers=0)
+
+
+async def test_what_a_unit_needs_is_loaded_before_the_log_is_asked_anything() -> None:
+    theatre, told = Theatre(), list[str]()
+
+    def prepare(loaded: Any, unit: str) -> None:
+        told.append(f"{loaded.name}/{unit} prepared")
+
+    @asynccontextmanager
+    async def told_log(_: object) -> AsyncIterator[Any]:
+        told.append("log opened")
+        yield QuietLog()
+
+    async with asyncio.TaskGroup() as tasks:
+        listeners = Listeners(theatre.reports.append, lambda _: None, lambda _: None)
+        around = Surroundings(SimulatedClock(), Random(7))
+        units = Units(tasks, theatre.run_unit, told_log, listeners, around, prepare=prepare)
+        units.start(Job(a_file(source="a"), "source"))
+        await theatre.until_running("shop/source")
+        await units.stop_all()
+
+    assert told == ["shop/source prepared", "log opened"]
+
+
+async def test_a_file_without_changes_changes_nothing() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b")])
+        await theatre.until_running("shop/source", "shop/sql")
+
+        applied = await it.apply([a_file(source="a", sql="b")])
+
+        assert applied.as_json() == {
+            "started": [],
+            "stopped": [],
+            "unchanged": ["shop/source", "shop/sql"],
+        }
+        assert len(theatre.lives) == 2
+
+
+async def test_only_what_was_edited_starts_again_and_what_was_taken_out_stops() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b", files="c")])
+        await theatre.until_running("shop/source", "shop/sql", "shop/files")
+
+        applied = await it.apply([a_file(source="a", sql="other", kafka="d")])
+
+        await theatre.until_running("shop/source", "shop/sql", "shop/kafka")
+        assert applied.as_json() == {
+            "started": ["shop/sql", "shop/kafka"],
+            "stopped": ["shop/files"],
+            "unchanged": ["shop/source"],
+        }
+        assert theatre.lives.count("shop/source") == 1
+
+
+async def test_a_unit_that_starts_again_is_never_seen_as_one_that_has_ended() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b")])
+        await theatre.until_running("shop/source", "shop/sql")
+
+        await it.apply([a_file(source="other", sql="another")])
+
+        told = [each for each in theatre.reports if isinstance(each, StateChanged)]
+        last = {each.unit: each.state for each in told}
+        assert last == {"source": State.STARTING, "sql": State.STARTING}
+
+
+async def test_what_had_ended_begins_again() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b")])
+        await theatre.until_running("shop/source", "shop/sql")
+        for life in theatre.running.values():
+            life.set_result(None)
+        await it.until_over()
+
+        applied = await it.apply([a_file(source="a", sql="b")])
+
+        await theatre.until_running("shop/source", "shop/sql")
+        assert [str(unit) for unit in applied.started] == ["shop/source", "shop/sql"]
+
+
+async def test_once_ends_when_the_sinks_have_what_was_there_at_the_end_of_the_source() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b")], until_end=True)
+        await theatre.until_running("shop/source!", "shop/sql")
+
+        theatre.running["shop/source!"].set_result(None)
+        await theatre.until_running("shop/sql!")
+        theatre.running["shop/sql!"].set_result(None)
+        ended = await it.until_over()
+
+        assert {str(each.unit): each.state for each in ended} == {
+            "shop/source": State.DONE,
+            "shop/sql": State.DONE,
+        }
+
+
+async def test_once_is_refused_for_a_pipeline_that_runs_for_good() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(source="a", sql="b")])
+        await theatre.until_running("shop/source", "shop/sql")
+
+        with pytest.raises(DirectoryInUse, match="running already"):
+            await it.apply([a_file(source="a", sql="b")], until_end=True)
+
+        assert len(theatre.running) == 2
+
+
+async def test_the_end_stops_sources_before_sinks() -> None:
+    theatre = Theatre()
+    async with running(theatre) as it:
+        await it.apply([a_file(sql="b", source="a")])
+        await theatre.until_running("shop/source", "shop/sql")
+
+    stopped = [
+        each.unit
+        for each in theatre.reports
+        if isinstance(each, StateChanged) and each.state is State.STOPPED
+    ]
+    assert stopped == ["source", "sql"]

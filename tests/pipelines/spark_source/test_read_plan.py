@@ -1,0 +1,112 @@
+"""What is asked for in words becomes stretches of the log, whoever wrote them."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from core_log.foundation.errors import ConfigError, PositionLost
+from pipelines.spark_source import read_plan
+from pipelines.spark_source.options import read_options
+from tests.served_log import ServedLog, served_log
+from tests.slices import changes_of, schema_of
+
+SCHEMA = schema_of(id=pa.int64())
+NOON_US = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
+    """Three transactions, an hour apart, of one pipeline, and as many of another."""
+    with served_log(tmp_path_factory.mktemp("log")) as served:
+        for pipeline, rows in (("shop", 2), ("farm", 5)):
+            served.write(
+                *(
+                    [
+                        replace(
+                            changes_of(
+                                SCHEMA,
+                                *[("c", {"id": rows * number + key}) for key in range(rows)],
+                                committed_us=NOON_US + number * HOUR_US,
+                            ),
+                            commits=str(number),
+                        )
+                    ]
+                    for number in range(3)
+                ),
+                pipeline=pipeline,
+            )
+        yield served
+
+
+def stretches(served: ServedLog, **options: str) -> dict[str, tuple[int, int]]:
+    given = {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
+    parts = asyncio.run(read_plan.batch(read_options(given | options)))
+    splits = [part.split for part in parts]
+    return {each.partition.topic: (each.start, each.end) for each in splits}
+
+
+def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> None:
+    whole = stretches(served)
+    first = stretches(served, end="stream=1")
+    second = stretches(served, start="stream=1", asOf="stream=2")
+    rest = stretches(served, start="stream=2")
+
+    assert first == stretches(served, asOf="stream=1") == {"shop.public.orders": (0, 2)}
+    assert second == {"shop.public.orders": (2, 4)}
+    assert rest == {"shop.public.orders": (4, whole["shop.public.orders"][1])}
+    assert stretches(served, start="stream=0") == whole
+    with pytest.raises(ConfigError, match="has not come to that position"):
+        stretches(served, start="stream=99")
+
+
+def test_a_batch_that_ends_before_it_begins_is_refused(served: ServedLog) -> None:
+    assert stretches(served, start="stream=2", end="stream=2") == {}
+    with pytest.raises(ConfigError, match="ends before it begins"):
+        stretches(served, start="stream=2", end="stream=1")
+
+
+def test_topics_of_several_pipelines_end_at_one_moment(served: ServedLog) -> None:
+    both = "shop.public.orders,farm.public.orders"
+
+    found = stretches(served, topic=both, columns="raw", asOf="2023-11-14T22:30")
+
+    assert found == {"shop.public.orders": (0, 2), "farm.public.orders": (0, 5)}
+    with pytest.raises(ConfigError, match="of one topic"):
+        stretches(served, topic=both, columns="raw", asOf="0:1")
+
+
+def test_a_topic_that_no_pipeline_writes_is_of_no_moment(served: ServedLog) -> None:
+    with pytest.raises(ConfigError, match="of no moment of a source"):
+        stretches(served, topic="__headwater_commits", columns="raw", asOf="2023-11-14T22:30")
+
+
+def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
+    found = stretches(served, topic="__headwater_commits", columns="raw")
+
+    assert found.keys() == {"__headwater_commits"}
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ({"is_state": True, "end": -1}, "compaction has passed that moment"),
+        ({"start": -1, "deletes_dropped_to": -1}, "deletes aged out"),
+    ],
+)
+def test_what_the_log_lost_while_it_was_read_ends_the_query(
+    served: ServedLog, lost: dict[str, Any], said: str
+) -> None:
+    """As if compaction, which has come to offset zero, had gone on since the parts were planned."""
+    options = read_options(
+        {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
+    )
+    [part] = asyncio.run(read_plan.batch(options))
+
+    asyncio.run(read_plan.check_was_whole(options, part))
+    with pytest.raises(PositionLost, match=said):
+        asyncio.run(read_plan.check_was_whole(options, replace(part, **lost)))

@@ -1,0 +1,255 @@
+"""A moment of the past is found exactly, wherever the log's own transactions begin and end."""
+
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from core_log.foundation.errors import ConfigError, PositionLost
+from core_log.model.log import TopicPartition
+from pipelines.journal.internal_topics import internal_topics
+from pipelines.loops.ingest.ingest import IngestLimits, ingest
+from pipelines.time_travel.history import commit_index
+from pipelines.time_travel.history.as_of import AsOf, before, parse_as_of
+from pipelines.time_travel.history.cut_points import Moment, moment_of, newest_moment
+from pipelines.time_travel.verify.keyed_diff import Comparison
+from pipelines.time_travel.verify.log_state import Fold, Shape
+from tests.memory_log import Fuse
+from tests.pipelines.flow import PIPELINE, Transaction, Unrouted, World, fold, schema_of
+
+TABLE = "orders"
+TOPIC = f"{PIPELINE}.public.{TABLE}"
+NOW_MS = 1_700_000_000_000
+
+
+def made_up(count: int, *, seed: int) -> list[Transaction]:
+    """Transactions of up to three batches over a handful of keys, truncates among them."""
+    chance = random.Random(seed)
+    script: list[Transaction] = []
+    for number in range(count):
+        batches = []
+        for _ in range(chance.randint(1, 3)):
+            letters = chance.choices("cudt", [5, 3, 3, 0.3], k=chance.randint(1, 4))
+            batches.append([(TABLE, each, chance.randrange(12), f"{number}") for each in letters])
+        script.append(batches)
+    return script
+
+
+async def told(script: Sequence[Transaction], *, partitions: int = 1, bytes_max: int) -> World:
+    """Several transactions of the source in each of the log, as many as `bytes_max` lets."""
+    world = World(script, partitions=partitions)
+    for topic in internal_topics(history_ms=1_000):
+        await world.log.ensure_topic(topic)
+    await ingest(
+        PIPELINE,
+        world.new_source(Fuse()),
+        world.log,
+        new_encoder=world.encoder,
+        limits=IngestLimits(batch_wait_ms=60_000, transaction_bytes_max=bytes_max),
+        clock=world.clock,
+        report=world.reports.append,
+    )
+    return world
+
+
+async def at(world: World, as_of: AsOf) -> Moment:
+    places = [TopicPartition(TOPIC, number) for number in range(world.partitions)]
+    return await moment_of(world.log, PIPELINE, as_of, places)
+
+
+async def differing(
+    world: World, expected: Sequence[tuple[Moment, Sequence[Transaction]]]
+) -> list[int]:
+    """For each moment how many keys are not as those transactions have left them."""
+    shape = Shape(schema_of(TABLE), ("id", "value"))
+    reader = Fold(world.log, shape, after_log=Unrouted(), fetch_bytes=1_000)
+    states = await reader.states([moment.ends for moment, _ in expected])
+    found = []
+    for state, (_, script) in zip(states, expected, strict=True):
+        comparison = Comparison(state, shape)
+        rows = [{"id": id, "value": value} for id, value in fold(script).get(TABLE, {}).items()]
+        comparison.take(pa.RecordBatch.from_pylist(rows, schema=shape.schema.arrow))
+        found.append(comparison.finish().differing)
+    return found
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
+async def test_as_of_every_transaction_the_table_is_what_it_was(
+    partitions: int, bytes_max: int
+) -> None:
+    script = made_up(14, seed=partitions + bytes_max)
+    world = await told(script, partitions=partitions, bytes_max=bytes_max)
+
+    expected = [
+        (await at(world, before(str(number))), script[:number])
+        for number in range(1, len(script) + 1)
+    ]
+
+    assert await differing(world, expected) == [0] * len(script)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
+async def test_as_of_a_time_counts_the_sources_commits(bytes_max: int) -> None:
+    """The script's transactions are committed a second apart, the first of them at zero."""
+    script = made_up(12, seed=7)
+    world = await told(script, bytes_max=bytes_max)
+
+    expected = []
+    for number in range(len(script)):
+        text = f"1970-01-01T00:00:{number:02d}.500"
+        moment = await at(world, parse_as_of(text, now_ms=NOW_MS))
+        expected.append((moment, script[: number + 1]))
+
+    assert await differing(world, expected) == [0] * len(script)
+
+
+@pytest.mark.parametrize("linear", [1, 3])
+async def test_many_commits_are_halved_to_the_same_moment(
+    monkeypatch: pytest.MonkeyPatch, linear: int
+) -> None:
+    world = await told(made_up(14, seed=11), partitions=2, bytes_max=1)
+    wanted: list[AsOf] = [before(str(number)) for number in range(1, 15)]
+    times = [f"1970-01-01T00:00:{number:02d}.500" for number in range(14)]
+    wanted += [parse_as_of(time, now_ms=NOW_MS) for time in times]
+
+    slowly = [(await at(world, each)).ends for each in wanted]
+    monkeypatch.setattr(commit_index, "LINEAR_OFFSETS", linear)
+    quickly = [(await at(world, each)).ends for each in wanted]
+
+    assert quickly == slowly
+
+
+async def test_several_moments_are_told_from_one_reading() -> None:
+    script = made_up(20, seed=3)
+    world = await told(script, partitions=2, bytes_max=500)
+
+    expected = [(await at(world, before(str(number))), script[:number]) for number in (15, 4, 20)]
+
+    assert await differing(world, expected) == [0, 0, 0]
+
+
+async def test_before_the_oldest_commit_nothing_is_told() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+
+    with pytest.raises(PositionLost, match="oldest possible is 1970-01-01T00:00:00"):
+        await at(world, parse_as_of("1969-12-31T23:59:59", now_ms=NOW_MS))
+
+
+async def test_what_compaction_has_passed_is_refused_and_the_oldest_possible_is_not() -> None:
+    script = made_up(20, seed=5)
+    world = await told(script, bytes_max=1)
+    place = TopicPartition(TOPIC, 0)
+    seventh = await at(world, before("7"))
+    world.log.partitions[place].cleaned_to = seventh.ends[place]
+
+    with pytest.raises(PositionLost) as refused:
+        await at(world, before("4"))
+
+    named = refused.value.hint.partition(" is ")[2].split(", ")
+    time, position, offset = named[0], named[1].split()[1], named[2].split()[1]
+    for text in (time, position, offset):
+        moment = await at(world, parse_as_of(text, now_ms=NOW_MS))
+        assert moment.ends[place] >= seventh.ends[place]
+    assert int(position.removeprefix("stream=")) <= 8
+
+
+@pytest.mark.parametrize("number", [3, 9])
+async def test_of_a_topic_that_was_made_anew_since_no_state_is_told(number: int) -> None:
+    script = made_up(9, seed=4)
+    world = await told(script, bytes_max=1)
+    settings, _ = world.log.topics[TOPIC]
+    assert (await at(world, before(str(number)))).ends[TopicPartition(TOPIC, 0)] > 0
+
+    world.log.delete_topic(TOPIC)
+    await world.log.ensure_topic(settings)
+
+    with pytest.raises(PositionLost, match="made anew since that moment"):
+        await at(world, before(str(number)))
+
+
+async def test_a_topic_whose_beginning_has_gone_tells_no_state() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+    world.log.partitions[TopicPartition(TOPIC, 0)].start = 2
+
+    with pytest.raises(PositionLost, match="beginning of the topic is gone"):
+        await at(world, before("3"))
+
+
+async def test_a_log_that_does_not_say_what_compaction_took_tells_only_what_is_recent() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+    place = TopicPartition(TOPIC, 0)
+    world.log.partitions[place].cleaned_to = -1
+
+    with pytest.raises(PositionLost, match="does not say what compaction has taken"):
+        await at(world, before("3"))
+    recent = await moment_of(world.log, PIPELINE, before("3"), [place], is_recent=True)
+
+    assert recent.ends[place] > 0
+
+
+async def test_now_is_everything_that_is_decided() -> None:
+    script = made_up(9, seed=2)
+    world = await told(script, bytes_max=1)
+
+    moment = await newest_moment(world.log, [TopicPartition(TOPIC, 0)])
+
+    assert await differing(world, [(moment, script)]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("42", "offset 42"),
+        ("0:42,1:7", "offset 0:42,1:7"),
+        ("0/16B3748", "position 0/16B3748"),
+        ("stream=812", "position 812"),
+        ("2023-01-31T12:00", "2023-01-31T12:00:00.000Z"),
+        ("10m", "2023-11-14T22:03:20.000Z"),
+    ],
+)
+def test_moments_are_written_in_several_ways(text: str, meant: str) -> None:
+    assert str(parse_as_of(text, now_ms=NOW_MS)) == meant
+
+
+def test_anything_else_is_no_moment() -> None:
+    with pytest.raises(ConfigError, match="no moment of the past"):
+        parse_as_of("yesterday", now_ms=NOW_MS)
+
+
+def test_what_is_yet_to_come_is_no_moment() -> None:
+    with pytest.raises(ConfigError, match="yet to come"):
+        parse_as_of("2032-01-31T12:00", now_ms=NOW_MS)
+
+
+async def test_a_position_that_the_log_has_not_come_to_is_refused_until_it_has() -> None:
+    script = made_up(5, seed=1)
+    world = await told(script, bytes_max=1)
+
+    with pytest.raises(ConfigError, match="has not come to that position"):
+        await at(world, before("6"))
+    assert await differing(world, [(await at(world, before("5")), script)]) == [0]
+
+
+@pytest.mark.parametrize("text", ["0/16B3748", "0/2"])
+async def test_a_position_of_another_kind_of_source_is_refused(text: str) -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+
+    with pytest.raises(ConfigError, match="written otherwise") as refused:
+        await at(world, parse_as_of(text, now_ms=NOW_MS))
+    assert "such as stream=" in refused.value.hint
+
+
+async def test_a_source_without_positions_in_an_order_tells_none() -> None:
+    world = await told(made_up(5, seed=1), bytes_max=1)
+
+    with pytest.raises(ConfigError, match="no order"):
+        await moment_of(world.log, "files", before("2"), [TopicPartition(TOPIC, 0)])
+
+
+async def test_offsets_are_wanted_of_every_partition() -> None:
+    world = await told(made_up(5, seed=1), partitions=2, bytes_max=1)
+
+    with pytest.raises(ConfigError, match="of every partition"):
+        await at(world, parse_as_of("3", now_ms=NOW_MS))

@@ -1,0 +1,106 @@
+"""A copy that was begun by other rules than those of now is begun anew, and never goes live."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import SinkUnavailable
+from pipelines.file.loader import LoadedPipeline, load
+from pipelines.time_travel.rebuild import rebuild as rebuilding_module
+from pipelines.time_travel.rebuild.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
+from tests.pipelines.time_travel.verify.test_verify import execute
+from tests.pipelines.time_travel.world import World, tell
+
+SINKS = {
+    "sql": '{type: sql, url: "sqlite:///target.db", commit_every: 0s}',
+    "spark": "{type: spark, path: lake, commit_every: 0s}",
+    "iceberg": "{type: spark, path: lake, format: iceberg, commit_every: 0s}",
+}
+PIPELINE = """
+pipeline: copy
+source: {type: sql, url: "sqlite:///source.db", tables: ["*"], deletes: compare}
+transform: [{table: t, filter: "id <> 1"}]
+"""
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_copy_that_was_filled_by_another_filter_is_begun_anew(kind: str, tmp_path: Path) -> None:
+    pipeline = f"{PIPELINE}sink: {SINKS[kind]}\n"
+
+    async def story(world: World) -> Any:
+        execute(
+            tmp_path / "source.db",
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')",
+        )
+        await world.run()
+        first = await rebuilt(world, world.loaded, swaps=False)
+        again = await rebuilt(world, world.loaded, swaps=False)
+        (tmp_path / "pipeline.yaml").write_text(pipeline.replace("id <> 1", "id > 2"))
+        [later] = load(tmp_path / "pipeline.yaml", environment=os.environ)
+        world.loaded = later
+        anew = await rebuilt(world, later, swaps=True)
+        await world.run()
+        return first, again, anew, await world.verified("t")
+
+    first, again, anew, after = tell(tmp_path, pipeline, story)
+
+    assert first.rows and not again.rows, "by the same rules it goes on"
+    assert anew.rows == first.rows and anew.verdict.compared.rows == 2
+    assert anew.verdict.is_equal and all(each.is_equal for each in after.values())
+
+
+def test_a_second_rebuild_is_refused_while_the_first_runs_and_not_after_it_broke_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the second, by other rules, would take the first one's copy away."""
+    pipeline = f"{PIPELINE}sink: {SINKS['sql']}\n"
+    fill = rebuilding_module._fill
+
+    async def story(world: World) -> Any:
+        execute(
+            tmp_path / "source.db",
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+        )
+        await world.run()
+        filled = asyncio.Event()
+
+        async def fill_and_hang(*given: Any, **named: Any) -> None:
+            await fill(*given, **named)
+            filled.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(rebuilding_module, "_fill", fill_and_hang)
+        first = asyncio.create_task(rebuilt(world, world.loaded, swaps=False))
+        await filled.wait()
+        monkeypatch.setattr(rebuilding_module, "_fill", fill)
+        (tmp_path / "pipeline.yaml").write_text(pipeline.replace("id <> 1", "id > 0"))
+        [later] = load(tmp_path / "pipeline.yaml", environment=os.environ)
+        with pytest.raises(SinkUnavailable, match="under way") as refused:
+            await rebuilt(world, later, swaps=True)
+        first.cancel()
+        await asyncio.wait([first])
+        by_the_same = await rebuilt(world, world.loaded, swaps=False)
+        return refused.value, by_the_same, await rebuilt(world, later, swaps=True)
+
+    refused, by_the_same, anew = tell(tmp_path, pipeline, story)
+
+    assert "process id" in refused.hint
+    assert not by_the_same.rows, "it takes over what the first has left"
+    assert anew.kept and anew.verdict.compared.rows == 2
+
+
+async def rebuilt(world: World, loaded: LoadedPipeline, *, swaps: bool) -> Rebuilt:
+    return await rebuild(
+        await find_rebuilding(loaded, world.log, table="t", sink=None),
+        world.log,
+        Wanted(swaps=swaps, verifies=swaps),
+        is_running=False,
+        clock=SystemClock(),
+        tell=lambda _: None,
+    )

@@ -1,0 +1,99 @@
+"""A sink that runs while its table is rebuilt and swapped goes on, and is not fenced by that."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core_log.client.gather import let_go
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.errors import Fenced
+from pipelines.file.loader import load
+from pipelines.journal.control import DesiredState, control_topic
+from pipelines.loops.assembly import make_sink, run_unit
+from pipelines.running.tasks import _newest_restart
+from pipelines.time_travel.rebuild import rebuild as rebuilding
+from tests.pipelines.time_travel.world import World, tell
+
+PIPELINE = """
+pipeline: shop
+source: {type: generator, size: 1000, total: %d, rate: 0, batch_rows: 500}
+sink: {type: sql, url: "sqlite:///shop.db", commit_every: 0s}
+"""
+RESTARTED_LATE_S = 2
+"""What a busy loop meets now and then happens every time."""
+
+
+def test_a_running_sink_goes_on_after_a_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> Any:
+        await world.run()
+        (tmp_path / "pipeline.yaml").write_text(PIPELINE % 5000)
+        [later] = load(tmp_path / "pipeline.yaml", environment=os.environ)
+        desired = DesiredState(world.log, "shop")
+        settled, restart = rebuilding._settled, rebuilding._wish_restart
+
+        async def settles(*args: Any, **kwargs: Any) -> Any:
+            found = await settled(*args, **kwargs)
+            await World(later, world.log).run("source")  # goes on while the table is paused
+            return found
+
+        async def restarts(*args: Any, **kwargs: Any) -> None:
+            await asyncio.sleep(RESTARTED_LATE_S)
+            await restart(*args, **kwargs)
+
+        monkeypatch.setattr(rebuilding, "_settled", settles)
+        monkeypatch.setattr(rebuilding, "_wish_restart", restarts)
+        found = await rebuilding.find_rebuilding(world.loaded, world.log, table="orders", sink=None)
+        wanted = rebuilding.Wanted(swaps=True)
+        await world.log.ensure_topic(control_topic())
+        await desired.load()
+        follow = asyncio.create_task(desired.follow())
+
+        async def unit() -> None:
+            """As a running process does it: a restart begins it afresh, and who is
+            fenced has ended for good."""
+            while True:
+                seen = _newest_restart(desired.now)
+                life = asyncio.create_task(
+                    run_unit(
+                        later,
+                        "sql",
+                        world.log,
+                        desired=lambda: desired.now,
+                        clock=SystemClock(),
+                        report=lambda _: None,
+                        until_end=False,
+                    )
+                )
+                try:
+                    while not life.done() and _newest_restart(desired.now) == seen:  # noqa: ASYNC110
+                        await asyncio.sleep(0.005)
+                    if life.done():
+                        return life.result()
+                finally:
+                    await let_go(life)
+
+        sink = asyncio.create_task(unit())
+        await rebuilding.rebuild(
+            found, world.log, wanted, is_running=True, clock=SystemClock(), tell=lambda _: None
+        )
+        await asyncio.sleep(1)
+        ended = sink.done() and sink.exception()
+        for task in (sink, follow):
+            task.cancel()
+        await asyncio.wait([sink, follow])
+        assert not isinstance(ended, Fenced), ended
+        stands = await _stands(world)
+        assert stands, "the sink would fill the table from the start of the log"
+
+    async def _stands(world: World) -> Any:
+        sink = make_sink(world.loaded, world.loaded.sinks[0], clock=SystemClock())
+        found = await sink.applied(["shop.shop.orders", "shop.orders"])
+        await sink.close()
+        return found
+
+    tell(tmp_path, PIPELINE % 3000, story)

@@ -1,0 +1,75 @@
+"""What `verify:` wants is done when it is due, and its outcome outlives whoever found it."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pipelines.file.loader import LoadedPipeline
+from pipelines.journal.control import Desired, desired
+from pipelines.reports import VERIFY
+from pipelines.running.first_checks import checked_first
+from pipelines.running.tasks import jobs_of
+from tests.pipelines.time_travel.world import World, tell
+
+PIPELINE = """
+pipeline: shop
+source: {type: generator, size: 1000, total: 4000, rate: 0, batch_rows: 500}
+sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
+verify: SCHEDULE
+"""
+
+
+async def verified(world: World) -> Desired:
+    """What the unit has written into the log, by the time that it has something about it."""
+    unit = asyncio.create_task(
+        checked_first()(
+            world.loaded,
+            VERIFY,
+            world.log,
+            desired=lambda: Desired(world.loaded.name),
+            clock=world.clock,
+            report=lambda _: None,
+        )
+    )
+    try:
+        while True:
+            found = await desired(world.log, world.loaded.name)
+            if found.wishes or unit.done():
+                return found
+            await asyncio.wait([unit], timeout=0.05)
+    finally:
+        unit.cancel()
+        await asyncio.wait([unit])
+
+
+def test_the_outcome_of_every_table_is_in_the_log_and_no_order_to_the_source(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> Any:
+        await world.run()
+        with closing(sqlite3.connect(tmp_path / "target.db")) as database, database:
+            database.execute("DELETE FROM products WHERE id IN (3, 4)")
+        return await verified(world)
+
+    found = tell(tmp_path, PIPELINE.replace("SCHEDULE", "{every: 1ms}"), story)
+
+    options = {wish.table: wish.options for wish in found.wishes}
+    assert options["shop.products"]["differing"] == "2"
+    assert options["shop.orders"]["differing"] == "0"
+    assert options["shop.orders"]["sides"] == "source,sql"
+    assert found.controls() == []
+    assert not found.paused_tables
+
+
+def test_it_is_a_unit_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:
+    async def story(world: World) -> LoadedPipeline:
+        return world.loaded
+
+    daily = tell(tmp_path, PIPELINE.replace("SCHEDULE", '{cron: "0 3 * * *"}'), story)
+    never = tell(tmp_path, PIPELINE.replace("verify: SCHEDULE", ""), story)
+
+    assert [job.name for job in jobs_of(daily)] == ["source", "sql", VERIFY]
+    assert VERIFY not in [job.name for job in jobs_of(daily, until_end=True)]
+    assert VERIFY not in [job.name for job in jobs_of(never)]

@@ -1,0 +1,274 @@
+"""Whatever is wrong with a table is found, named by its key, and mended; what is right is equal."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core_log.model.log import FetchLimit, Isolation, TopicPartition
+from core_log.records import arrow_codec
+from core_log.records.batch_header import Batch
+from core_log.records.record_codec import PlainRecord, encode_batch
+from core_log.records.record_headers import header_column
+from core_log.rows.codec import SCHEMA_HEADER
+from pipelines.time_travel.verify.keyed_diff import Kind
+from pipelines.time_travel.verify.result import Sides, Verdict
+from tests.databases import database_in
+from tests.pipelines.time_travel.world import World, tell
+
+SHOP = """
+pipeline: shop
+source: {type: generator, size: 1000, total: 4000, rate: 0, batch_rows: 500}
+sink: {type: sql, url: "TARGET", commit_every: 0s}
+transform:
+  - {table: shop.customers, mask: {email: hash}}
+  - {table: shop.orders, filter: "status <> 'cancelled'", add: {doubled: "id * 2"}}
+route: [{from: shop.orders, to: crm.purchases}]
+log: {partitions: 2}
+"""
+POLLED = """
+pipeline: copy
+source: {type: sql, url: "sqlite:///source.db", tables: ["*"], deletes: compare}
+sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s}
+"""
+
+
+def shop(url: str = "sqlite:///target.db") -> str:
+    return SHOP.replace("TARGET", url)
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def rows(path: Path, question: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(question).fetchall()
+
+
+def problems(verdict: Verdict) -> dict[Kind, int]:
+    return {kind: count for kind, count in verdict.compared.counts.items() if count}
+
+
+def named(verdict: Verdict) -> Sequence[tuple[Any, str]]:
+    return sorted((each["key"]["id"], each["problem"]) for each in verdict.named)
+
+
+def test_a_pipeline_that_ran_is_equal_on_every_side(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        await world.run()
+        return await world.verified()
+
+    found = tell(tmp_path, shop(), story)
+
+    assert len(found) == 2 * 4
+    assert all(verdict.is_equal for verdict in found.values()), found
+    assert found["crm.purchases", "sql"].compared.rows > 0
+
+
+def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
+    target = tmp_path / "target.db"
+
+    async def story(world: World) -> Any:
+        await world.run()
+        columns = ", ".join(each[1] for each in rows(target, "PRAGMA table_info(purchases)")[1:])
+        ids = [id for (id,) in rows(target, "SELECT id FROM purchases ORDER BY id LIMIT 2")]
+        execute(
+            target,
+            f"INSERT INTO purchases SELECT 999999, {columns} FROM purchases WHERE id = {ids[0]}",
+            f"DELETE FROM purchases WHERE id = {ids[0]}",
+            f"UPDATE purchases SET note = 'scribbled' WHERE id = {ids[1]}",
+        )
+        found = await world.verified("purchases", sides=Sides(source=False))
+        mended = await world.verified("purchases", sides=Sides(source=False), mends=True)
+        return ids, found["crm.purchases", "sql"], mended["crm.purchases", "sql"]
+
+    ids, found, mended = tell(tmp_path, shop(), story)
+
+    assert problems(found) == {Kind.CHANGED: 1, Kind.MISSING: 1, Kind.EXTRA: 1}
+    assert named(found) == [
+        (ids[0], Kind.MISSING.value),
+        (ids[1], Kind.CHANGED.value),
+        (999_999, Kind.EXTRA.value),
+    ]
+    assert (mended.is_equal, mended.mended) == (True, 3)
+
+
+def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
+    async def story(world: World) -> Any:
+        await world.run()
+        execute(tmp_path / "target.db", "DELETE FROM customers")
+        before = rows(tmp_path / "target.db", "SELECT * FROM _headwater_offsets")
+        await world.verified("customers", sides=Sides(source=False), mends=True)
+        after = rows(tmp_path / "target.db", "SELECT * FROM _headwater_offsets")
+        await world.run()
+        return before, after, await world.verified("customers")
+
+    before, after, found = tell(tmp_path, shop(), story)
+
+    assert before == after
+    assert all(verdict.is_equal for verdict in found.values())
+
+
+def test_a_target_that_lags_behind_is_equal_to_the_log_as_of_where_it_stands(
+    tmp_path: Path,
+) -> None:
+    """Else it could never be verified under load."""
+
+    async def story(world: World) -> Any:
+        execute(tmp_path / "source.db", "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+                "INSERT INTO t VALUES (1, 'a'), (2, 'b')")  # fmt: skip
+        await world.run()
+        execute(tmp_path / "source.db", "UPDATE t SET v = 'new'", "INSERT INTO t VALUES (3, 'c')")
+        await world.run("source")
+        return await world.verified()
+
+    found = tell(tmp_path, POLLED, story)
+
+    assert all(verdict.is_equal for verdict in found.values())
+    assert found["t", "source"].compared.rows == 3
+    assert found["t", "sql"].compared.rows == 2
+
+
+def test_what_the_log_missed_is_read_from_the_source_and_reaches_the_targets(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source.db"
+
+    async def story(world: World) -> Any:
+        execute(source, "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+                "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")  # fmt: skip
+        await world.run()
+        execute(source, "UPDATE t SET v = 'unseen' WHERE id = 2", "DELETE FROM t WHERE id = 3",
+                "INSERT INTO t VALUES (9, 'i')")  # fmt: skip
+        found = await world.verified(sides=Sides(targets=False))
+        mended = await world.verified(sides=Sides(targets=False), mends=True)
+        await world.run("sql")
+        return found["t", "source"], mended["t", "source"], await world.verified()
+
+    found, mended, after = tell(tmp_path, POLLED, story)
+
+    assert named(found) == [
+        (2, Kind.CHANGED.value),
+        (3, Kind.MISSING.value),
+        (9, Kind.EXTRA.value),
+    ]
+    assert (mended.is_equal, mended.mended) == (True, 3)
+    assert all(verdict.is_equal for verdict in after.values())
+    assert rows(tmp_path / "target.db", "SELECT id, v FROM t ORDER BY id") == [
+        (1, "a"),
+        (2, "unseen"),
+        (4, "d"),
+        (9, "i"),
+    ]
+
+
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+def test_tables_of_a_server_are_verified_and_mended(
+    tmp_path: Path, request: pytest.FixtureRequest, server: str
+) -> None:
+    async def story(world: World) -> Any:
+        await world.run()
+        first = await world.verified(sides=Sides(source=False))
+        with world_engine(url).begin() as connection:
+            connection.exec_driver_sql("DELETE FROM customers")
+        second = await world.verified("customers", sides=Sides(source=False))
+        third = await world.verified("customers", sides=Sides(source=False), mends=True)
+        return first, second["shop.customers", "sql"], third["shop.customers", "sql"]
+
+    with database_in(request.getfixturevalue(server), f"verify_{server}") as url:
+        first, second, third = tell(tmp_path, shop(url), story)
+
+    assert all(verdict.is_equal for verdict in first.values()), first
+    assert second.compared.counts[Kind.MISSING] == second.compared.log_rows > 0
+    assert third.is_equal
+
+
+def world_engine(url: str) -> Any:
+    from core_log.foundation.database_url import engine_at
+
+    return engine_at(url, directory=Path(), timeout_ms=10_000)
+
+
+def test_the_command_names_the_keys_and_ends_in_four(
+    tmp_path: Path, headwater: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        await world.run()
+        execute(tmp_path / "target.db", "DELETE FROM products WHERE id = 7")
+
+    tell(tmp_path, shop(), story)
+    file = tmp_path / "pipeline.yaml"
+
+    ran = headwater("verify", "shop/products", "--against", "log", "-f", file, "--json")
+    mended = headwater("verify", "shop/products", "--against", "log", "-f", file, "--repair")
+    again = headwater("verify", "shop", "-f", file, "--json")
+
+    assert ran.code == 4
+    [table] = ran.envelope["data"]["tables"]
+    assert table["keys"] == [{"key": {"id": 7}, "problem": "is missing"}]
+    assert (mended.code, again.code) == (0, 0)
+    assert "1 row mended" in mended.data
+    assert {each["equal"] for each in again.envelope["data"]["tables"]} == {True}
+
+
+async def append_again(world: World, *, at: int, value: bytes | None = None) -> None:
+    """Once more the record that stands there, with another value where one is given."""
+    place = TopicPartition("copy.t", 0)
+    [fetched] = await world.log.fetch(
+        {place: at}, limit=FetchLimit(bytes_max=1), isolation=Isolation.COMMITTED
+    )
+    columns = arrow_codec.decode(fetched.data, from_offset=at)
+    schema = header_column(columns.headers, SCHEMA_HEADER)[0].as_py()
+    record = PlainRecord(
+        columns.keys[0].as_py(),
+        value or columns.values[0].as_py(),
+        headers=[(SCHEMA_HEADER, schema)],
+        timestamp_ms=1,
+    )
+    data = encode_batch([record])
+    await world.log.append(place, Batch(data, 1))
+
+
+def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
+    tmp_path: Path, headwater: Any
+) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+
+    async def story(world: World) -> Any:
+        execute(source, "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
+                "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")  # fmt: skip
+        await world.run()
+        await append_again(world, at=2, value=b"no event")
+        await append_again(world, at=1)
+        await world.run("sql")
+        first = await world.verified()
+        execute(target, "UPDATE t SET v = 'x'")
+        mended = await world.verified(sides=Sides(source=False), mends=True)
+        return first, mended
+
+    first, mended = tell(tmp_path, POLLED, story)
+    ran = headwater("verify", "copy", "--json", "-f", tmp_path / "pipeline.yaml")
+
+    async def replaced(world: World) -> Any:
+        execute(source, "UPDATE t SET v = 'e' WHERE id = 2")
+        await world.run()
+        return await world.verified()
+
+    after = tell(tmp_path, POLLED, replaced)
+
+    [(place, offset)] = first["t", "sql"].unread
+    assert (place.topic, place.partition) == ("copy.t", 0)
+    for each in (first["t", "source"], first["t", "sql"], mended["t", "sql"]):
+        assert each.unread == [(place, offset)] and not each.is_equal and each.is_as_told
+    assert mended["t", "sql"].mended == 3
+    assert ran.code == 4
+    assert ran.envelope["data"]["tables"][1]["unread"] == [
+        {"topic": "copy.t", "partition": 0, "offset": offset}
+    ]
+    assert all(each.is_equal for each in after.values()), after

@@ -1,0 +1,70 @@
+"""A pipeline over a log of its own, run to its end as often as a test wants, and looked at."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from core_log.embedded import EmbeddedLog
+from core_log.foundation.clock import SystemClock
+from core_log.foundation.settings import BrokerSettings
+from pipelines.file.loader import LoadedPipeline, load
+from pipelines.journal.control import Desired
+from pipelines.loops.assembly import run_unit
+from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.table_selection import Subject, subject_of, subjects_of
+from pipelines.time_travel.verify.verify import Verifier
+
+
+class World:
+    """A loaded pipeline and its log, open in this very loop."""
+
+    def __init__(self, loaded: LoadedPipeline, log: EmbeddedLog) -> None:
+        self.loaded, self.log, self.clock = loaded, log, SystemClock()
+
+    async def run(self, *units: str) -> None:
+        """The source and every sink to their ends, or only those units."""
+        for unit in units or ("source", *(part.name for part in self.loaded.sinks)):
+            await run_unit(
+                self.loaded,
+                unit,
+                self.log,
+                desired=lambda: Desired(self.loaded.name),
+                clock=self.clock,
+                report=lambda _: None,
+                until_end=True,
+            )
+
+    async def subject(self, table: str) -> Subject:
+        return subject_of(
+            await subjects_of(self.loaded, self.log), table, pipeline=self.loaded.name
+        )
+
+    async def verified(
+        self, *tables: str, sides: Sides | None = None, mends: bool = False
+    ) -> dict[tuple[str, str], Verdict]:
+        """By table and side."""
+        verifier = Verifier(self.loaded, self.log, clock=self.clock, is_running=False)
+        subjects: Sequence[Subject] = await subjects_of(self.loaded, self.log)
+        if tables:
+            subjects = [await self.subject(table) for table in tables]
+        found = await verifier.verify(subjects, sides or Sides(), mends=mends)
+        return {(str(each.subject.target), each.side): each for each in found}
+
+
+Story = Callable[[World], Coroutine[Any, Any, Any]]
+
+
+def tell(directory: Path, pipeline: str, story: Story) -> Any:
+    async def run() -> Any:
+        (directory / "pipeline.yaml").write_text(pipeline)
+        [loaded] = load(directory / "pipeline.yaml", environment=os.environ)
+        settings = BrokerSettings(data=loaded.log_path, listen="127.0.0.1:0", internal_partitions=1)
+        log = await EmbeddedLog.open(settings)
+        try:
+            return await story(World(loaded, log))
+        finally:
+            await log.close()
+
+    return asyncio.run(run())

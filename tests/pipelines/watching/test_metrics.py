@@ -1,0 +1,99 @@
+"""Metrics are declared once, documented, and read by Prometheus."""
+
+import re
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from core_log.model.log import TopicPartition
+from pipelines.reports import Gauged, Moved
+from pipelines.watching.metrics import METRICS, exposition
+from pipelines.watching.status import StatusBoard
+from tests.fakes import SimulatedClock
+from tests.pipelines.watching.test_progress import shop
+
+LABELS = ("pipeline", "unit", "table", "state")
+
+
+def samples_of(snapshot: Any) -> dict[str, dict[tuple[str, ...], float]]:
+    text = exposition(snapshot).decode()
+    return {
+        sample.name: {
+            tuple(each.labels[label] for label in LABELS if label in each.labels): each.value
+            for each in family.samples
+            if each.name == sample.name
+        }
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_say_what_status_says() -> None:
+    found = samples_of(shop())
+
+    assert found["headwater_rows_total"]["shop", "sql", "public.orders"] == 18_400
+    assert found["headwater_lag_seconds"]["shop", "sql", "public.orders"] == 2.1
+    assert found["headwater_unit_lag_records"] == {("shop", "sql"): 12_400}
+    assert found["headwater_unit_state"]["shop", "sql", "running"] == 1
+    assert found["headwater_unit_state"]["shop", "sql", "paused"] == 0
+    assert found["headwater_quarantined_tables"] == {("shop",): 1}
+    assert found["headwater_dead_letters_total"]["shop", "sql", "public.items"] == 7
+    assert found["headwater_snapshot_fraction"]["shop", "source", "public.orders"] == 1
+
+
+def test_an_offline_partition_is_there_with_its_reason_and_goes_when_it_is_back() -> None:
+    board = StatusBoard(SimulatedClock())
+    board.offline = lambda: {TopicPartition("shop.orders-x", 3): "a batch is damaged"}
+    text = exposition(board.snapshot()).decode()
+    board.offline = dict
+
+    labels = 'partition="3",reason="a batch is damaged",topic="shop.orders-x"'
+    assert f"headwater_log_partition_offline{{{labels}}} 1.0" in text
+    assert "headwater_log_partition_offline{" not in exposition(board.snapshot()).decode()
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    found = samples_of(shop())
+
+    assert ("shop", "sql", "public.items") not in found["headwater_lag_seconds"]
+
+
+def test_a_process_without_pipelines_has_metrics_too() -> None:
+    found = samples_of(StatusBoard(SimulatedClock(5_000)).snapshot())
+
+    assert found == {"headwater_start_time_seconds": {(): 5}}
+
+
+def test_every_metric_that_is_declared_can_be_there_and_no_other() -> None:
+    found = samples_of(shop(is_damaged=True)).keys() | samples_of(lake()).keys()
+
+    assert found == {spec.name for spec in METRICS}
+
+
+def lake() -> Any:
+    """A sink that keeps tables in files."""
+    board = StatusBoard(SimulatedClock())
+    board(Gauged("shop", "spark", "small_files public.orders", 3, 40))
+    return board.snapshot()
+
+
+def test_a_table_of_a_lake_says_how_its_files_are() -> None:
+    found = samples_of(lake())
+
+    assert found["headwater_table_files"] == {("shop", "spark", "public.orders"): 40}
+    assert found["headwater_table_small_files"] == {("shop", "spark", "public.orders"): 3}
+
+
+def test_names_follow_the_rules_of_prometheus() -> None:
+    for spec in METRICS:
+        assert re.fullmatch(r"headwater_[a-z_]+", spec.name)
+        assert spec.name.endswith("_total") == (spec.kind == "counter")
+        assert spec.meaning.endswith(".")
+
+
+def test_labels_may_hold_anything() -> None:
+    board = StatusBoard(SimulatedClock())
+
+    board(Moved("shop", "sql", 'a"b\\c\nd', 1, 1, 1, 1))
+
+    assert samples_of(board.snapshot())["headwater_rows_total"] == {("shop", "sql", 'a"b\\c\nd'): 1}

@@ -1,0 +1,51 @@
+"""What a unit reports arrives in another process as it was said."""
+
+import pytest
+
+from core_log.foundation.errors import DecodeError
+from pipelines.reports import (
+    Gauged,
+    Moved,
+    Read,
+    Remarked,
+    Report,
+    SetAside,
+    State,
+    StateChanged,
+    Stood,
+)
+from pipelines.watching.report_lines import decode_report, encode_report
+
+REPORTS: list[Report] = [
+    StateChanged("shop", "source", "", State.QUARANTINED, "no such slot\n  hint: make it"),
+    Gauged("shop", "source", "retained_wal_bytes", 17, None),
+    Remarked("shop", "source", "publication", "it lacks a table", "ALTER PUBLICATION ..."),
+    Moved("shop", "sql", "public.orders", 17, 1_024, 1_700_000_000_000, 1_700_000_000_123),
+    Read("shop", "source", "ünïcode", 5, None, None, 1 << 40, False),
+    Stood("shop", "source", {"file/a.csv": "12", "stream": "0/9A3F10"}),
+    SetAside("shop", "sql", "public.orders", 3, "a number is no date"),
+]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: type(report).__name__)
+def test_a_report_comes_back_from_its_line_as_it_was(report: Report) -> None:
+    line = encode_report(report)
+
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert decode_report(line) == report
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"17",
+        b"Traceback (most recent call last):",
+        b'{"kind":"Rumour"}',
+        b'{"kind":"Moved","pipeline":"shop"}',
+        b'{"kind":"StateChanged","pipeline":"p","unit":"u","table":"","state":"tired","reason":""}',
+    ],
+)
+def test_a_line_that_is_no_report_is_named_as_such(line: bytes) -> None:
+    with pytest.raises(DecodeError, match="a line of another process"):
+        decode_report(line)

@@ -1,0 +1,59 @@
+"""What lies beside the tables may be lost: they say themselves where they stand."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core_log.foundation.errors import SinkUnavailable
+from tests.contract.sink_suite import ITEMS, ORDERS, by_id, stands
+from tests.sinks.spark.targets import LakeBench
+from tests.slices import ScriptedTopic, together
+
+APPEND = {"tables": {"*": {"mode": "append"}}}
+
+
+def lose_ledger(bench: LakeBench) -> None:
+    shutil.rmtree(f"{bench.path}/_headwater")
+
+
+async def test_a_sink_whose_ledger_was_lost_goes_on_where_its_tables_stand(tmp_path: Path) -> None:
+    bench = LakeBench(str(tmp_path / "lake"), chosen=APPEND)
+    orders, items = ScriptedTopic(), ScriptedTopic("shop.public.items", "topic-2")
+    orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    items.append(ITEMS, ("c", {"id": 1, "price": 1.5}))
+    await bench.sink().apply(together(orders.slice(), items.slice()))
+    lose_ledger(bench)
+    sink = bench.sink()
+
+    begun = await sink.applied([orders.name, items.name])
+    orders.append(ORDERS, ("u", {"id": 1, "note": "b"}))
+    with pytest.raises(SinkUnavailable) as caught:
+        await sink.apply(together(orders.slice(start={0: 0}), items.slice(start={0: 0})))
+    found = await stands(sink, orders.name, items.name)
+    await sink.apply(orders.slice(start={0: found[f"{orders.name}/0"]}))
+
+    assert begun == {}
+    assert "goes on where its tables stand" in caught.value.problem
+    assert found == {f"{orders.name}/0": 2, f"{items.name}/0": 2}
+    rows = await bench.rows("public.orders")
+    assert sorted(row["note"] for row in rows) == ["a", "b"]
+    assert len(await bench.rows("public.items")) == 1
+
+
+async def test_a_running_sink_hardly_notices_that_its_ledger_is_lost(tmp_path: Path) -> None:
+    bench, topic = LakeBench(str(tmp_path / "lake")), ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    sink = bench.sink()
+    await sink.applied([topic.name])
+    await sink.apply(topic.slice())
+    lose_ledger(bench)
+    topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+
+    await sink.apply(topic.slice())
+
+    assert await stands(bench.sink(), topic.name) == {f"{topic.name}/0": 4}
+    assert by_id(await bench.rows("public.orders")) == [
+        {"id": 1, "note": "a"},
+        {"id": 2, "note": "b"},
+    ]
